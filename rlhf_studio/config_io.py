@@ -1,0 +1,181 @@
+"""Reading and writing configurations: YAML text, dotted command-line settings, and errors that name the field.
+
+Every way in ends in :func:`parse_config`, so a bad value gives the same message in the form, on the command line and in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from rlhf_studio.config import SECTIONS, RunConfig
+
+MAX_YAML_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with the input.
+
+    Attributes:
+        field: dotted name of the setting, e.g. ``ppo.kl_coef``; empty when no single setting is to blame.
+        message: one sentence: what is wrong and what would be right.
+    """
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; ``problems`` says why, one entry per setting."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+def parse_config(data: Mapping[str, Any]) -> RunConfig:
+    """Validate a plain mapping. Raises :class:`ConfigError` that lists every bad setting."""
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError([_problem(item) for item in error.errors()]) from None
+
+
+def _problem(item: Mapping[str, Any]) -> Problem:
+    # A discriminated union puts the component's kind into the location; people know only the index.
+    kinds = {"reward_model", "length", "keywords", "regex", "repetition"}
+    location = [str(part) for part in item["loc"] if str(part) not in kinds or part == item["loc"][-1]]
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
+        location.append(match[1])
+        message = match[2]
+    elif item["type"] == "extra_forbidden":
+        message = "there is no such setting"
+    elif item["type"] != "missing":
+        message = f"{message[0].lower()}{message[1:]}, not {_short(item['input'])}"
+    return Problem(".".join(location), message)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- YAML ----------------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 floats: PyYAML alone reads ``1e-5`` as text. Duplicate keys are refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        doubles = {str(key) for key in keys if keys.count(key) > 1}
+        if doubles:
+            raise ConfigError([Problem(sorted(doubles)[0], "is set twice; keep one")])
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
+)
+
+
+def config_from_yaml(text: str) -> RunConfig:
+    """Parse YAML text. Raises :class:`ConfigError` for anything that is not a valid configuration."""
+    return parse_config(mapping_from_yaml(text))
+
+
+def mapping_from_yaml(text: str) -> dict[str, Any]:
+    """Parse YAML text into a plain mapping, without checking the settings themselves."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_YAML_BYTES:
+        raise ConfigError([Problem("", f"the file is larger than {MAX_YAML_BYTES} bytes; a configuration is a few kilobytes")])
+    try:
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError([Problem("", f"this is not valid YAML: {str(error).splitlines()[0]}")]) from None
+    if not isinstance(data, dict):
+        raise ConfigError([Problem("", "the file must hold settings as 'section: {name: value}'")])
+    return data
+
+
+def config_from_file(path: Path) -> RunConfig:
+    """Read a YAML file. Raises :class:`ConfigError` also when the file cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
+    return config_from_yaml(text)
+
+
+def config_to_yaml(config: RunConfig) -> str:
+    """The configuration as YAML text, every setting written out, in the order of the definition."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+# --- dotted settings -------------------------------------------------------------------------------------------------------
+
+
+def walk_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting of the run configuration as (dotted name, pydantic field), in the order of the form."""
+    yield "name", RunConfig.model_fields["name"]
+    for section in SECTIONS:
+        model = RunConfig.model_fields[section].annotation
+        assert isinstance(model, type) and issubclass(model, BaseModel)
+        for name, field in model.model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Set dotted names to values given as text, e.g. ``{"ppo.kl_coef": "0.2"}``; returns a new mapping.
+
+    Text settings take the value as it stands; all others are read as YAML. ``reward.components.0.weight`` reaches into lists.
+    Raises :class:`ConfigError` for a name that leads nowhere.
+    """
+    text_settings = {name for name, field in walk_fields() if field.annotation is str}
+    result = _deep_copy(data)
+    for name, raw in overrides.items():
+        value = raw if name in text_settings else _plain_value(name, raw)
+        _set(result, name, name.split("."), value)
+    return result
+
+
+def _plain_value(name: str, raw: str) -> Any:
+    try:
+        return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except yaml.YAMLError:
+        raise ConfigError([Problem(name, f"cannot read the value {_short(raw)}")]) from None
+
+
+def _deep_copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _deep_copy(item) for key, item in value.items()}
+    return [_deep_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _set(target: Any, name: str, path: list[str], value: Any) -> None:
+    head, rest = path[0], path[1:]
+    if isinstance(target, list):
+        if not head.isdigit() or int(head) >= len(target):
+            raise ConfigError([Problem(name, f"there is no entry {head}; the list has {len(target)}")])
+        key: Any = int(head)
+    elif isinstance(target, dict):
+        key = head
+        if rest:
+            target.setdefault(head, {})
+    else:
+        raise ConfigError([Problem(name, "there is no such setting")])
+    if rest:
+        _set(target[key], name, rest, value)
+    else:
+        target[key] = value

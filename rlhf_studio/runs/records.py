@@ -1,0 +1,181 @@
+"""The frozen records that cross the boundary between the engine, the run folder and the app.
+
+The engine builds them, :mod:`rlhf_studio.runs.writer` stores them, :mod:`rlhf_studio.runs.reader` gives them back.
+Arrays are numpy; nothing here knows torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
+"""``interrupted`` is never stored: the reader derives it when a run says it is alive but nobody holds its lock."""
+
+ALIVE: tuple[State, ...] = ("loading", "running", "paused")
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "interrupted")
+
+TOKEN_QUANTITIES = (
+    "logprobs",  # policy, when sampled
+    "new_logprobs",  # policy, after this step's update
+    "ref_logprobs",  # reference policy
+    "kl",  # per-token KL by the configured estimator
+    "rewards",  # what PPO saw: -beta * kl, plus the score on the last token
+    "values",
+    "advantages",  # before whitening
+    "whitened_advantages",  # what the loss used
+    "returns",
+    "deltas",  # TD errors: r_t + gamma * V_{t+1} - V_t
+    "entropy",
+    "ratio",  # exp(new_logprobs - logprobs)
+    "clipped",  # 1.0 where the ratio left the clip range
+)
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """Every number of one response.
+
+    Attributes:
+        prompt_ids, response_ids: int32, shapes (P,) and (T,), without padding.
+        prompt_pieces, response_pieces: the text of each token; a token that ends inside a UTF-8 character has the
+            text "\\ufffd" until the character is complete.
+        arrays: for each name of :data:`TOKEN_QUANTITIES` a float32 array of shape (T,).
+        top_ids, top_logprobs: the five likeliest tokens at each position under the policy, shapes (T, 5).
+        ref_top_ids, ref_top_logprobs: the same under the reference.
+        top_pieces: text of every id that occurs in the two tables above.
+        gamma, lam, kl_coef: the settings the numbers were computed with.
+    """
+
+    prompt_ids: np.ndarray
+    response_ids: np.ndarray
+    prompt_pieces: list[str]
+    response_pieces: list[str]
+    arrays: dict[str, np.ndarray]
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
+    ref_top_ids: np.ndarray
+    ref_top_logprobs: np.ndarray
+    top_pieces: dict[int, str]
+    gamma: float
+    lam: float
+    kl_coef: float
+
+
+@dataclass(frozen=True)
+class RolloutRecord:
+    """One recorded episode: what people see in the sample table, with every token's numbers.
+
+    Attributes:
+        sample: index within the step's recorded rollouts, from 0.
+        score: what the last token earned, after scaling, clipping and penalties.
+        parts: each reward component's weighted score.
+        gold: the gold scorer's value, or None.
+        kl: sum over tokens of logprob - ref_logprob (k1), in nats.
+        stopped: whether the response ended with its stop token.
+    """
+
+    sample: int
+    prompt: str
+    response: str
+    score: float
+    parts: dict[str, float]
+    gold: float | None
+    kl: float
+    length: int
+    stopped: bool
+    tokens: TokenRecord | None
+
+
+@dataclass(frozen=True)
+class WatchRecord:
+    """An answer to one of the fixed watched prompts. Step 0 is the starting policy."""
+
+    sample: int
+    prompt: str
+    response: str
+    score: float
+    gold: float | None
+
+
+@dataclass(frozen=True)
+class EventRecord:
+    """A line for people. ``kind`` is a stable short word for tests (``checkpoint``, ``health``, ``phase``, ``setting`` ...)."""
+
+    level: Literal["info", "warning", "error"]
+    kind: str
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """All that one PPO step leaves behind; stored in one transaction.
+
+    ``metrics`` maps the names of PPO_SPEC section 8 (``objective/kl`` ...) to numbers; non-finite ones are kept as flags.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    rollouts: list[RolloutRecord]
+    watched: list[WatchRecord] = field(default_factory=list)
+    events: list[EventRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """An event as the reader returns it; ``id`` grows by one per event of a run."""
+
+    id: int
+    time: float
+    step: int
+    level: str
+    kind: str
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """A complete checkpoint folder."""
+
+    step: int
+    path: str
+    bytes: int
+    time: float
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The run's row, with the derived state.
+
+    Attributes:
+        phase: what is going on, by name, e.g. "Loading the reward model (3 of 4)".
+        fraction: progress of the phase, 0 to 1, or None when unknown.
+        epoch: grows when history was cut back (resume), so that viewers start over.
+        seq: grows with every transaction.
+        cause: why the run failed, with the next step; empty otherwise.
+        heartbeat_age: seconds since the engine's last heartbeat, or None before the first.
+        queue_position: 1 for the next to start; None when not queued.
+    """
+
+    run_id: str
+    name: str
+    recipe: str
+    state: State
+    phase: str
+    fraction: float | None
+    step: int
+    total_steps: int
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    heartbeat_age: float | None
+    epoch: int
+    seq: int
+    device: str
+    cause: str
+    pid: int | None
+    queue_position: int | None = None
