@@ -1,0 +1,255 @@
+"""The command line. Every setting of the configuration is an option by its dotted name: ``--ppo.kl_coef 0.1``.
+
+Exit codes: 0 the work is done, 1 the run failed (the cause and the run folder are printed), 2 bad input (one line per
+setting), 3 the run stopped on request and can be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlhf_studio import __version__
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
+
+BAD_INPUT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    try:
+        options.overrides = read_overrides(rest)
+        if options.overrides and options.command != "train":
+            raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
+        return options.run(options)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"rlhf-studio: {problem}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; ``rlhf_studio.cli.COMMANDS`` lists them."""
+    parser = argparse.ArgumentParser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_app(commands)
+    _add_train(commands)
+    _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
+    _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
+    _add_runs(commands)
+    _add_recipes(commands)
+    _add_world(commands)
+    return parser
+
+
+def _add_app(commands: argparse._SubParsersAction) -> None:
+    app = commands.add_parser("app", help="open the app in the browser", add_help=False, allow_abbrev=False)
+    app.add_argument("rest", nargs=argparse.REMAINDER)
+    app.set_defaults(run=_app)
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    settings = "\n".join(
+        textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields()
+    )
+    train = commands.add_parser(
+        "train",
+        help="train a policy with PPO",
+        epilog=f"settings:\n{settings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    train.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a prepared run folder; nothing else is needed then")
+    train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
+    train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
+    train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
+    train.set_defaults(run=_train)
+
+
+def _add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: object) -> None:
+    command = commands.add_parser(name, help=help, allow_abbrev=False)
+    command.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    command.set_defaults(run=run)
+
+
+def _add_runs(commands: argparse._SubParsersAction) -> None:
+    runs = commands.add_parser("runs", help="list runs, or show one", allow_abbrev=False)
+    actions = runs.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="the runs of a workspace", allow_abbrev=False)
+    listing.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR")
+    listing.add_argument("--json", action="store_true", help="machine-readable")
+    listing.set_defaults(run=_runs_list)
+    show = actions.add_parser("show", help="one run: state, progress, last metrics, checkpoints", allow_abbrev=False)
+    show.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    show.add_argument("--json", action="store_true", help="machine-readable")
+    show.set_defaults(run=_runs_show)
+
+
+def _add_recipes(commands: argparse._SubParsersAction) -> None:
+    recipes = commands.add_parser("recipes", help="ready-made configurations", allow_abbrev=False)
+    actions = recipes.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("list", help="names and titles", allow_abbrev=False).set_defaults(run=_recipes_list)
+    show = actions.add_parser("show", help="one recipe as YAML", allow_abbrev=False)
+    show.add_argument("name")
+    show.set_defaults(run=_recipes_show)
+
+
+def _add_world(commands: argparse._SubParsersAction) -> None:
+    world = commands.add_parser("world", help="rebuild or check the bundled review world", add_help=False, allow_abbrev=False)
+    world.add_argument("rest", nargs=argparse.REMAINDER)
+    world.set_defaults(run=_world)
+
+
+def default_workspace() -> Path:
+    """Where runs are kept unless told otherwise."""
+    return Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))
+
+
+def read_overrides(rest: Sequence[str]) -> dict[str, str]:
+    """``--ppo.steps 5 --lora.enabled=true`` to a mapping. Raises :class:`ConfigError` for anything else."""
+    overrides: dict[str, str] = {}
+    items = iter(rest)
+    for item in items:
+        name, equals, value = item.removeprefix("--").partition("=")
+        if not item.startswith("--") or not (name == "name" or "." in name):
+            raise ConfigError([Problem("", f"unknown argument {item!r}; settings look like --ppo.steps 5")])
+        if not equals:
+            given = next(items, None)
+            if given is None:
+                raise ConfigError([Problem(name, "needs a value")])
+            value = given
+        overrides[name] = value
+    return overrides
+
+
+# --- commands --------------------------------------------------------------------------------------------------------------
+
+
+def _app(options: argparse.Namespace) -> int:
+    from rlhf_studio.ui.app import main as run_app
+
+    return run_app(options.rest)
+
+
+def _train(options: argparse.Namespace) -> int:
+    if options.folder is not None:
+        if options.recipe or options.config or options.run_dir or options.overrides:
+            raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
+        return _run_engine(options.folder, resume=False)
+    run_dir = _prepare(options)
+    print(f"run folder: {run_dir}", flush=True)
+    return _run_engine(run_dir, resume=False)
+
+
+def _prepare(options: argparse.Namespace) -> Path:
+    """Check the settings and make the run folder; nothing is left behind when something is wrong."""
+    from rlhf_studio.inputs.preflight import check_run
+    from rlhf_studio.runs.create import RunExists, create_run
+    from rlhf_studio.runs.paths import new_run_id
+
+    config = _configuration(options)
+    run_dir = options.run_dir or default_workspace() / "runs" / new_run_id()
+    problems = check_run(config, run_dir.parent)
+    if problems:
+        raise ConfigError(problems)
+    try:
+        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading")
+    except RunExists as error:
+        raise ConfigError([Problem("--run-dir", str(error))]) from error
+    return run_dir
+
+
+def _configuration(options: argparse.Namespace) -> RunConfig:
+    from rlhf_studio.recipes import load_recipe
+
+    if options.recipe and options.config:
+        raise ConfigError([Problem("", "give --recipe or --config, not both")])
+    if options.recipe:
+        base = load_recipe(options.recipe).config
+    elif options.config:
+        base = config_from_file(options.config)
+    else:
+        raise ConfigError([Problem("", "give --recipe NAME, --config FILE or a prepared run folder")])
+    return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
+
+
+def _run_engine(run_dir: Path, *, resume: bool) -> int:
+    from rlhf_studio.runs.liveness import AlreadyRunning
+    from rlhf_studio.runs.reader import RunReader
+    from rlhf_studio.runs.schema import StoreError
+
+    try:
+        RunReader(run_dir).config()
+        from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
+
+        return run_engine(run_dir, resume=resume)
+    except (StoreError, AlreadyRunning) as error:
+        raise ConfigError([Problem("", str(error))]) from error
+
+
+def _resume(options: argparse.Namespace) -> int:
+    return _run_engine(options.folder, resume=True)
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.commands import send_command
+    from rlhf_studio.runs.liveness import is_alive
+    from rlhf_studio.runs.schema import StoreError
+
+    try:
+        if not is_alive(options.folder):
+            raise ConfigError([Problem("", f"{options.folder} is not running")])
+        send_command(options.folder, "stop")
+    except StoreError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+    print("asked to stop after this step; a checkpoint is written first")
+    return 0
+
+
+def _runs_list(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.show import list_text, list_values
+
+    print(json.dumps(list_values(options.workspace), indent=1) if options.json else list_text(options.workspace))
+    return 0
+
+
+def _runs_show(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.schema import StoreError
+    from rlhf_studio.runs.show import show_text, show_values
+
+    try:
+        values = show_values(options.folder)
+    except StoreError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+    print(json.dumps(values, indent=1) if options.json else show_text(values))
+    return 0
+
+
+def _recipes_list(options: argparse.Namespace) -> int:
+    from rlhf_studio.recipes import list_recipes
+
+    for recipe in list_recipes():
+        print(f"{recipe.name:16}{recipe.title}: {recipe.summary}")
+    return 0
+
+
+def _recipes_show(options: argparse.Namespace) -> int:
+    from rlhf_studio.recipes import load_recipe
+
+    print(config_to_yaml(load_recipe(options.name).config), end="")
+    return 0
+
+
+def _world(options: argparse.Namespace) -> int:
+    from rlhf_studio.world.__main__ import main as run_world
+
+    return run_world(options.rest)

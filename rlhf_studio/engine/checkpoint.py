@@ -1,0 +1,188 @@
+"""Checkpoints: safetensors and JSON, complete or absent.
+
+A checkpoint is written to a temporary folder on the same volume; ``manifest.json`` with every file's size and SHA-256 comes
+last; then the folder is renamed into place. Loading verifies the manifest and falls back to the newest valid checkpoint.
+The folder ``policy/`` inside is an ordinary transformers model or peft adapter, with its tokenizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import get_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.engine.policy import Policy
+from rlhf_studio.runs.paths import checkpoint_dir
+
+FORMAT = 1
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is incomplete or damaged; the message names the file."""
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a resumed run needs beside the weights.
+
+    Attributes:
+        numbers: JSON values: step, KL controller, running moments, place in the prompts, thread count.
+        tensors: random states (uint8), by name.
+        optimizer: AdamW's state dict.
+    """
+
+    numbers: dict[str, Any]
+    tensors: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+
+def save_checkpoint(
+    run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, state: TrainingState, keep: int
+) -> Path:
+    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder."""
+    final = checkpoint_dir(run_dir, step)
+    temporary = final.with_name(f".{final.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    policy.model.save_pretrained(temporary / "policy")
+    tokenizer.save_pretrained(temporary / "policy")
+    save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
+    save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
+    save_file(_contiguous(state.tensors), temporary / "random.safetensors")
+    (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
+    _write_manifest(temporary, step)
+    if final.exists():  # a resumed run passes this step again: the new one replaces the old
+        shutil.rmtree(final)
+    os.replace(temporary, final)
+    _sync(final.parent)
+    _prune(final.parent, keep)
+    return final
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _flat_optimizer(state: dict[str, Any]) -> dict[str, Tensor]:
+    return {f"{index}.{name}": value for index, entry in state["state"].items() for name, value in entry.items()}
+
+
+def _write_manifest(folder: Path, step: int) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        _sync(path)
+    entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({"format": FORMAT, "step": step, "files": entries}, indent=1), encoding="utf-8")
+    _sync(manifest)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256_by_hand(file)
+
+
+def _sha256_by_hand(file: Any) -> str:  # Python 3.10
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _prune(folder: Path, keep: int) -> None:
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        shutil.rmtree(old)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def verify(folder: Path) -> None:
+    """Raises :class:`CheckpointError` unless every file is there with the recorded size and hash, and no other file is."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        wanted = manifest["files"]
+        format_number = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.name}: the manifest cannot be read ({error})") from error
+    if format_number != FORMAT:
+        raise CheckpointError(f"{folder.name}: format {format_number} is not format {FORMAT}, which this version reads")
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - {"manifest.json"}
+    if there != set(wanted):
+        raise CheckpointError(f"{folder.name}: {sorted(there ^ set(wanted))[0]} is missing or does not belong here")
+    for name, entry in wanted.items():
+        path = folder / name
+        if path.stat().st_size != entry["bytes"] or _sha256(path) != entry["sha256"]:
+            raise CheckpointError(f"{folder.name}: {name} is damaged")
+
+
+def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that verifies, and a sentence for each newer one that does not."""
+    problems: list[str] = []
+    for folder in sorted((run_dir / "checkpoints").glob("step-*"), reverse=True):
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        return folder, problems
+    return None, problems
+
+
+def restore_policy(folder: Path, policy: Policy) -> None:
+    """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
+    try:
+        policy.value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
+        saved = load_file(folder / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved_model(folder, policy)
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    target = get_peft_model_state_dict(policy.model) if policy.has_lora else policy.model.state_dict()
+    if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
+        raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
+    with torch.no_grad():
+        for name, tensor in saved.items():
+            target[name].copy_(tensor)
+
+
+def _saved_model(folder: Path, policy: Policy) -> dict[str, Tensor]:
+    """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
+    dtype = next(policy.model.parameters()).dtype
+    loaded = type(policy.model).from_pretrained(folder / "policy", dtype=dtype, use_safetensors=True)
+    return loaded.state_dict()
+
+
+def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
+    """Numbers and random states; the optimizer's state is loaded into ``optimizer`` as well."""
+    try:
+        numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        tensors = load_file(folder / "random.safetensors")
+        flat = load_file(folder / "optimizer.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    state = optimizer.state_dict()
+    state["state"] = {}
+    for key, tensor in flat.items():
+        index, name = key.split(".", 1)
+        state["state"].setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict(state)
+    return TrainingState(numbers, tensors, state)

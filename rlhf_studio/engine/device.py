@@ -1,0 +1,62 @@
+"""Where and in which precision the engine computes."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The device, and the number format of matrix products (weights that are trained stay float32)."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """Mixed precision where the dtype is not float32; otherwise nothing."""
+        if self.dtype is torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def describe(self) -> str:
+        """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
+        if self.device.type == "cuda":
+            name = torch.cuda.get_device_name(self.device)
+        else:
+            name = f"cpu, {torch.get_num_threads()} threads"
+        return name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
+
+    def synchronise(self) -> None:
+        """Wait for the GPU, so that a phase's time is its own."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def peak_memory(self) -> float:
+        """Bytes: most GPU memory allocated so far, or the process's largest resident size on a CPU."""
+        if self.device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated(self.device))
+        kilobyte = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes here, Linux kilobytes
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte)
+
+
+def choose_compute(config: RunConfig) -> Compute:
+    """Pick device and precision. Raises :class:`ConfigError` when what was asked for is not there."""
+    wanted, dtype = config.engine.device, config.model.dtype
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError([Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")])
+    device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    if config.engine.threads and device.type == "cpu":
+        torch.set_num_threads(config.engine.threads)
+    if dtype == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
+    automatic = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and automatic)
+    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32)

@@ -1,0 +1,154 @@
+"""Loading models and tokenizers: safetensors only, no remote code, progress by name while a download runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import safe_open
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.inputs.bundled import resolve
+
+Report = Callable[[str, float | None], None]
+"""Called with what is going on, by name, and its progress from 0 to 1 (None when unknown)."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal LM with its tokenizer, and what a person should know about them."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    notes: list[str]
+
+
+def fetch(name: str, revision: str, report: Report, field: str) -> Path:
+    """The local folder of a model: bundled, on disk, or downloaded from the hub.
+
+    Raises :class:`ConfigError` (naming ``field``) when there is nothing to load.
+    """
+    resolved = resolve(name)
+    if os.path.isdir(resolved):
+        return Path(resolved)
+    try:
+        return Path(
+            snapshot_download(
+                resolved,
+                revision=revision,
+                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+                tqdm_class=_progress_class(name, report),
+            )
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError([Problem(field, f"cannot load {name}: {cause}")]) from error
+
+
+def _progress_class(name: str, report: Report) -> type[tqdm]:
+    """A progress bar that reports megabytes to the run instead of drawing."""
+
+    class Progress(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any):
+            kwargs["disable"] = False
+            super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - tqdm closes with the process
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown = super().update(n)
+            if self.unit == "B" and self.total:
+                report(f"Downloading {name}: {self.n / 1e6:.0f} of {self.total / 1e6:.0f} MB", self.n / self.total)
+            return shown
+
+    return Progress
+
+
+def load_causal_lm(name: str, revision: str, dtype: torch.dtype, report: Report, field: str = "model.policy") -> LoadedModel:
+    """Load a causal language model and its tokenizer, in evaluation mode.
+
+    Raises :class:`ConfigError` naming ``field`` when the folder holds no usable model.
+    """
+    folder = fetch(name, revision, report, field)
+    report(f"Loading {name}", None)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError([Problem(field, f"cannot load {name}: {str(error).splitlines()[0]}")]) from error
+    return LoadedModel(model.eval(), tokenizer, _tokenizer_notes(tokenizer))
+
+
+def _tokenizer_notes(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    if tokenizer.pad_token_id is None:
+        return ["The tokenizer has no pad token. Padding comes from lengths here, so nothing else is needed."]
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:
+        return [
+            "The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on."
+        ]
+    return []
+
+
+@dataclass(frozen=True)
+class LoadedRewardModel:
+    """A sequence-classification model with its own tokenizer.
+
+    Attributes:
+        label: index of the output that is the reward.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    label: int
+
+
+def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, report: Report, field: str) -> LoadedRewardModel:
+    """Load a reward model. Raises :class:`ConfigError` naming the field when the model or the label cannot be used."""
+    folder = fetch(name, revision, report, f"{field}.model")
+    report(f"Loading the reward model {name}", None)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError([Problem(f"{field}.model", f"cannot load {name}: {str(error).splitlines()[0]}")]) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ConfigError([Problem(f"{field}.model", f"{name} has no weights for {missing[0]}; it is not a trained reward model")])
+    _restore_head_bias(model, folder)
+    return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, _label_index(model, label, f"{field}.label"))
+
+
+def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
+    names = {int(index): str(text) for index, text in model.config.id2label.items()}
+    if not label and len(names) == 1:
+        return 0
+    for index, text in names.items():
+        if label and (label == text or label == str(index)):
+            return index
+    wanted = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
+    raise ConfigError([Problem(field, f"{wanted}; its labels are {', '.join(names.values())}")])
+
+
+def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
+    """Decoder classifiers have no bias in their head, so a saved ``score.bias`` is dropped in loading: put it back."""
+    head = getattr(model, "score", None)
+    if not isinstance(head, nn.Linear) or head.bias is not None:
+        return
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            if "score.bias" in weights.keys():
+                head.bias = nn.Parameter(weights.get_tensor("score.bias").to(head.weight.dtype), requires_grad=False)

@@ -1,0 +1,145 @@
+"""From a rollout and an update to the records that the run folder keeps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.text import PieceTable, token_pieces
+from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
+from rlhf_studio.ppo.diagnostics import explained_variance
+from rlhf_studio.ppo.kl import kl_per_token
+from rlhf_studio.ppo.masking import masked_mean, masked_select
+from rlhf_studio.runs.records import RolloutRecord, TokenRecord
+
+
+def objective_metrics(rollout: Rollout, kl_coef: float, stop_known: bool) -> dict[str, float]:
+    """Metrics of the rollout: scores, KL, entropy, values. Means per episode unless the name says otherwise."""
+    mask, scores = rollout.tokens.mask, rollout.scores
+    kl_sum = _per_episode(rollout.logprobs - rollout.ref_logprobs, mask)
+    penalty = _per_episode(rollout.rewards, mask).cpu() - scores.shaped
+    lengths = rollout.tokens.lengths.float()
+    metrics = {
+        "objective/scores": scores.raw.mean(),
+        "objective/scores_std": scores.raw.std() if len(scores.raw) > 1 else torch.zeros(()),
+        "objective/scores_min": scores.raw.min(),
+        "objective/scores_max": scores.raw.max(),
+        "objective/kl": kl_sum.mean(),
+        "objective/kl_k3": _per_episode(kl_per_token(rollout.logprobs, rollout.ref_logprobs, "k3"), mask).mean(),
+        "objective/entropy": _per_episode(-rollout.logprobs, mask).mean(),
+        "objective/non_score_reward": penalty.mean(),
+        "objective/rlhf_reward": (penalty + scores.shaped).mean(),
+        "objective/kl_coef": kl_coef,
+        "val/explained_variance": explained_variance(rollout.values, rollout.returns, mask),
+        "val/returns_mean": masked_mean(rollout.returns, mask),
+        "val/values_mean": masked_mean(rollout.values, mask),
+        "val/num_eos_tokens": rollout.stopped.float().sum() if stop_known else 0.0,
+        "tokens/response_length": lengths.mean(),
+        "tokens/cut_off": (~rollout.stopped).float().mean(),
+    }
+    for name, part in scores.parts.items():
+        metrics[f"reward/{name}"] = part.mean()
+    if scores.gold is not None:
+        metrics["gold/score"] = scores.gold.mean()
+        metrics["gold/score_se"] = scores.gold.std() / math.sqrt(len(scores.gold)) if len(scores.gold) > 1 else 0.0
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def update_metrics(stats: UpdateStats, learning_rate: float) -> dict[str, float]:
+    """Metrics of the update, means over its minibatches."""
+    return {
+        "policy/approxkl_avg": stats.approx_kl,
+        "policy/clipfrac_avg": stats.clip_fraction,
+        "policy/entropy_avg": stats.entropy,
+        "policy/first_log_ratio": stats.first_log_ratio,
+        "loss/policy_avg": stats.policy_loss,
+        "loss/value_avg": stats.value_loss,
+        "val/ratio": stats.ratio,
+        "val/ratio_var": stats.ratio_variance,
+        "val/clipfrac_avg": stats.value_clip_fraction,
+        "optim/grad_norm": stats.grad_norm,
+        "optim/steps": float(stats.optimizer_steps),
+        "lr": learning_rate,
+    }
+
+
+def _per_episode(x: Tensor, mask: Tensor) -> Tensor:
+    return masked_select(x, mask).sum(dim=1)
+
+
+def first_non_finite(rollout: Rollout) -> str:
+    """Names the first quantity of the rollout that is NaN or infinite, and its episode; empty when all is well."""
+    for name in ("logprobs", "ref_logprobs", "values", "kl", "rewards", "advantages"):
+        bad = (~torch.isfinite(masked_select(getattr(rollout, name), rollout.tokens.mask))).any(dim=1)
+        if bad.any():
+            episode = int(bad.to(torch.int8).argmax())
+            return f"{name} is not finite in episode {episode}, prompt {rollout.prompts[episode]!r}"
+    return ""
+
+
+class Recorder:
+    """Builds the records of the first ``rollout.recorded`` episodes."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: RunConfig):
+        self._tokenizer, self._config = tokenizer, config
+        self._pieces = PieceTable(tokenizer)
+
+    def rollouts(self, rollout: Rollout, new_logprobs: Tensor, kl_coef: float) -> list[RolloutRecord]:
+        """One record per recorded episode; ``new_logprobs`` (N, T) are taken after the update."""
+        columns = self._columns(rollout, new_logprobs)
+        kl = _per_episode(rollout.logprobs - rollout.ref_logprobs, rollout.tokens.mask).tolist()
+        return [self._record(rollout, columns, kl[row], kl_coef, row) for row in range(rollout.recorded)]
+
+    def _columns(self, rollout: Rollout, new_logprobs: Tensor) -> dict[str, np.ndarray]:
+        ppo, count = self._config.ppo, rollout.recorded
+        names = ("logprobs", "ref_logprobs", "kl", "rewards", "values", "advantages", "whitened_advantages", "returns", "deltas", "entropy")
+        columns = {name: getattr(rollout, name)[:count] for name in names}
+        ratio = (new_logprobs - columns["logprobs"]).exp()
+        high = 1 + (ppo.cliprange_high or ppo.cliprange)
+        outside = (ratio > high) | (ratio < 1 - ppo.cliprange)
+        columns |= {"new_logprobs": new_logprobs, "ratio": ratio, "clipped": outside.float()}
+        return {name: value.float().cpu().numpy() for name, value in columns.items()}
+
+    def _record(self, rollout: Rollout, columns: dict[str, np.ndarray], kl: float, kl_coef: float, row: int) -> RolloutRecord:
+        tokens, scores = rollout.tokens, rollout.scores
+        length = int(tokens.lengths[row])
+        prompt_ids = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
+        response_ids = tokens.response_ids[row, :length].tolist()
+        pieces = token_pieces(self._tokenizer, prompt_ids + response_ids)
+        return RolloutRecord(
+            sample=row,
+            prompt=rollout.prompts[row],
+            response=rollout.responses[row],
+            score=float(scores.shaped[row]),
+            parts={name: float(part[row]) for name, part in scores.parts.items()},
+            gold=float(scores.gold[row]) if scores.gold is not None else None,
+            kl=kl,
+            length=length,
+            stopped=bool(rollout.stopped[row]),
+            tokens=TokenRecord(
+                prompt_ids=np.array(prompt_ids, dtype=np.int32),
+                response_ids=np.array(response_ids, dtype=np.int32),
+                prompt_pieces=pieces[: len(prompt_ids)],
+                response_pieces=pieces[len(prompt_ids) :],
+                arrays={name: column[row, :length] for name, column in columns.items()},
+                gamma=self._config.ppo.gamma,
+                lam=self._config.ppo.lam,
+                kl_coef=kl_coef,
+                **self._alternatives(rollout.top, rollout.ref_top, row, length),
+            ),
+        )
+
+    def _alternatives(self, top: Alternatives, reference: Alternatives, row: int, length: int) -> dict[str, object]:
+        ids, ref_ids = top.ids[row, :length].numpy(), reference.ids[row, :length].numpy()
+        return {
+            "top_ids": ids.astype(np.int32),
+            "top_logprobs": top.logprobs[row, :length].float().numpy(),
+            "ref_top_ids": ref_ids.astype(np.int32),
+            "ref_top_logprobs": reference.logprobs[row, :length].float().numpy(),
+            "top_pieces": self._pieces(set(ids.ravel().tolist()) | set(ref_ids.ravel().tolist())),
+        }

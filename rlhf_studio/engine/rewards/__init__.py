@@ -1,0 +1,1 @@
+"""Reward sources: a reward model, rules, and the scorer that sums them."""

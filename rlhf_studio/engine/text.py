@@ -1,0 +1,43 @@
+"""The text of single tokens, for people to look at."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedTokenizerBase
+
+PARTIAL = "\ufffd"
+
+
+def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
+    """The text that each token adds.
+
+    A byte-level token may end inside a UTF-8 character: it shows as U+FFFD, and the token that completes the character
+    carries it whole. Decoding a growing window keeps the leading spaces that decoding a token alone would lose.
+    """
+    pieces: list[str] = []
+    start, read = 0, 0  # ids[start:read] is settled text that the next token is decoded behind
+    for end in range(1, len(ids) + 1):
+        before = _decode(tokenizer, ids[start:read])
+        after = _decode(tokenizer, ids[start:end])
+        if after.endswith(PARTIAL) and end - read < 4:
+            pieces.append(PARTIAL)
+            continue
+        pieces.append(after[len(before) :])
+        start, read = read, end
+    return pieces
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) if ids else ""
+
+
+class PieceTable:
+    """Texts of single ids, decoded once each."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self._pieces: dict[int, str] = {}
+
+    def __call__(self, ids: set[int]) -> dict[int, str]:
+        for token in ids - self._pieces.keys():
+            self._pieces[token] = _decode(self._tokenizer, [token])
+        return {token: self._pieces[token] for token in ids}

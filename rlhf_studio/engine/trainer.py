@@ -1,0 +1,281 @@
+"""The PPO loop. Read :meth:`Trainer.step` first: it is the algorithm.
+
+One step: draw prompts, play them (:mod:`rollout`), learn from them (:mod:`update`), let the KL controller react, record.
+The trainer knows nothing of processes, files or people; :mod:`worker` drives it and stores what it returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.checkpoint import TrainingState
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm
+from rlhf_studio.engine.policy import Policy, Reference, add_lora
+from rlhf_studio.engine.prompts import PromptStream, tokenize_prompts
+from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
+from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
+from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
+from rlhf_studio.engine.types import Rollout, UpdateStats
+from rlhf_studio.engine.update import NonFiniteError, Updater
+from rlhf_studio.inputs.prompts import read_prompts
+from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
+from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+
+MOST_SKIPS = 10
+
+
+class Stopwatch:
+    """Adds up seconds per phase of one step."""
+
+    def __init__(self, compute: Compute):
+        self._compute = compute
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._compute.synchronise()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
+
+
+@dataclass
+class Progress:
+    """What changes from step to step beside the weights."""
+
+    step: int = 0
+    elapsed: float = 0.0
+    skips: int = 0
+    said: set[str] = field(default_factory=set)
+
+
+class Trainer:
+    """A PPO run in memory. Build it with :func:`build_trainer`."""
+
+    def __init__(self, config: RunConfig, player: Player, prompts: PromptStream, compute: Compute):
+        self.config, self.player, self.prompts, self.compute = config, player, prompts, compute
+        self.updater = Updater(player.policy, config, compute)
+        self.controller = make_controller(config.ppo)
+        self.progress = Progress()
+        seed = config.engine.seed
+        self._sampling = torch.Generator(device=compute.device).manual_seed(seed)
+        self._shuffling = torch.Generator().manual_seed(seed + 1)
+        self._recorder = Recorder(player.tokenizer, config)
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.step >= self.config.ppo.steps
+
+    def step(self) -> StepRecord:
+        """One PPO step. Raises :class:`NonFiniteError` or :class:`RewardError` before anything was changed for the worse."""
+        timer = Stopwatch(self.compute)
+        kl_coef = self.controller.coef
+        prompts = self.prompts.next_batch(self.config.ppo.batch_size)
+        rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
+        stats = self._learn(rollout, kl_coef, timer)
+        kl = objective_metrics(rollout, kl_coef, self.player.stop_id is not None)
+        self.controller.update(kl["objective/kl"], len(rollout.tokens))
+        self.progress.step += 1
+        with timer("record"):
+            rollouts = self._recorder.rollouts(rollout, self.updater.logprobs_after(rollout), kl_coef)
+            watched = self.watch() if self._watch_now() else []
+        metrics = {**kl, **(update_metrics(stats, self._learning_rate()) if stats else {}), **self._costs(rollout, timer)}
+        return StepRecord(self.progress.step, metrics, rollouts, watched, self._events(metrics, stats))
+
+    def _learn(self, rollout: Rollout, kl_coef: float, timer: Stopwatch) -> UpdateStats | None:
+        """The update; None when it was left out because the rollout holds a non-finite number."""
+        with timer("update"):
+            if problem := first_non_finite(rollout):
+                self._refuse(problem)
+                return None
+            stats = self.updater.update(rollout, self.progress.step, kl_coef, self._shuffling)
+            for problem in stats.problems:
+                if "not finite" in problem:
+                    self._refuse(problem)
+            return stats
+
+    def _refuse(self, problem: str) -> None:
+        self.progress.skips += 1
+        if self.config.engine.non_finite == "stop" or self.progress.skips > MOST_SKIPS:
+            raise NonFiniteError(problem)
+
+    def _learning_rate(self) -> float:
+        return float(self.updater.optimizer.param_groups[0]["lr"])
+
+    def _costs(self, rollout: Rollout, timer: Stopwatch) -> dict[str, float]:
+        total = sum(timer.seconds.values())
+        self.progress.elapsed += total
+        costs = {f"time/{phase}": seconds for phase, seconds in timer.seconds.items()}
+        return costs | {
+            "time/total": total,
+            "time/elapsed": self.progress.elapsed,
+            "episode": float(self.progress.step * self.config.ppo.batch_size),
+            "speed/episodes_per_second": len(rollout.tokens) / total,
+            "speed/tokens_per_second": float(rollout.tokens.mask.sum()) / total,
+            "memory/peak": self.compute.peak_memory(),
+        }
+
+    # --- watched prompts -----------------------------------------------------------------------------------------------------
+
+    def _watch_now(self) -> bool:
+        return self.finished or self.progress.step % self.config.engine.watch_every == 0
+
+    def watch(self) -> list[WatchRecord]:
+        """Answer the watched prompts, always with the same random numbers, so that differences come from the policy alone."""
+        rows = self.prompts.watched_rows(self.config.engine.watch_prompts)
+        if not rows:
+            return []
+        batch = self.prompts.batch(rows)
+        generator = torch.Generator(device=self.compute.device).manual_seed(self.config.engine.seed + 2)
+        tokens = sample(self.player, batch, self.config.generation, generator)
+        responses = decode_responses(self.player, tokens)
+        stopped = ends_with_stop(tokens, self.player.stop_id).tolist()
+        episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist())
+        scores = torch.stack(list(self.player.scorer.parts(episodes).values())).sum(dim=0).tolist()
+        gold = self.player.scorer.gold(episodes)
+        return [
+            WatchRecord(row, batch.texts[row], responses[row], scores[row], float(gold[row]) if gold is not None else None)
+            for row in range(len(rows))
+        ]
+
+    # --- what a person should be told ------------------------------------------------------------------------------------------
+
+    def _events(self, metrics: dict[str, float], stats: UpdateStats | None) -> list[EventRecord]:
+        found: list[EventRecord] = []
+        if stats is None:
+            found.append(EventRecord("warning", "skip", "This update was left out: the rollout held a number that is not finite."))
+        elif stats.problems:
+            found.append(EventRecord("warning", "skip", f"{stats.skipped} minibatches were left out: {stats.problems[0]}."))
+        if stats and stats.stopped_early:
+            found.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))
+        if stats and self.compute.dtype is torch.float32 and stats.first_log_ratio > 1e-3:
+            found.append(self._once("ratio", f"Before the first update the ratio was off by {stats.first_log_ratio:.2g}; it should be 1."))
+        if metrics["objective/kl"] < -1:
+            found.append(self._once("negative_kl", "The KL is clearly negative: samples do not come from the distribution that is scored."))
+        return [event for event in found if event is not None]
+
+    def _once(self, key: str, text: str) -> EventRecord | None:
+        if key in self.progress.said:
+            return None
+        self.progress.said.add(key)
+        return EventRecord("warning", "health", text)
+
+    # --- resume ------------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> TrainingState:
+        """All that :func:`restore` needs, beside the weights."""
+        numbers: dict[str, Any] = {
+            "step": self.progress.step,
+            "elapsed": self.progress.elapsed,
+            "skips": self.progress.skips,
+            "said": sorted(self.progress.said),
+            "controller": self.controller.state_dict(),
+            "moments": self.player.scorer.moments.state_dict(),
+            "prompts": self.prompts.state(),
+            "threads": torch.get_num_threads(),
+            "device": self.compute.device.type,
+        }
+        tensors = {"sampling": self._sampling.get_state(), "shuffling": self._shuffling.get_state(), "torch": torch.get_rng_state()}
+        return TrainingState(numbers, tensors, self.updater.optimizer.state_dict())
+
+    def restore(self, state: TrainingState) -> list[str]:
+        """Take up a saved state (weights and optimizer are restored already). Returns what may differ from before."""
+        numbers = state.numbers
+        self.progress = Progress(numbers["step"], numbers["elapsed"], numbers["skips"], set(numbers["said"]))
+        self.controller.load_state_dict(numbers["controller"])
+        self.player.scorer.moments.load_state_dict(numbers["moments"])
+        self.prompts.restore(numbers["prompts"])
+        self._shuffling.set_state(state.tensors["shuffling"])
+        torch.set_rng_state(state.tensors["torch"])
+        changes = []
+        if numbers["device"] == self.compute.device.type:
+            self._sampling.set_state(state.tensors["sampling"])
+        else:
+            changes.append(f"the run was on {numbers['device']} and goes on with {self.compute.device.type}: other random numbers")
+        if numbers["threads"] != torch.get_num_threads():
+            changes.append(f"it used {numbers['threads']} threads and now uses {torch.get_num_threads()}: results may differ in the last bits")
+        return changes
+
+
+def make_controller(settings: PPOConfig) -> FixedKL | AdaptiveKL:
+    """The KL coefficient: fixed, or held near a target."""
+    if settings.kl_controller == "fixed":
+        return FixedKL(settings.kl_coef)
+    return AdaptiveKL(settings.kl_coef, settings.kl_target, settings.kl_horizon)
+
+
+def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[Trainer, list[str]]:
+    """Load everything that the configuration names. Returns the trainer and notes for people.
+
+    Raises :class:`ConfigError` for anything that cannot be loaded or does not fit together.
+    """
+    report("Reading the prompts", None)
+    texts = read_prompts(config.data)
+    # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
+    loaded = load_causal_lm(config.model.policy, config.model.revision, compute.dtype if config.lora.enabled else torch.float32, report)
+    model = loaded.model.to(compute.device)
+    policy = Policy(_with_lora(model, config), config.model, config.engine.seed).to(compute.device)
+    reference = Reference(policy, compute.dtype)
+    scorer = Scorer(config.reward, compute, report)
+    player = Player(
+        policy=policy,
+        reference=reference,
+        scorer=scorer,
+        tokenizer=loaded.tokenizer,
+        config=config,
+        compute=compute,
+        stop_id=stop_id(config, loaded),
+        pad_id=pad_id(loaded),
+    )
+    ids = tokenize_prompts(texts, loaded.tokenizer, config.data)
+    stream = PromptStream(texts, ids, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
+    return Trainer(config, player, stream, compute), [*loaded.notes, *_notes(config, len(texts))]
+
+
+def _with_lora(model: Any, config: RunConfig) -> Any:
+    if not config.lora.enabled:
+        return model
+    torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
+    try:
+        return add_lora(model, config.lora)
+    except ValueError as error:
+        raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
+
+
+def _notes(config: RunConfig, prompts: int) -> list[str]:
+    notes = []
+    if prompts < config.ppo.batch_size:
+        notes.append(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")
+    if config.generation.top_k or config.generation.top_p < 1:
+        notes.append("Top-k or top-p cuts the sampling distribution, but log-probabilities are of the full one: the KL can read negative.")
+    return notes
+
+
+def stop_id(config: RunConfig, loaded: LoadedModel) -> int | None:
+    """The token that ends a response. Raises :class:`ConfigError` when there is no such token."""
+    wanted = config.generation.stop_token
+    if wanted == "none":
+        return None
+    if wanted == "eos":
+        if loaded.tokenizer.eos_token_id is None:
+            raise ConfigError([Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")])
+        return int(loaded.tokenizer.eos_token_id)
+    size = loaded.model.get_input_embeddings().weight.shape[0]
+    if int(wanted) >= size:
+        raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {size} tokens")])
+    return int(wanted)
+
+
+def pad_id(loaded: LoadedModel) -> int:
+    """Any id will do: masks come from lengths, and nothing reads what lies under them."""
+    tokenizer = loaded.tokenizer
+    return next((int(token) for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)

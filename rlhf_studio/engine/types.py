@@ -1,0 +1,148 @@
+"""The frozen records that travel between the phases of a PPO step.
+
+Shapes: B episodes, P prompt length (left-padded), T response length (right-padded), V vocabulary. ``mask`` is True for a
+token that the policy sampled, up to and including the first stop token. What lies under False may hold anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Prompts and responses as token ids.
+
+    Attributes:
+        prompt_ids: (B, P) int64, left-padded.
+        prompt_mask: (B, P) bool, True on real tokens.
+        response_ids: (B, T) int64.
+        mask: (B, T) bool, the response mask.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    response_ids: Tensor
+    mask: Tensor
+
+    def __len__(self) -> int:
+        return self.prompt_ids.shape[0]
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,) int64: sampled tokens per response."""
+        return self.mask.sum(dim=1)
+
+    def rows(self, index: Tensor) -> TokenBatch:
+        """The chosen episodes, without the padding columns that none of them needs."""
+        prompt_mask, mask = self.prompt_mask[index], self.mask[index]
+        first = int(prompt_mask.any(dim=0).to(torch.int8).argmax())
+        last = int(mask.sum(dim=1).max())
+        return TokenBatch(
+            self.prompt_ids[index][:, first:], prompt_mask[:, first:], self.response_ids[index][:, :last], mask[:, :last]
+        )
+
+    def model_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(ids, attention mask, position ids), each (B, P + T). Positions count real tokens only, so padding shifts nothing."""
+        ids = torch.cat([self.prompt_ids, self.response_ids], dim=1)
+        attention = torch.cat([self.prompt_mask, self.mask], dim=1)
+        return ids, attention.long(), position_ids(attention)
+
+
+def position_ids(attention: Tensor) -> Tensor:
+    """(B, L) positions that count the True entries of ``attention`` (B, L) from 0; under padding the value is 0.
+
+    No model's forward pass derives them from the mask, and GPT-2 with left padding is wrong without them.
+    """
+    return (attention.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """The five likeliest tokens at each position: ids and log-probabilities, (N, T, 5), for the N recorded episodes."""
+
+    ids: Tensor
+    logprobs: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the reward components gave.
+
+    Attributes:
+        raw: (B,) weighted sum.
+        parts: weighted score (B,) of each component by name.
+        shaped: (B,) what the last token earns, after scaling, clipping and the no-end penalty.
+        gold: (B,) the gold scorer's value, or None.
+    """
+
+    raw: Tensor
+    parts: dict[str, Tensor]
+    shaped: Tensor
+    gold: Tensor | None
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One batch of episodes with everything known before learning from it. Float tensors are float32 (B, T) unless said.
+
+    Attributes:
+        tokens: ids and masks.
+        prompts, responses: the texts, as people and reward models read them.
+        stopped: (B,) bool, whether the response ended with the stop token.
+        logprobs, ref_logprobs: at the sampled tokens, at the sampling temperature.
+        values, entropy, kl: per token; ``kl`` by the configured estimator.
+        rewards, advantages, whitened_advantages, returns, deltas: per token.
+        scores: what the episode earned.
+        recorded: number of leading episodes that are kept for the inspector.
+        top, ref_top: likeliest tokens of policy and reference for the recorded episodes.
+    """
+
+    tokens: TokenBatch
+    prompts: list[str]
+    responses: list[str]
+    stopped: Tensor
+    logprobs: Tensor
+    ref_logprobs: Tensor
+    values: Tensor
+    entropy: Tensor
+    kl: Tensor
+    rewards: Tensor
+    advantages: Tensor
+    whitened_advantages: Tensor
+    returns: Tensor
+    deltas: Tensor
+    scores: Scores
+    recorded: int
+    top: Alternatives
+    ref_top: Alternatives
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """Means over the optimizer steps of one update.
+
+    Attributes:
+        first_log_ratio: largest |log ratio| in the first minibatch before any step: 0 up to rounding when all is well.
+        optimizer_steps: steps applied.
+        skipped: minibatches left out by the ratio threshold or a non-finite value.
+        stopped_early: whether the target KL ended the passes.
+    """
+
+    policy_loss: float
+    value_loss: float
+    approx_kl: float
+    clip_fraction: float
+    value_clip_fraction: float
+    entropy: float
+    ratio: float
+    ratio_variance: float
+    grad_norm: float
+    first_log_ratio: float
+    optimizer_steps: int
+    skipped: int
+    stopped_early: bool
+    problems: list[str] = field(default_factory=list)

@@ -1,0 +1,188 @@
+"""The engine process of one run: takes the lock, loads, trains, stores every step, obeys commands, leaves a clear last word."""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
+from rlhf_studio.engine.console import Console
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.update import NonFiniteError
+from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
+
+DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
+PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
+
+
+class StopRequested(Exception):
+    """Somebody asked the run to stop; the reason is the message."""
+
+
+class Signals:
+    """SIGTERM and SIGINT ask for a checkpoint and an orderly end; a second one is not waited for."""
+
+    def __init__(self) -> None:
+        self.received = ""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: Any) -> None:
+        if self.received:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.received = signal.Signals(number).name
+
+
+def run_engine(run_dir: Path, *, resume: bool) -> int:
+    """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
+    lock = EngineLock(run_dir)
+    lock.acquire()
+    config = RunReader(run_dir).config()
+    signals = Signals()
+    with Heartbeat(run_dir), RunWriter(run_dir) as writer:
+        return Worker(run_dir, config, writer, signals).run(resume=resume)
+
+
+class Worker:
+    """Drives a trainer and keeps the run folder's truth."""
+
+    def __init__(self, run_dir: Path, config: RunConfig, writer: RunWriter, signals: Signals):
+        self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
+        self._console = Console(config.ppo.steps)
+        self._saved_step = -1
+
+    def run(self, *, resume: bool) -> int:
+        """Load, train, end; every way out leaves a state and, where something went wrong, a cause."""
+        try:
+            self._writer.set_state("loading", phase="Starting")
+            trainer = self._load(resume)
+            self._train(trainer)
+        except StopRequested as stop:
+            self._writer.event(EventRecord("info", "stop", f"Stopped: {stop}."))
+            self._writer.set_state("stopped")
+            self._console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
+            return STOPPED
+        except (ConfigError, PromptsError) as error:
+            return self._fail(str(error), BAD_INPUT)
+        except (NonFiniteError, RewardError) as error:
+            return self._fail(f"{error}. The last checkpoint is intact; change the setting and start again", FAILED)
+        except torch.OutOfMemoryError as error:
+            text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
+            return self._fail(text, FAILED)
+        except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
+            traceback.print_exc()
+            return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
+        self._writer.set_state("finished")
+        self._console.say(f"done: {self._run_dir}")
+        return DONE
+
+    def _fail(self, cause: str, code: int) -> int:
+        self._console.say(f"failed: {cause} ({self._run_dir})")
+        self._writer.event(EventRecord("error", "failure", cause))
+        self._writer.set_state("failed", cause=cause)
+        return code
+
+    def _report(self, text: str, fraction: float | None) -> None:
+        """Say what is being loaded; a request to stop is heeded here too, since loading can be long."""
+        self._writer.set_state("loading", phase=text, fraction=fraction)
+        self._console.phase(text)
+        if self._signals.received:
+            raise StopRequested(f"signal {self._signals.received}")
+        for command in self._writer.pending_commands():
+            if command.kind == "stop":
+                self._writer.acknowledge(command.id, "done")
+                raise StopRequested("asked by an operator")
+
+    def _load(self, resume: bool) -> Trainer:
+        compute = choose_compute(self._config)
+        self._writer.set_state("loading", phase="Starting", device=compute.describe())
+        trainer, notes = build_trainer(self._config, compute, self._report)
+        for note in notes:
+            self._writer.event(EventRecord("info", "health", note))
+        if resume:
+            self._resume(trainer)
+        if trainer.progress.step == 0:
+            self._report("Answering the watched prompts with the starting policy", None)
+            self._writer.watched(0, trainer.watch())
+        self._writer.set_state("running")
+        return trainer
+
+    def _resume(self, trainer: Trainer) -> None:
+        self._report("Reading the checkpoint", None)
+        folder, problems = newest_valid(self._run_dir)
+        for problem in problems:
+            self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
+        text = "There is no usable checkpoint: the run starts again from step 0."
+        if folder is not None:
+            restore_policy(folder, trainer.player.policy)
+            changes = trainer.restore(load_state(folder, trainer.updater.optimizer))
+            self._saved_step = trainer.progress.step
+            text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
+        self._writer.cut_after(trainer.progress.step)
+        self._writer.event(EventRecord("info", "resume", text))
+        self._console.say(text)
+
+    def _train(self, trainer: Trainer) -> None:
+        every = self._config.engine.checkpoint_every
+        while not trainer.finished:
+            self._obey(trainer)
+            record = trainer.step()
+            self._writer.commit_step(record)
+            self._console.step(record)
+            if every and trainer.progress.step % every == 0:
+                self._checkpoint(trainer)
+        self._checkpoint(trainer)
+
+    def _checkpoint(self, trainer: Trainer) -> None:
+        step = trainer.progress.step
+        if step == self._saved_step:
+            return
+        player = trainer.player
+        folder = save_checkpoint(
+            self._run_dir, step, player.policy, player.tokenizer, trainer.state(), self._config.engine.keep_checkpoints
+        )
+        self._saved_step = step
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
+
+    # --- commands ----------------------------------------------------------------------------------------------------------------
+
+    def _obey(self, trainer: Trainer) -> None:
+        """Carry out what was asked since the last step; stays here while paused. Raises :class:`StopRequested`."""
+        paused = False
+        while True:
+            if self._signals.received:
+                self._checkpoint(trainer)
+                raise StopRequested(f"signal {self._signals.received}")
+            for command in self._writer.pending_commands():
+                paused = self._carry_out(command.id, command.kind, trainer, paused)
+            if not paused:
+                return
+            time.sleep(PAUSE_POLL)
+
+    def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
+        if kind == "checkpoint":
+            self._checkpoint(trainer)
+        elif kind == "stop":
+            self._checkpoint(trainer)
+            self._writer.acknowledge(number, "done")
+            raise StopRequested("asked by an operator")
+        elif kind in ("pause", "continue"):
+            paused = kind == "pause"
+            self._writer.set_state("paused" if paused else "running")
+        self._writer.acknowledge(number, "done" if kind in ("checkpoint", "pause", "continue") else "unknown command")
+        return paused
