@@ -23,9 +23,13 @@ BAD_INPUT = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if arguments[:1] == ["app"]:
+            return _app(arguments[1:])
+        if arguments[:1] == ["world"]:
+            return _world(arguments[1:])
+        options, rest = build_parser().parse_known_args(arguments)
         options.overrides = read_overrides(rest)
         if options.overrides and options.command != "train":
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
@@ -41,20 +45,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_app(commands)
+    # These two read their own arguments; they stand here for the help text.
+    commands.add_parser("app", help="open the app in the browser")
+    commands.add_parser("world", help="rebuild or check the bundled review world")
     _add_train(commands)
     _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
     _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
     _add_runs(commands)
     _add_recipes(commands)
-    _add_world(commands)
     return parser
-
-
-def _add_app(commands: argparse._SubParsersAction) -> None:
-    app = commands.add_parser("app", help="open the app in the browser", add_help=False, allow_abbrev=False)
-    app.add_argument("rest", nargs=argparse.REMAINDER)
-    app.set_defaults(run=_app)
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
@@ -103,12 +102,6 @@ def _add_recipes(commands: argparse._SubParsersAction) -> None:
     show.set_defaults(run=_recipes_show)
 
 
-def _add_world(commands: argparse._SubParsersAction) -> None:
-    world = commands.add_parser("world", help="rebuild or check the bundled review world", add_help=False, allow_abbrev=False)
-    world.add_argument("rest", nargs=argparse.REMAINDER)
-    world.set_defaults(run=_world)
-
-
 def default_workspace() -> Path:
     """Where runs are kept unless told otherwise."""
     return Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))
@@ -134,10 +127,10 @@ def read_overrides(rest: Sequence[str]) -> dict[str, str]:
 # --- commands --------------------------------------------------------------------------------------------------------------
 
 
-def _app(options: argparse.Namespace) -> int:
+def _app(arguments: list[str]) -> int:
     from rlhf_studio.ui.app import main as run_app
 
-    return run_app(options.rest)
+    return run_app(arguments)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -153,7 +146,8 @@ def _train(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
     from rlhf_studio.inputs.preflight import check_run
-    from rlhf_studio.runs.create import RunExists, create_run
+    from rlhf_studio.runs.create import create_run
+    from rlhf_studio.runs.errors import RunExists
     from rlhf_studio.runs.paths import new_run_id
 
     config = _configuration(options)
@@ -183,16 +177,15 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
 
 
 def _run_engine(run_dir: Path, *, resume: bool) -> int:
-    from rlhf_studio.runs.liveness import AlreadyRunning
+    from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.reader import RunReader
-    from rlhf_studio.runs.schema import StoreError
 
     try:
         RunReader(run_dir).config()
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
 
         return run_engine(run_dir, resume=resume)
-    except (StoreError, AlreadyRunning) as error:
+    except StoreError as error:
         raise ConfigError([Problem("", str(error))]) from error
 
 
@@ -203,7 +196,7 @@ def _resume(options: argparse.Namespace) -> int:
 def _stop(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.commands import send_command
     from rlhf_studio.runs.liveness import is_alive
-    from rlhf_studio.runs.schema import StoreError
+    from rlhf_studio.runs.errors import StoreError
 
     try:
         if not is_alive(options.folder):
@@ -223,7 +216,7 @@ def _runs_list(options: argparse.Namespace) -> int:
 
 
 def _runs_show(options: argparse.Namespace) -> int:
-    from rlhf_studio.runs.schema import StoreError
+    from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.show import show_text, show_values
 
     try:
@@ -249,7 +242,7 @@ def _recipes_show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _world(options: argparse.Namespace) -> int:
+def _world(arguments: list[str]) -> int:
     from rlhf_studio.world.__main__ import main as run_world
 
-    return run_world(options.rest)
+    return run_world(arguments)

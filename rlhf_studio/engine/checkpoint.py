@@ -99,14 +99,7 @@ def _sync(path: Path) -> None:
 
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256_by_hand(file)
-
-
-def _sha256_by_hand(file: Any) -> str:  # Python 3.10
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _prune(folder: Path, keep: int) -> None:

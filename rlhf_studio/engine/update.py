@@ -127,8 +127,8 @@ class Updater:
         change = masked_select(new.detach() - old, mask)
         ratio = masked_select(surrogate.ratio.detach(), mask)
         return (
-            float(surrogate.loss_sum),
-            float(critic.loss_sum),
+            float(surrogate.loss_sum.detach()),
+            float(critic.loss_sum.detach()),
             float((surrogate.clipped & mask).sum()),
             float((critic.clipped & mask).sum()),
             float(masked_sum(entropy.detach(), mask)),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
@@ -49,6 +50,7 @@ class Signals:
 
 def run_engine(run_dir: Path, *, resume: bool) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
+    transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
     lock = EngineLock(run_dir)
     lock.acquire()
     config = RunReader(run_dir).config()

@@ -63,7 +63,9 @@ class Scorer:
         """Score a batch. Raises :class:`RewardError` when a component gives anything but B finite numbers."""
         parts = self.parts(episodes)
         raw = torch.stack(list(parts.values())).sum(dim=0)
-        shaped = scale_scores(raw, self.moments, self._settings.scaling, self._settings.score_clip or None)
+        if self._settings.scaling != "none":
+            self.moments.update(raw)
+        shaped = scale_scores(raw, self.moments, self._settings.scaling, self._settings.score_clip)
         if self._settings.missing_eos_penalty:
             shaped = shaped - self._settings.missing_eos_penalty * (~torch.tensor(episodes.stopped)).float()
         return Scores(raw, parts, shaped, self.gold(episodes))

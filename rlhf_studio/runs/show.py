@@ -1,0 +1,56 @@
+"""What ``runs list`` and ``runs show`` print, as plain values for scripts and as text for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.workspace import Workspace
+
+
+def show_values(run_dir: Path) -> dict[str, Any]:
+    """State, step, total steps, last metrics, checkpoints and cause of failure of one run. Raises StoreError."""
+    reader = RunReader(run_dir)
+    status = reader.status()
+    last = reader.metrics_since(max(status.step - 1, 0))
+    return {
+        **_status_values(status),
+        "run_dir": str(run_dir),
+        "metrics": last[-1][1] if last else {},
+        "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
+        "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.events_since(0)],
+    }
+
+
+def list_values(workspace: Path) -> list[dict[str, Any]]:
+    """The runs of a workspace, newest first."""
+    return [_status_values(status) for status in Workspace(workspace).runs()]
+
+
+def _status_values(status: RunStatus) -> dict[str, Any]:
+    return dataclasses.asdict(status)
+
+
+def show_text(values: dict[str, Any]) -> str:
+    """A few lines for people."""
+    lines = [
+        f"{values['name']} ({values['run_id']})",
+        f"state        {values['state']}" + (f": {values['cause']}" if values["cause"] else ""),
+        f"step         {values['step']} of {values['total_steps']}",
+        f"device       {values['device'] or 'not known yet'}",
+        f"folder       {values['run_dir']}",
+    ]
+    lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
+    lines += [f"checkpoint   {checkpoint['path']}" for checkpoint in values["checkpoints"]]
+    return "\n".join(lines)
+
+
+def list_text(workspace: Path) -> str:
+    """One line per run."""
+    statuses = Workspace(workspace).runs()
+    if not statuses:
+        return f"No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world"
+    return "\n".join(f"{status.run_id:24}{status.state:13}{status.step:>6}/{status.total_steps:<6} {status.name}" for status in statuses)

@@ -1,0 +1,53 @@
+"""Fixtures of the engine tests: a small run that can be built for any model family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.trainer import Trainer, build_trainer
+from tests.engine.small_models import save_policy, save_prompts, save_reward_model
+
+PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
+
+
+def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) -> RunConfig:
+    """A run of a few seconds: random policy and reward model of the family, eight episodes a step."""
+    if not (folder / "policy").exists():
+        save_policy(folder / "policy", family, scale=4.0)
+        save_reward_model(folder / "reward", family)
+        save_prompts(folder / "prompts.txt", PROMPTS)
+    settings: dict[str, dict[str, Any]] = {
+        "model": {"policy": str(folder / "policy")},
+        "lora": {},
+        "data": {"prompts": str(folder / "prompts.txt")},
+        "reward": {"components": [{"kind": "reward_model", "model": str(folder / "reward")}]},
+        "ppo": {"steps": 2, "batch_size": 8, "mini_batch_size": 4, "ppo_epochs": 2, "learning_rate": 1e-3},
+        "generation": {"response_length": 6},
+        "engine": {"device": "cpu", "record_samples": 3, "watch_prompts": 2, "watch_every": 1},
+    }
+    for section, values in changes.items():
+        settings[section] = {**settings[section], **values}
+    return RunConfig.model_validate(settings)
+
+
+@pytest.fixture
+def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
+    """Build a trainer in memory: ``make_trainer("llama", lora={"enabled": True})``."""
+
+    def make(family: str = "gpt2", **changes: dict[str, Any]) -> Trainer:
+        config = small_config(tmp_path, family, **changes)
+        return build_trainer(config, choose_compute(config), lambda text, fraction: None)[0]
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,110 @@
+"""Kill a real engine process at random moments, resume it, and compare the final parameters with an uninterrupted run.
+
+``python -m tests.engine.kill_loop --kills 20`` prints one line per kill. Each engine is forked from this process, which has
+the libraries loaded already, so that most kills hit the engine's own work rather than an import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.worker import run_engine
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+PPO = {"steps": 24, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 50, "kl_target": 0.5}
+
+
+def fork_engine(run_dir: Path, *, resume: bool) -> int:
+    """Start the engine in a child process; returns its pid."""
+    child = os.fork()
+    if child:
+        return child
+    with open(run_dir / "engine.log", "a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    os._exit(run_engine(run_dir, resume=resume))
+
+
+def exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def final_weights(run_dir: Path, steps: int) -> dict[str, torch.Tensor]:
+    folder = run_dir / "checkpoints" / f"step-{steps:06d}"
+    files = sorted(folder.rglob("*.safetensors"))
+    return {f"{file.relative_to(folder)}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
+
+
+def history(run_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
+    """Every metric of every step that does not measure time or memory."""
+    measured = ("time/", "speed/", "memory/")
+    rows = RunReader(run_dir).metrics_since(0)
+    return [(step, {name: value for name, value in row.items() if not name.startswith(measured)}) for step, row in rows]
+
+
+def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, object]:
+    """Kill the engine ``moment`` seconds after its start, look at the run, resume it to the end."""
+    create_run(run_dir, config, name="killed", state="loading")
+    child = fork_engine(run_dir, resume=False)
+    time.sleep(moment)
+    os.kill(child, signal.SIGKILL)
+    exit_code(child)
+    asked = time.monotonic()
+    while (status := RunReader(run_dir).status()).state not in ("interrupted", "finished") and time.monotonic() < asked + 5:
+        time.sleep(0.05)
+    seen = time.monotonic() - asked
+    code = exit_code(fork_engine(run_dir, resume=True)) if status.state == "interrupted" else 0
+    return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
+
+
+def run_loop(folder: Path, kills: int, seed: int, lora: bool) -> list[dict[str, object]]:
+    """One uninterrupted run, then ``kills`` killed and resumed ones; each result says whether all was equal."""
+    torch.set_num_threads(1)
+    settings = {"enabled": True, "r": 4, "dropout": 0.2} if lora else {}
+    scaling = {"scaling": "normalise"}
+    config = small_config(folder, ppo=PPO, lora=settings, engine={"checkpoint_every": 4, "seed": seed}, reward=scaling)
+    create_run(folder / "whole", config, name="whole", state="loading")
+    started = time.monotonic()
+    assert exit_code(fork_engine(folder / "whole", resume=False)) == 0
+    duration = time.monotonic() - started
+    wanted, wanted_history = final_weights(folder / "whole", config.ppo.steps), history(folder / "whole")
+    moments, results = random.Random(seed), []
+    for number in range(kills):
+        run_dir = folder / f"killed-{number}"
+        result = kill_once(config, run_dir, moments.uniform(0.0, duration))
+        found = final_weights(run_dir, config.ppo.steps)
+        same = found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+        results.append({**result, "equal": same, "history_equal": history(run_dir) == wanted_history})
+        print(json.dumps(results[-1]), flush=True)
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lora", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        results = run_loop(Path(folder), options.kills, options.seed, options.lora)
+    good = [row for row in results if row["equal"] and row["history_equal"] and row["resume_exit"] == 0]
+    print(f"{len(good)} of {len(results)} runs equal the uninterrupted one")
+    return 0 if len(good) == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

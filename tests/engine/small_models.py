@@ -1,0 +1,78 @@
+"""Small random models with a word tokenizer, saved as ordinary folders, for engine tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+WORDS = [f"w{number}" for number in range(28)]
+
+
+def config_of(family: str, vocabulary: int, width: int = 32, layers: int = 2) -> PretrainedConfig:
+    """A small configuration of the family, with dropout where the family has it."""
+    common = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    if family == "gpt2":
+        return GPT2Config(n_embd=width, n_layer=layers, n_head=4, n_positions=64, **common)
+    sizes = {
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+    }
+    if family == "gpt_neox":
+        return GPTNeoXConfig(hidden_dropout=0.1, attention_dropout=0.1, **sizes, **common)
+    grouped = {"num_key_value_heads": 2}
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](attention_dropout=0.1, **grouped, **sizes, **common)
+
+
+def save_tokenizer(folder: Path, words: list[str] = WORDS, *, pad: str = "<pad>") -> PreTrainedTokenizerFast:
+    """One id per word; <pad> is 0, <eos> is 1."""
+    vocabulary = {token: number for number, token in enumerate(["<pad>", "<eos>", *words])}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="<pad>"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, eos_token="<eos>", padding_side="left")
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def save_policy(folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, seed: int = 0, scale: float = 1.0, **sizes: int) -> Path:
+    """A random causal LM with its tokenizer; ``scale`` sharpens its next-token distribution."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config_of(family, len(words) + 2, **sizes))
+    if scale != 1.0:
+        with torch.no_grad():
+            model.get_output_embeddings().weight.mul_(scale)
+    model.save_pretrained(folder)
+    save_tokenizer(folder, words)
+    return folder
+
+
+def save_reward_model(folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, labels: int = 1, seed: int = 1, **sizes: int) -> Path:
+    """A random sequence classifier with its tokenizer."""
+    torch.manual_seed(seed)
+    config = config_of(family, len(words) + 2, **sizes)
+    config.num_labels = labels
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    save_tokenizer(folder, words)
+    return folder
+
+
+def save_prompts(path: Path, prompts: list[str]) -> Path:
+    """One prompt per line."""
+    path.write_text("\n".join(prompts) + "\n", encoding="utf-8")
+    return path

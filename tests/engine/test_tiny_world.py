@@ -1,0 +1,136 @@
+"""The whole engine against the known optimum of the exact tiny world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.rewards.scorer import Episodes
+from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.types import Scores, TokenBatch
+from rlhf_studio.ppo.rewards import RunningMoments
+from tests.engine.small_models import save_policy, save_prompts
+from tests.engine.tiny_world import LONGEST, PLACE, PROMPTS, RESPONSES, WORDS, Exact, score_table
+
+BETA = 1.0
+SCALE = 3.0
+
+
+class TableScorer:
+    """Looks the score up; stands where reward models and rules stand."""
+
+    def __init__(self, table: Tensor):
+        self.moments = RunningMoments()
+        self._table = table
+        self.tokens: TokenBatch | None = None
+
+    def __call__(self, episodes: Episodes) -> Scores:
+        rows = [self._place(text, length) for text, length in zip(episodes.responses, episodes.lengths, strict=True)]
+        scores = torch.stack([self._table[PROMPTS.index(prompt), row] for prompt, row in zip(episodes.prompts, rows, strict=True)])
+        return Scores(scores, {"table": scores}, scores, None)
+
+    def _place(self, text: str, length: int) -> int:
+        ids = tuple(int(token) for token in text.split())
+        assert len(ids) == length
+        return PLACE[ids]
+
+
+def make_trainer(folder: Path, seed: int, **ppo: object) -> Trainer:
+    save_policy(folder / "policy", "gpt2", WORDS, seed=seed, scale=SCALE, width=32, layers=1)
+    prompts = save_prompts(folder / "prompts.txt", PROMPTS)
+    settings: dict[str, object] = {
+        "batch_size": 512, "mini_batch_size": 128, "steps": 100, "learning_rate": 5e-3, "kl_coef": BETA, "vf_coef": 0.5, "cliprange_value": 0.0,
+        **ppo,
+    }  # fmt: skip
+    config = RunConfig.model_validate(
+        {
+            "model": {"policy": str(folder / "policy")},
+            "lora": {"enabled": bool(settings.pop("lora", False)), "r": 16, "alpha": 32.0},
+            "data": {"prompts": str(prompts)},
+            "reward": {"components": [{"kind": "length"}]},
+            "ppo": settings,
+            "generation": {"response_length": LONGEST},
+            "engine": {"seed": seed, "watch_prompts": 0, "record_samples": 1, "device": "cpu"},
+        }
+    )
+    trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+    tokenizer = IdTokenizer(trainer.player.tokenizer)
+    trainer.player = replace(trainer.player, scorer=TableScorer(score_table(seed)), tokenizer=tokenizer)
+    return trainer
+
+
+class IdTokenizer:
+    """Decodes to the ids themselves, so that the table can look at pad and eos too."""
+
+    def __init__(self, tokenizer: object):
+        self._tokenizer = tokenizer
+
+    def batch_decode(self, rows: list[list[int]], **_: object) -> list[str]:
+        return [" ".join(str(token) for token in row) for row in rows]
+
+
+@torch.no_grad()
+def measure(trainer: Trainer, seed: int) -> Exact:
+    """Exact response probabilities by running every response through policy and reference."""
+    with trainer.player.reference.active() as reference:
+        reference_tokens = torch.stack([token_table(trainer, reference, prompt) for prompt in range(len(PROMPTS))])
+    policy_tokens = torch.stack([token_table(trainer, trainer.player.policy, prompt) for prompt in range(len(PROMPTS))])
+    return Exact(policy_tokens.sum(-1), reference_tokens.sum(-1), policy_tokens, reference_tokens, score_table(seed), BETA)
+
+
+def every_response(trainer: Trainer, prompt: int) -> TokenBatch:
+    rows = trainer.prompts.batch([prompt] * len(RESPONSES))
+    ids = torch.tensor([list(response) + [0] * (LONGEST - len(response)) for response in RESPONSES])
+    mask = torch.tensor([[True] * len(response) + [False] * (LONGEST - len(response)) for response in RESPONSES])
+    return TokenBatch(rows.ids, rows.mask, ids, mask)
+
+
+def token_table(trainer: Trainer, model: torch.nn.Module, prompt: int) -> Tensor:
+    batch = every_response(trainer, prompt)
+    logits, _ = model(batch)
+    chosen = torch.log_softmax(logits, dim=-1).gather(2, batch.response_ids[..., None])[..., 0]
+    return torch.where(batch.mask, chosen, 0.0)
+
+
+def critic_error(trainer: Trainer, exact: Exact) -> float:
+    """Mean squared error of the value head against the exact values, weighted by how often the policy visits each prefix."""
+    values, total, weight = exact.values(), 0.0, 0.0
+    for prompt in range(len(PROMPTS)):
+        batch = every_response(trainer, prompt)
+        with torch.no_grad():
+            predicted = trainer.player.policy.logits_and_values(batch)[1]
+        for place, response in enumerate(RESPONSES):
+            probability = float(exact.policy[prompt, place].exp())
+            for start in range(len(response)):
+                total += probability * (float(predicted[place, start]) - values[prompt, response[:start]]) ** 2
+                weight += probability
+    return total / weight
+
+
+def test_enumeration_is_complete(tmp_path: Path) -> None:
+    exact = measure(make_trainer(tmp_path, 0), 0)
+    torch.testing.assert_close(exact.policy.exp().sum(dim=1), torch.ones(2))
+    torch.testing.assert_close(exact.kl(), torch.zeros(2), atol=1e-6, rtol=0)
+    assert exact.optimum() > exact.reference_objective() + 0.2
+
+
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [(0, {}), (1, {}), (2, {}), (0, {"lora": True, "learning_rate": 1e-2}), (1, {"kl_estimator": "full"})],
+)
+def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, options: dict[str, object]) -> None:
+    trainer = make_trainer(tmp_path, seed, **options)
+    before = critic_error(trainer, measure(trainer, seed))
+    while not trainer.finished:
+        trainer.step()
+    exact = measure(trainer, seed)
+    reached = (exact.objective() - exact.reference_objective()) / (exact.optimum() - exact.reference_objective())
+    print(f"seed {seed} {options}: reached {reached:.4f} of the optimum, critic error {before:.3f} -> {critic_error(trainer, exact):.3f}")
+    assert reached >= 0.97
+    assert critic_error(trainer, exact) < 0.5 * before
