@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.config import RunConfig
@@ -29,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _app(arguments[1:])
         if arguments[:1] == ["world"]:
             return _world(arguments[1:])
-        options, rest = build_parser().parse_known_args(arguments)
-        options.overrides = read_overrides(rest)
+        rest, overrides = split_overrides(arguments)
+        options = build_parser().parse_args(rest)
+        options.overrides = overrides
         if options.overrides and options.command != "train":
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
         return options.run(options)
@@ -40,9 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
+class _Parser(argparse.ArgumentParser):
+    """Bad arguments end like every other bad input: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError([Problem("", f"{message}; see '{self.prog} --help'")])
+
+
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; ``rlhf_studio.cli.COMMANDS`` lists them."""
-    parser = argparse.ArgumentParser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
+    """The parser of all commands."""
+    parser = _Parser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # These two read their own arguments; they stand here for the help text.
@@ -107,21 +116,21 @@ def default_workspace() -> Path:
     return Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))
 
 
-def read_overrides(rest: Sequence[str]) -> dict[str, str]:
-    """``--ppo.steps 5 --lora.enabled=true`` to a mapping. Raises :class:`ConfigError` for anything else."""
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take ``--ppo.steps 5`` and ``--lora.enabled=true`` out of the arguments; returns (the rest, settings by dotted name)."""
+    rest: list[str] = []
     overrides: dict[str, str] = {}
-    items = iter(rest)
+    items = iter(arguments)
     for item in items:
         name, equals, value = item.removeprefix("--").partition("=")
         if not item.startswith("--") or not (name == "name" or "." in name):
-            raise ConfigError([Problem("", f"unknown argument {item!r}; settings look like --ppo.steps 5")])
-        if not equals:
-            given = next(items, None)
-            if given is None:
-                raise ConfigError([Problem(name, "needs a value")])
-            value = given
-        overrides[name] = value
-    return overrides
+            rest.append(item)
+            continue
+        given = value if equals else next(items, None)
+        if given is None:
+            raise ConfigError([Problem(name, "needs a value")])
+        overrides[name] = given
+    return rest, overrides
 
 
 # --- commands --------------------------------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 import traceback
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import torch
@@ -38,8 +38,15 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = ""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, _frame: Any) -> None:
         if self.received:
@@ -51,12 +58,8 @@ class Signals:
 def run_engine(run_dir: Path, *, resume: bool) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
-    lock = EngineLock(run_dir)
-    lock.acquire()
-    config = RunReader(run_dir).config()
-    signals = Signals()
-    with Heartbeat(run_dir), RunWriter(run_dir) as writer:
-        return Worker(run_dir, config, writer, signals).run(resume=resume)
+    with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
+        return Worker(run_dir, RunReader(run_dir).config(), writer, signals).run(resume=resume)
 
 
 class Worker:
@@ -174,7 +177,7 @@ class Worker:
                 paused = self._carry_out(command.id, command.kind, trainer, paused)
             if not paused:
                 return
-            time.sleep(PAUSE_POLL)
+            sleep(PAUSE_POLL)
 
     def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
         if kind == "checkpoint":

@@ -1,0 +1,55 @@
+"""The mathematics of PPO for language models: pure functions on tensors, nothing else.
+
+Notation, the same in every module:
+
+- B episodes (one prompt with one response each), T response tokens, V tokens in the vocabulary.
+- ``mask``: (B, T) bool. True = a token that the policy sampled, up to and including its first stop token. One mask, one
+  meaning. The slots it hides may hold anything, NaN included: they change neither a result nor a gradient.
+- ``logprobs``, ``ref_logprobs``, ``kl``, ``entropy``: (B, T) float32, in nats. ``values``, ``rewards``, ``advantages``,
+  ``returns``: (B, T) float32, in units of the score. ``scores``: (B,) float32.
+- All (B, T) arguments of one call have the same shape. Shapes that would silently broadcast are refused with a ValueError (those
+  that cannot, by torch with a RuntimeError).
+- No prefix = when the response was sampled; ``new_`` = under the policy being trained; ``ref_`` = under the reference.
+
+One PPO step reads in this order: ``logprobs`` → ``kl`` → ``rewards`` → ``advantages`` → ``losses`` → ``diagnostics``, and
+``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on.
+"""
+
+from .advantages import gae, scale_to_unit_variance, whiten
+from .diagnostics import approx_kl, clip_fraction, explained_variance, ratio_stats
+from .kl import full_kl, kl_per_token
+from .kl_control import AdaptiveKL, FixedKL
+from .logprobs import log_distribution, token_logprobs, token_logprobs_and_entropy
+from .losses import PolicyLoss, ValueLoss, entropy_bonus, kl_loss, policy_loss, value_loss
+from .masking import masked_mean, masked_select, masked_sum, masked_var
+from .rewards import RunningMoments, scale_scores, shape_rewards
+
+__all__ = [
+    "AdaptiveKL",
+    "FixedKL",
+    "PolicyLoss",
+    "RunningMoments",
+    "ValueLoss",
+    "approx_kl",
+    "clip_fraction",
+    "entropy_bonus",
+    "explained_variance",
+    "full_kl",
+    "gae",
+    "kl_loss",
+    "kl_per_token",
+    "log_distribution",
+    "masked_mean",
+    "masked_select",
+    "masked_sum",
+    "masked_var",
+    "policy_loss",
+    "ratio_stats",
+    "scale_scores",
+    "scale_to_unit_variance",
+    "shape_rewards",
+    "token_logprobs",
+    "token_logprobs_and_entropy",
+    "value_loss",
+    "whiten",
+]

@@ -19,7 +19,7 @@ from tests.engine.small_models import save_policy, save_prompts
 from tests.engine.tiny_world import LONGEST, PLACE, PROMPTS, RESPONSES, WORDS, Exact, score_table
 
 BETA = 1.0
-SCALE = 3.0
+SCALE = 2.0
 
 
 class TableScorer:
@@ -45,8 +45,8 @@ def make_trainer(folder: Path, seed: int, **ppo: object) -> Trainer:
     save_policy(folder / "policy", "gpt2", WORDS, seed=seed, scale=SCALE, width=32, layers=1)
     prompts = save_prompts(folder / "prompts.txt", PROMPTS)
     settings: dict[str, object] = {
-        "batch_size": 512, "mini_batch_size": 128, "steps": 100, "learning_rate": 5e-3, "kl_coef": BETA, "vf_coef": 0.5, "cliprange_value": 0.0,
-        **ppo,
+        "batch_size": 512, "mini_batch_size": 128, "steps": 120, "learning_rate": 3e-3, "kl_coef": BETA, "lam": 1.0, "vf_coef": 0.5,
+        "cliprange_value": 0.0, **ppo,
     }  # fmt: skip
     config = RunConfig.model_validate(
         {
@@ -122,7 +122,7 @@ def test_enumeration_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "options"),
-    [(0, {}), (1, {}), (2, {}), (0, {"lora": True, "learning_rate": 1e-2}), (1, {"kl_estimator": "full"})],
+    [(0, {}), (1, {}), (2, {})],
 )
 def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, options: dict[str, object]) -> None:
     trainer = make_trainer(tmp_path, seed, **options)

@@ -1,0 +1,97 @@
+"""How much better each token turned out than the critic expected, and the scaling of that number over a batch."""
+
+from __future__ import annotations
+
+import torch
+
+from .masking import masked_mean, masked_select, masked_var
+
+EPSILON = 1e-8  # inside the square root, as in OpenAI's and TRL's whitening: equal values give 0, not NaN
+
+
+def gae(
+    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Generalised advantage estimation, from the last token back to the first.
+
+        δ_t = r_t + γ V_{t+1} − V_t          one step's surprise; V after the last response token is 0
+        A_t = δ_t + γλ A_{t+1}               surprises to come, fading by γλ per token
+        R_t = A_t + V_t                      what the critic should have said
+
+    λ = 0 trusts the critic (A = δ); λ = 1 trusts only what was earned (A = Σ γᵏ r_{t+k} − V_t).
+
+    Args:
+        rewards: (B, T) in score units.
+        values: (B, T) the critic's V_t before token t is sampled, in score units.
+        mask: (B, T) bool, True = response token; each row's real tokens stand at its start, without gaps.
+        gamma: discount γ in [0, 1] per token.
+        lam: λ in [0, 1].
+
+    Returns:
+        (advantages, returns, deltas), each (B, T) in score units and 0 behind the mask. Returns use the advantages as they
+        are here, before any whitening.
+
+    Raises:
+        ValueError: a mask has a gap or starts late: credit would pass through slots that belong to no token.
+
+    Source: Schulman et al. 2015, arXiv:1506.02438, eq. 16.
+    """
+    if (mask[:, 1:] & ~mask[:, :-1]).any():
+        raise ValueError("the mask has a gap: each row's real tokens must stand at its start, one after the other")
+    values = masked_select(values, mask)  # so that V after the last token is 0
+    next_values = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
+    deltas = masked_select(rewards + gamma * next_values - values, mask)
+
+    advantage = torch.zeros_like(deltas[:, 0])  # (B,), A after the end
+    newest_first = []
+    for delta in deltas.unbind(dim=1)[::-1]:
+        advantage = delta + gamma * lam * advantage
+        newest_first.append(advantage)
+    advantages = torch.stack(newest_first[::-1], dim=1)
+    return advantages, advantages + values, deltas
+
+
+def whiten(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Shift and scale to mean 0 and variance 1: (x − mean) / sqrt(var + 1e-8). What PPO does to advantages.
+
+    Args:
+        x: (B, T).
+        mask: (B, T) bool. Mean and sample variance (n − 1) are taken over all its real tokens together.
+
+    Returns:
+        (B, T) without unit; 0 behind the mask. A lone token has nothing to be compared with and becomes 0.
+
+    Raises:
+        ValueError: the mask is empty.
+
+    Source: Huang et al. 2024, "The N+ Implementation Details of RLHF with PPO", arXiv:2403.17031.
+    """
+    return masked_select(_centred_to_unit_variance(x, mask), mask)
+
+
+def scale_to_unit_variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Scale to variance 1 around an unchanged mean: (x − mean) / sqrt(var + 1e-8) + mean. The option for rewards.
+
+    Rewards keep their mean, because moving it would pay or charge for every further token and so change what the best
+    response length is.
+
+    Args:
+        x: (B, T).
+        mask: (B, T) bool. Mean and sample variance (n − 1) are taken over all its real tokens together.
+
+    Returns:
+        (B, T); 0 behind the mask, where adding the mean would invent rewards after the end. A lone token is unchanged.
+
+    Raises:
+        ValueError: the mask is empty.
+
+    Source: Huang et al. 2024, "The N+ Implementation Details of RLHF with PPO", arXiv:2403.17031.
+    """
+    return masked_select(_centred_to_unit_variance(x, mask) + masked_mean(x, mask), mask)
+
+
+def _centred_to_unit_variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(x − mean) / sqrt(var + 1e-8); the variance of a lone token counts as 0. What it gives behind the mask means nothing."""
+    centred = masked_select(x, mask) - masked_mean(x, mask)
+    variance = masked_var(x, mask) if mask.sum() > 1 else centred.new_zeros(())
+    return centred * torch.rsqrt(variance + EPSILON)

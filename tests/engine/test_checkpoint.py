@@ -1,0 +1,224 @@
+"""Checkpoints: complete or absent, verified, and exact to the bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rlhf_studio.engine import checkpoint
+from rlhf_studio.engine.checkpoint import CheckpointError, load_state, newest_valid, restore_policy, save_checkpoint, verify
+from rlhf_studio.engine.trainer import Trainer
+
+SETTINGS = {
+    "ppo": {"steps": 8, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20, "kl_target": 0.3,
+            "warmup_steps": 2, "lr_schedule": "cosine"},
+    "reward": {"scaling": "normalise"},
+    "generation": {"response_length": 6, "response_length_min": 2},
+}  # fmt: skip
+LORA = {"enabled": True, "r": 4, "dropout": 0.3}
+
+
+def save(trainer: Trainer, folder: Path, keep: int = 5) -> Path:
+    player = trainer.player
+    return save_checkpoint(folder, trainer.progress.step, player.policy, player.tokenizer, trainer.state(), keep)
+
+
+def resume(trainer: Trainer, folder: Path) -> list[str]:
+    restore_policy(folder, trainer.player.policy)
+    return trainer.restore(load_state(folder, trainer.updater.optimizer))
+
+
+def everything(trainer: Trainer) -> dict[str, torch.Tensor]:
+    state = trainer.updater.optimizer.state_dict()["state"]
+    moments = {f"optimizer {index} {name}": value for index, entry in state.items() for name, value in entry.items()}
+    return {**trainer.player.policy.state_dict(), **moments, **trainer.state().tensors}
+
+
+def metrics(trainer: Trainer) -> dict[str, float]:
+    row = trainer.step().metrics
+    return {name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))}
+
+
+@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, step: int, lora: dict[str, object]) -> None:
+    whole = make_trainer(lora=lora, **SETTINGS)
+    for _ in range(step):
+        whole.step()
+    folder = save(whole, tmp_path / "run")
+    resumed = make_trainer(lora=lora, **SETTINGS)
+    assert resume(resumed, folder) == []
+    for _ in range(3):
+        assert metrics(resumed) == metrics(whole)
+    wanted, found = everything(whole), everything(resumed)
+    assert wanted.keys() == found.keys()
+    for name, tensor in wanted.items():
+        assert torch.equal(tensor, found[name]), name
+
+
+@pytest.mark.parametrize("key", ["sampling", "shuffling"])
+def test_every_random_state_matters(make_trainer: Callable[..., Trainer], tmp_path: Path, key: str) -> None:
+    """Losing one random state must change the run; otherwise the test above proves nothing."""
+    whole = make_trainer(**SETTINGS)
+    whole.step()
+    folder = save(whole, tmp_path / "run")
+    resumed = make_trainer(**SETTINGS)
+    restore_policy(folder, resumed.player.policy)
+    state = load_state(folder, resumed.updater.optimizer)
+    state.tensors[key] = torch.Generator().manual_seed(99).get_state()
+    resumed.restore(state)
+    assert metrics(resumed) != metrics(whole)
+
+
+@pytest.mark.parametrize("key", ["controller", "moments", "prompts", "step"])
+def test_every_number_matters(make_trainer: Callable[..., Trainer], tmp_path: Path, key: str) -> None:
+    whole = make_trainer(**SETTINGS)
+    fresh = make_trainer(**SETTINGS).state().numbers
+    whole.step()
+    whole.step()
+    folder = save(whole, tmp_path / "run")
+    resumed = make_trainer(**SETTINGS)
+    restore_policy(folder, resumed.player.policy)
+    state = load_state(folder, resumed.updater.optimizer)
+    state.numbers[key] = fresh[key]
+    resumed.restore(state)
+    assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
+
+
+def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    whole = make_trainer(**SETTINGS)
+    whole.step()
+    folder = save(whole, tmp_path / "run")
+    resumed = make_trainer(**SETTINGS)
+    restore_policy(folder, resumed.player.policy)
+    resumed.restore(load_state(folder, make_trainer(**SETTINGS).updater.optimizer))
+    assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
+
+
+def test_changed_threads_are_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer(**SETTINGS)
+    folder = save(trainer, tmp_path / "run")
+    torch.set_num_threads(2)
+    assert "1 threads and now uses 2" in resume(make_trainer(**SETTINGS), folder)[0]
+
+
+def test_another_device_is_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer(**SETTINGS)
+    state = load_state(save(trainer, tmp_path / "run"), trainer.updater.optimizer)
+    state.numbers["device"] = "cuda"
+    assert "was on cuda" in trainer.restore(state)[0]
+
+
+def test_policy_folder_is_an_ordinary_model(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer(**SETTINGS)
+    trainer.step()
+    model = AutoModelForCausalLM.from_pretrained(save(trainer, tmp_path / "run") / "policy")
+    ids = torch.tensor([[4, 5, 6]])
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, trainer.player.policy.model(ids).logits, rtol=0, atol=0)
+
+
+def test_old_checkpoints_are_pruned(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer(**SETTINGS)
+    for _ in range(4):
+        trainer.step()
+        save(trainer, tmp_path / "run", keep=2)
+    assert [folder.name for folder in sorted((tmp_path / "run" / "checkpoints").iterdir())] == ["step-000003", "step-000004"]
+
+
+def damage_flip(folder: Path) -> None:
+    path = folder / "value_head.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def damage_cut(folder: Path) -> None:
+    path = folder / "optimizer.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def damage_drop(folder: Path) -> None:
+    (folder / "random.safetensors").unlink()
+
+
+def damage_plant(folder: Path) -> None:
+    (folder / "policy" / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
+
+
+def damage_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text("{")
+
+
+def damage_no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def damage_format(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+
+
+DAMAGES = [damage_flip, damage_cut, damage_drop, damage_plant, damage_manifest, damage_no_manifest, damage_format]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_damaged_checkpoints_are_passed_over(make_trainer: Callable[..., Trainer], tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    trainer = make_trainer(**SETTINGS)
+    good = save(trainer, tmp_path / "run")
+    trainer.step()
+    bad = save(trainer, tmp_path / "run")
+    damage(bad)
+    with pytest.raises(CheckpointError, match="step-000001"):
+        verify(bad)
+    chosen, told = newest_valid(tmp_path / "run")
+    assert chosen == good
+    assert len(told) == 1 and "step-000001" in told[0]
+
+
+def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+    assert newest_valid(tmp_path) == (None, [])
+
+
+def test_weights_of_another_model_are_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    full = save(make_trainer(**SETTINGS), tmp_path / "full")
+    adapters = save(make_trainer(lora=LORA, **SETTINGS), tmp_path / "adapters")
+    with pytest.raises(CheckpointError, match="step-000000"):
+        restore_policy(full, make_trainer(lora=LORA, **SETTINGS).player.policy)
+    other = make_trainer(lora={**LORA, "r": 8}, **SETTINGS)
+    with pytest.raises(CheckpointError, match="do not fit this model"):
+        restore_policy(adapters, other.player.policy)
+
+
+def test_unreadable_state_is_named(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer(**SETTINGS)
+    folder = save(trainer, tmp_path / "run")
+    (folder / "state.json").write_text("{")
+    with pytest.raises(CheckpointError, match="step-000000"):
+        load_state(folder, trainer.updater.optimizer)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(**SETTINGS)
+    good = save(trainer, tmp_path / "run")
+    trainer.step()
+
+    def full_disk(folder: Path, step: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write_manifest", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save(trainer, tmp_path / "run")
+    assert newest_valid(tmp_path / "run") == (good, [])
+    monkeypatch.undo()
+    assert newest_valid(tmp_path / "run")[0] == good
+    assert save(trainer, tmp_path / "run").name == "step-000001"
+    shutil.rmtree(tmp_path / "run")

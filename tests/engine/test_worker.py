@@ -1,0 +1,243 @@
+"""The engine process: every way a run can end leaves a state, a cause and a store that opens."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.engine import worker
+from rlhf_studio.engine.rewards import scorer
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.update import Updater
+from rlhf_studio.engine.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import AlreadyRunning
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
+from tests.engine.conftest import small_config
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str = "run", **changes: dict[str, Any]) -> Path:
+        config = small_config(tmp_path, **{"ppo": {"steps": 4}, "engine": {"checkpoint_every": 2}, **changes})
+        create_run(tmp_path / name, config, name=name, state="loading")
+        return tmp_path / name
+
+    return make
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, step: int, action: Callable[[], Any]) -> None:
+    """Do something right after this step was computed."""
+    original = Trainer.step
+
+    def stepped(trainer: Trainer) -> StepRecord:
+        record = original(trainer)
+        if record.step == step:
+            action()
+        return record
+
+    monkeypatch.setattr(Trainer, "step", stepped)
+
+
+def kinds(run_dir: Path) -> list[str]:
+    return [event.kind for event in RunReader(run_dir).events_since(0)]
+
+
+def test_a_whole_run(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run()
+    assert run_engine(run_dir, resume=False) == DONE
+    reader = RunReader(run_dir)
+    status = reader.status()
+    assert (status.state, status.step, status.total_steps, status.cause) == ("finished", 4, 4, "")
+    assert "cpu" in status.device
+    assert [step for step, _ in reader.metrics_since(0)] == [1, 2, 3, 4]
+    assert [step for step, _ in reader.watched()] == sorted([0, 1, 2, 3, 4] * 2)
+    assert [checkpoint.step for checkpoint in reader.checkpoints()] == [2, 4]
+    assert "checkpoint" in kinds(run_dir)
+
+
+def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
+    """The identities that the inspector shows hold for what was stored: rewards, deltas, advantages, returns."""
+    run_dir = make_run(ppo={"steps": 2, "gamma": 0.9, "lam": 0.8, "kl_coef": 0.3})
+    run_engine(run_dir, resume=False)
+    reader = RunReader(run_dir)
+    for sample in range(3):
+        record = reader.rollout(2, sample)
+        tokens, arrays = record.tokens, {name: array.astype(float) for name, array in record.tokens.arrays.items()}
+        for place in range(record.length):
+            last = place == record.length - 1
+            expected = -tokens.kl_coef * (arrays["logprobs"][place] - arrays["ref_logprobs"][place]) + (record.score if last else 0)
+            assert arrays["rewards"][place] == pytest.approx(expected, abs=1e-5)
+            next_value, next_advantage = (0.0, 0.0) if last else (arrays["values"][place + 1], arrays["advantages"][place + 1])
+            delta = arrays["rewards"][place] + tokens.gamma * next_value - arrays["values"][place]
+            assert arrays["deltas"][place] == pytest.approx(delta, abs=1e-5)
+            assert arrays["advantages"][place] == pytest.approx(delta + tokens.gamma * tokens.lam * next_advantage, abs=1e-5)
+            assert arrays["returns"][place] == pytest.approx(arrays["advantages"][place] + arrays["values"][place], abs=1e-5)
+        assert record.kl == pytest.approx((arrays["logprobs"] - arrays["ref_logprobs"]).sum(), abs=1e-4)
+        assert record.score == pytest.approx(sum(record.parts.values()), abs=1e-5)
+        assert tokens.top_ids.shape == (record.length, 5)
+        chosen = {int(token): value for token, value in zip(tokens.top_ids[0], tokens.top_logprobs[0], strict=True)}
+        if int(tokens.response_ids[0]) in chosen:
+            assert chosen[int(tokens.response_ids[0])] == pytest.approx(float(arrays["logprobs"][0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    run_dir = make_run()
+    at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+    assert run_engine(run_dir, resume=False) == STOPPED
+    status = RunReader(run_dir).status()
+    assert (status.state, status.step) == ("stopped", 3)
+    assert RunReader(run_dir).checkpoints()[-1].step == 3
+    monkeypatch.undo()
+    assert run_engine(run_dir, resume=True) == DONE
+    assert RunReader(run_dir).status().state == "finished"
+
+
+def test_stop_and_checkpoint_commands(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(engine={"checkpoint_every": 0})
+    at_step(monkeypatch, 1, lambda: send_command(run_dir, "checkpoint"))
+    at_step(monkeypatch, 2, lambda: send_command(run_dir, "stop"))
+    assert run_engine(run_dir, resume=False) == STOPPED
+    assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [1, 2]
+
+
+def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    at_step(monkeypatch, 2, lambda: send_command(run_dir, "pause"))
+    seen: list[str] = []
+
+    def woken(seconds: float) -> None:
+        seen.append(RunReader(run_dir).status().state)
+        send_command(run_dir, "continue")
+
+    monkeypatch.setattr(worker, "sleep", woken)
+    assert run_engine(run_dir, resume=False) == DONE
+    assert seen == ["paused"]
+
+
+def test_stop_while_loading(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    original = worker.choose_compute
+
+    def asked(config: Any) -> Any:
+        send_command(run_dir, "stop")
+        return original(config)
+
+    monkeypatch.setattr(worker, "choose_compute", asked)
+    assert run_engine(run_dir, resume=False) == STOPPED
+    assert RunReader(run_dir).status().step == 0
+
+
+def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run(lora={"enabled": True, "target_modules": "no_such_layer"})
+    assert run_engine(run_dir, resume=False) == BAD_INPUT
+    status = RunReader(run_dir).status()
+    assert status.state == "failed" and status.cause.startswith("lora.target_modules:")
+
+
+def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(reward={"components": [{"kind": "length", "name": "broken"}]})
+    monkeypatch.setattr(scorer, "length_rule", lambda settings: lambda text, tokens: math.nan)
+    assert run_engine(run_dir, resume=False) == FAILED
+    cause = RunReader(run_dir).status().cause
+    assert "broken gave nan" in cause and "the prompt" in cause
+
+
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Updater._accumulate
+
+    def poisoned(self: Updater, *arguments: Any, **options: Any) -> Any:
+        stats = original(self, *arguments, **options)
+        self._parameters[0].grad[...] = math.nan
+        return stats
+
+    monkeypatch.setattr(Updater, "_accumulate", poisoned)
+
+
+def test_non_finite_gradient_stops_before_the_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    poison(monkeypatch)
+    assert run_engine(run_dir, resume=False) == FAILED
+    assert "gradient norm is not finite" in RunReader(run_dir).status().cause
+
+
+def test_non_finite_gradient_can_be_skipped(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(engine={"non_finite": "skip"}, ppo={"steps": 2, "ppo_epochs": 1, "batch_size": 8, "mini_batch_size": 8})
+    poison(monkeypatch)
+    assert run_engine(run_dir, resume=False) == DONE
+    assert kinds(run_dir).count("skip") == 2
+    assert RunReader(run_dir).non_finite() != []  # the missing gradient norm is kept as a flag
+
+
+def test_non_finite_rollout_names_quantity_and_prompt(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    original = Trainer.step
+
+    def broken(trainer: Trainer) -> StepRecord:
+        if trainer.progress.step == 1:
+            with torch.no_grad():
+                trainer.player.policy.value_head.weight.fill_(math.inf)
+        return original(trainer)
+
+    monkeypatch.setattr(Trainer, "step", broken)
+    assert run_engine(run_dir, resume=False) == FAILED
+    assert "values is not finite in episode 0" in RunReader(run_dir).status().cause
+
+
+def test_unexpected_error_is_recorded(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+
+    def explode() -> None:
+        raise ZeroDivisionError("surprise")
+
+    at_step(monkeypatch, 2, explode)
+    assert run_engine(run_dir, resume=False) == FAILED
+    assert "ZeroDivisionError: surprise" in RunReader(run_dir).status().cause
+
+
+def test_out_of_memory_says_what_to_lower(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+
+    def explode() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    at_step(monkeypatch, 1, explode)
+    assert run_engine(run_dir, resume=False) == FAILED
+    assert "ppo.micro_batch_size" in RunReader(run_dir).status().cause
+
+
+def test_resume_passes_over_a_damaged_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    at_step(monkeypatch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    run_engine(run_dir, resume=False)
+    monkeypatch.undo()
+    (run_dir / "checkpoints" / "step-000004" / "state.json").write_text("{}")
+    assert run_engine(run_dir, resume=True) == DONE
+    texts = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
+    assert "passed over" in texts[0] and "step 2" in texts[1]
+    assert [step for step, _ in RunReader(run_dir).metrics_since(0)] == [1, 2, 3, 4]
+
+
+def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run()
+    with EngineLock(run_dir), pytest.raises(AlreadyRunning):
+        run_engine(run_dir, resume=False)
+    assert RunReader(run_dir).status().step == 0
+
+
+def test_notes_for_people(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run(ppo={"steps": 1, "batch_size": 64, "mini_batch_size": 64}, generation={"top_k": 3})
+    assert run_engine(run_dir, resume=False) == DONE
+    texts = " ".join(event.text for event in RunReader(run_dir).events_since(0) if event.kind == "health")
+    assert "6 prompts for a batch of 64" in texts and "Top-k" in texts

@@ -1,0 +1,127 @@
+"""The command line as people use it: exit codes, one line per bad setting, the same run from every way in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio import cli
+from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    """A YAML file of a very small run."""
+    path = tmp_path / "run.yaml"
+    path.write_text(config_to_yaml(small_config(tmp_path)), encoding="utf-8")
+    return path
+
+
+def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "3", "--ppo.kl_coef=0.2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run folder: {run_dir}"
+    assert any(line.startswith("step 3/3") for line in lines)
+    config = RunReader(run_dir).config()
+    assert (config.ppo.steps, config.ppo.kl_coef) == (3, 0.2)
+
+    assert cli.main(["runs", "show", str(run_dir), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["step"], shown["total_steps"], shown["cause"]) == ("finished", 3, 3, "")
+    assert shown["metrics"]["objective/kl_coef"] == 0.2
+    assert [checkpoint["step"] for checkpoint in shown["checkpoints"]] == [3]
+
+    assert cli.main(["runs", "show", str(run_dir)]) == 0
+    assert "state        finished" in capsys.readouterr().out
+    assert cli.main(["resume", str(run_dir)]) == 0  # nothing left to do
+    assert cli.main(["stop", str(run_dir)]) == 2
+    assert "is not running" in capsys.readouterr().err
+
+
+def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    start = ["train", "--config", str(settings), "--run-dir", str(run_dir)]
+    for extra, part in (
+        (["--ppo.kl_coef", "nan"], "ppo.kl_coef: input should be a valid number, not 'nan'"),
+        (["--ppo.kl_coef", ".nan"], "ppo.kl_coef: input should be a finite number"),
+        (["--ppo.steps", "many"], "ppo.steps: input should be a valid integer"),
+        (["--ppo.batch_size", "2"], "ppo.mini_batch_size: 4 is larger than batch_size 2"),
+        (["--ppo.nothing", "2"], "ppo.nothing: there is no such setting"),
+        (["--ppo.steps"], "ppo.steps: needs a value"),
+        (["--fast"], "unrecognized arguments: --fast"),
+        (["--recipe", "world"], "not both"),
+        (["--model.policy", str(tmp_path / "none")], "model.policy:"),
+        (["--data.prompts", str(tmp_path / "none.txt")], "data.prompts:"),
+    ):
+        assert cli.main([*start, *extra]) == 2, extra
+        assert part in capsys.readouterr().err
+        assert not run_dir.exists()
+
+
+def test_other_bad_input(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for arguments, part in (
+        (["train"], "give --recipe NAME"),
+        (["train", "--recipe", "no-such-recipe"], "no-such-recipe"),
+        (["train", str(tmp_path / "full"), "--recipe", "world"], "brings its own settings"),
+        (["train", str(tmp_path / "empty")], "empty"),
+        (["train", "--config", str(settings), "--run-dir", str(tmp_path / "full")], "--run-dir"),
+        (["runs", "show", str(tmp_path / "full")], "full"),
+        (["runs", "list", "--ppo.steps", "3"], "takes no settings"),
+        (["resume", str(tmp_path / "none")], "none"),
+        (["stop", str(tmp_path / "none")], "not running"),
+        (["recipes", "show", "no-such-recipe"], "no-such-recipe"),
+    ):
+        assert cli.main(arguments) == 2, arguments
+        assert part in capsys.readouterr().err
+
+
+def test_lists(tmp_path: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
+    assert "No runs in" in capsys.readouterr().out
+    assert cli.main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "workspace" / "runs" / "first-run")]) == 0
+    capsys.readouterr()
+    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
+    assert "finished" in capsys.readouterr().out
+    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["run_id"] == "first-run"
+    assert cli.main(["recipes", "list"]) == 0
+    assert "world" in capsys.readouterr().out
+    assert cli.main(["recipes", "show", "world"]) == 0
+    assert "kl_coef" in capsys.readouterr().out
+
+
+def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["train", "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert "--ppo.kl_coef" in text and "--engine.seed" in text
+
+
+def test_a_real_process_stops_on_sigterm_with_code_3(settings: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "rlhf_studio", "train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "100000"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=Path(__file__).parents[1])
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("step 2/"):
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stdout.read()
+    assert process.wait() == 3, rest
+    assert "resume" in rest
+    status = RunReader(run_dir).status()
+    assert status.state == "stopped"
+    assert RunReader(run_dir).checkpoints()[-1].step == status.step

@@ -1,0 +1,156 @@
+"""The configuration: every field explains itself, every way in gives the same errors."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlhf_studio.config import Component, RunConfig
+from rlhf_studio.config_io import (
+    MAX_YAML_BYTES,
+    ConfigError,
+    apply_overrides,
+    config_from_file,
+    config_from_yaml,
+    config_to_yaml,
+    parse_config,
+    walk_fields,
+)
+
+
+def problems(data: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(data)
+    return {problem.field: problem.message for problem in caught.value.problems}
+
+
+def components() -> list[type[Component]]:
+    return Component.__subclasses__()
+
+
+def test_every_field_has_title_help_and_level() -> None:
+    fields = dict(walk_fields()) | {
+        f"{kind.__name__}.{name}": field for kind in components() for name, field in kind.model_fields.items() if name != "kind"
+    }
+    for name, field in fields.items():
+        assert field.title, f"{name} has no title"
+        assert field.description and field.description.endswith("."), f"{name} has no help sentence"
+        assert field.json_schema_extra["level"] in ("basic", "all"), name  # type: ignore[index,call-overload]
+        if field.annotation in (int, float, str):
+            assert field.metadata, f"{name} has no bounds"
+
+
+def test_defaults_round_trip_through_yaml() -> None:
+    config = RunConfig()
+    assert config_from_yaml(config_to_yaml(config)) == config
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(1e-12, 1), st.integers(0, 2**31 - 1), st.text(max_size=60))
+def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
+    try:
+        config = parse_config({"name": name, "ppo": {"learning_rate": rate}, "engine": {"seed": seed}})
+        text = config_to_yaml(config)
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return
+    assert config_from_yaml(text) == config
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "part"),
+    [
+        ({"ppo": {"kl_coef": math.nan}}, "ppo.kl_coef", "finite"),
+        ({"ppo": {"kl_coef": math.inf}}, "ppo.kl_coef", "finite"),
+        ({"ppo": {"kl_coef": -0.1}}, "ppo.kl_coef", "greater than or equal to 0"),
+        ({"ppo": {"steps": True}}, "ppo.steps", "integer"),
+        ({"ppo": {"steps": "5"}}, "ppo.steps", "integer"),
+        ({"ppo": {"steps": 10**30}}, "ppo.steps", "1000000"),
+        ({"ppo": {"learning_rate": True}}, "ppo.learning_rate", "number"),
+        ({"ppo": {"unknown": 1}}, "ppo.unknown", "no such setting"),
+        ({"nowhere": {}}, "nowhere", "no such setting"),
+        ({"model": {"dtype": "float16"}}, "model.dtype", "'float32'"),
+        ({"ppo": {"batch_size": 8}}, "ppo.mini_batch_size", "larger than batch_size 8"),
+        ({"ppo": {"mini_batch_size": 24}}, "ppo.mini_batch_size", "does not divide batch_size 64"),
+        ({"ppo": {"micro_batch_size": 5}}, "ppo.micro_batch_size", "does not divide mini_batch_size 32"),
+        ({"ppo": {"dual_clip": 0.5}}, "ppo.dual_clip", "above 1"),
+        ({"ppo": {"kl_placement": "loss"}}, "ppo.kl_estimator", "use k2 or k3"),
+        ({"generation": {"response_length_min": 99}}, "generation.response_length_min", "larger than response_length 32"),
+        ({"generation": {"stop_token": "end"}}, "generation.stop_token", "pattern"),
+        ({"reward": {"components": []}}, "reward.components", "at least 1"),
+        ({"reward": {"components": [{"kind": "length", "target": -1}]}}, "reward.components.0.target", "greater than or equal to 0"),
+        ({"reward": {"components": [{"kind": "magic"}]}}, "reward.components.0", "expected tags"),
+        ({"lora": {"r": 0}}, "lora.r", "greater than or equal to 1"),
+    ],
+)
+def test_bad_values_name_the_field_and_what_would_be_right(data: dict[str, Any], field: str, part: str) -> None:
+    assert part in problems(data)[field]
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    assert set(problems({"ppo": {"gamma": 2.0}, "lora": {"alpha": 0.0}})) == {"ppo.gamma", "lora.alpha"}
+
+
+def test_yaml_reads_short_exponents_as_numbers() -> None:
+    assert config_from_yaml("ppo: {learning_rate: 1e-5}").ppo.learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("ppo: [", "not valid YAML"),
+        ("- 1", "must hold settings"),
+        ("name: a\nname: b", "set twice"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("x: " + "y" * MAX_YAML_BYTES, "larger than"),
+        ("[" * 5000, "not valid YAML"),
+    ],
+)
+def test_bad_yaml(text: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=part):
+        config_from_yaml(text)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        config_from_file(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot read"):
+        config_from_file(tmp_path / "binary.yaml")
+
+
+def test_overrides() -> None:
+    base = RunConfig().model_dump(mode="json")
+    changed = parse_config(
+        apply_overrides(
+            base,
+            {"ppo.kl_coef": "2e-1", "lora.enabled": "true", "reward.components.0.weight": "2.5", "model.policy": "123", "data.column": "true"},
+        )
+    )
+    assert changed.ppo.kl_coef == 0.2
+    assert changed.lora.enabled is True
+    assert changed.reward.components[0].weight == 2.5
+    assert changed.model.policy == "123"  # a text setting keeps the text
+    assert changed.data.column == "true"
+    assert base == RunConfig().model_dump(mode="json")
+
+
+@pytest.mark.parametrize("name", ["reward.components.7.weight", "reward.components.x", "ppo.steps.deeper"])
+def test_overrides_that_lead_nowhere(name: str) -> None:
+    with pytest.raises(ConfigError, match="no entry|no such setting"):
+        apply_overrides(RunConfig().model_dump(mode="json"), {name: "1"})
+
+
+def test_override_that_is_not_yaml() -> None:
+    with pytest.raises(ConfigError, match="cannot read the value"):
+        apply_overrides({}, {"ppo.steps": "[1"})
+
+
+def test_configuration_cannot_be_changed_in_place() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        RunConfig().ppo.steps = 3  # type: ignore[misc]
