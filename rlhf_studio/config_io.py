@@ -120,7 +120,10 @@ def config_from_file(path: Path) -> RunConfig:
 
 def config_to_yaml(config: RunConfig) -> str:
     """The configuration as YAML text, every setting written out, in the order of the definition."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    data = config.model_dump(mode="json")
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+    # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
+    return text if yaml.load(text, Loader=_Loader) == data else yaml.safe_dump(data, sort_keys=False, width=120)  # noqa: S506
 
 
 # --- dotted settings -------------------------------------------------------------------------------------------------------

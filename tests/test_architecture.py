@@ -17,6 +17,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 MAY_IMPORT = {
     "config": set(),
     "config_io": {"config"},
+    "config_docs": {"config"},
     "glossary": set(),
     "ppo": set(),
     "recipes": {"config", "config_io"},

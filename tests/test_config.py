@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlhf_studio.config import Component, RunConfig
+from rlhf_studio.config_docs import settings_document
 from rlhf_studio.config_io import (
     MAX_YAML_BYTES,
     ConfigError,
@@ -50,7 +51,7 @@ def test_defaults_round_trip_through_yaml() -> None:
     assert config_from_yaml(config_to_yaml(config)) == config
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.floats(1e-12, 1), st.integers(0, 2**31 - 1), st.text(max_size=60))
 def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
     try:
@@ -154,3 +155,8 @@ def test_override_that_is_not_yaml() -> None:
 def test_configuration_cannot_be_changed_in_place() -> None:
     with pytest.raises(ValueError, match="frozen"):
         RunConfig().ppo.steps = 3  # type: ignore[misc]
+
+
+def test_docs_table_is_made_from_the_definition() -> None:
+    page = Path(__file__).parents[1] / "docs" / "settings.md"
+    assert page.read_text(encoding="utf-8") == settings_document(), "run: python -m rlhf_studio.config_docs > docs/settings.md"
