@@ -66,9 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
-    settings = "\n".join(
-        textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields()
-    )
+    settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
     train = commands.add_parser(
         "train",
         help="train a policy with PPO",
@@ -189,6 +187,8 @@ def _run_engine(run_dir: Path, *, resume: bool) -> int:
     from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.reader import RunReader
 
+    # Threads that wait should sleep, not spin: on a laptop the browser and the app need the same cores. Read when torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         RunReader(run_dir).config()
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
@@ -204,8 +204,8 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _stop(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.commands import send_command
-    from rlhf_studio.runs.liveness import is_alive
     from rlhf_studio.runs.errors import StoreError
+    from rlhf_studio.runs.liveness import is_alive
 
     try:
         if not is_alive(options.folder):

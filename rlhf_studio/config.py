@@ -8,7 +8,7 @@ This module imports nothing of ours, so that every layer may import it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -67,35 +67,29 @@ class LoraConfig(Section):
         32.0, "Alpha", "Scale of the update: the adapter's output is multiplied by alpha / r.", level="basic", gt=0, le=4096
     )
     dropout: float = setting(
-        0.0,
-        "Dropout",
+        0.0, "Dropout",
         "Dropout inside the adapters. Stored with the adapter; PPO itself always runs with dropout off, so that the first ratio is 1.",
-        ge=0,
-        lt=1,
-    )
+        ge=0, lt=1,
+    )  # fmt: skip
     target_modules: str = setting(
-        "auto",
-        "Target modules",
+        "auto", "Target modules",
         "Names of the layers that get an adapter, separated by commas; auto takes every linear layer except the output layer.",
-        min_length=1,
-        max_length=2000,
-    )
+        min_length=1, max_length=2000,
+    )  # fmt: skip
 
 
 class DataConfig(Section):
     """Where the prompts come from."""
 
     prompts: str = setting(
-        "bundled/world-prompts",
-        "Prompts",
+        "bundled/world-prompts", "Prompts",
         "A local file with one prompt per row (.csv, .jsonl, .json lines, or .txt with one prompt a line), or bundled/world-prompts.",
-        level="basic",
-        min_length=1,
-        max_length=4096,
-    )
+        level="basic", min_length=1, max_length=4096,
+    )  # fmt: skip
     column: str = setting(
-        "prompt", "Prompt column", "Column (CSV) or key (JSON Lines) that holds the prompt text.", level="basic", min_length=1, max_length=200
-    )
+        "prompt", "Prompt column", "Column (CSV) or key (JSON Lines) that holds the prompt text.", level="basic", min_length=1,
+        max_length=200,
+    )  # fmt: skip
     max_prompt_tokens: int = setting(
         128, "Longest prompt", "Prompts with more tokens are cut on the left, so that their end stays.", unit="tokens", ge=1, le=32768
     )
@@ -120,23 +114,17 @@ class RewardModelReward(Component):
 
     kind: Literal["reward_model"] = "reward_model"
     model: str = setting(
-        "bundled/world-reward",
-        "Reward model",
+        "bundled/world-reward", "Reward model",
         "A sequence-classification model: a folder, a Hugging Face hub id, or bundled/world-reward. It uses its own tokenizer.",
-        level="basic",
-        min_length=1,
-        max_length=4096,
-    )
+        level="basic", min_length=1, max_length=4096,
+    )  # fmt: skip
     revision: str = setting(
         "main", "Hub revision", "Branch, tag or commit to load when the model is a hub id.", min_length=1, max_length=200
     )
     label: str = setting(
-        "",
-        "Label",
-        "Which of the model's labels is the reward, by name or number. Leave empty for a model with a single output.",
-        level="basic",
-        max_length=200,
-    )
+        "", "Label", "Which of the model's labels is the reward, by name or number. Leave empty for a model with a single output.",
+        level="basic", max_length=200,
+    )  # fmt: skip
     output: Literal["logit", "probability"] = setting(
         "logit", "Output", "Take the label's raw logit, or its probability after softmax (sigmoid for a single output)."
     )
@@ -169,7 +157,9 @@ class RegexReward(Component):
     """1 when the pattern is found in the response, else 0."""
 
     kind: Literal["regex"] = "regex"
-    pattern: str = setting(r"\.$", "Pattern", "Regular expression that is searched in the response.", level="basic", min_length=1, max_length=2000)
+    pattern: str = setting(
+        r"\.$", "Pattern", "Regular expression that is searched in the response.", level="basic", min_length=1, max_length=2000
+    )
     timeout: float = setting(
         0.5, "Time limit", "A search that takes longer stops the run with a message, so that a costly pattern cannot hang it.",
         unit="seconds", gt=0, le=30,
@@ -183,17 +173,16 @@ class RepetitionReward(Component):
     n: int = setting(3, "n-gram size", "Length of the word groups that are compared.", unit="words", level="basic", ge=1, le=20)
 
 
-RewardComponent = Annotated[
-    Union[RewardModelReward, LengthReward, KeywordReward, RegexReward, RepetitionReward], Field(discriminator="kind")
-]
+RewardComponent = Annotated[RewardModelReward | LengthReward | KeywordReward | RegexReward | RepetitionReward, Field(discriminator="kind")]
 
 
 class RewardConfig(Section):
     """What earns reward: a weighted sum of components, and how the sum is shaped before PPO sees it."""
 
     components: list[RewardComponent] = setting(
-        [RewardModelReward()], "Components", "The score of a response is the weighted sum of these.", level="basic", min_length=1, max_length=20
-    )
+        [RewardModelReward()], "Components", "The score of a response is the weighted sum of these.", level="basic", min_length=1,
+        max_length=20,
+    )  # fmt: skip
     scaling: Literal["none", "scale", "normalise"] = setting(
         "none",
         "Score scaling",
@@ -208,21 +197,26 @@ class RewardConfig(Section):
     gold: Literal["none", "world"] = setting(
         "none",
         "Gold scorer",
-        "A second scorer that the policy never sees, drawn beside the reward to reveal over-optimisation. world: the review world's own rules.",
+        "A second scorer that the policy never sees, drawn beside the reward to reveal over-optimisation. "
+        "world: the review world's own rules.",
     )
 
 
 class PPOConfig(Section):
     """The algorithm's settings, under the names the field uses."""
 
-    steps: int = setting(60, "Steps", "Number of PPO steps; each samples one batch of responses and learns from it.", unit="steps", level="basic", ge=1, le=1_000_000)
+    steps: int = setting(
+        60, "Steps", "Number of PPO steps; each samples one batch of responses and learns from it.", unit="steps", level="basic", ge=1,
+        le=1_000_000,
+    )  # fmt: skip
     batch_size: int = setting(64, "Batch size", "Responses sampled per step.", unit="episodes", level="basic", ge=1, le=65536)
     mini_batch_size: int = setting(
         32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536
     )
     micro_batch_size: int = setting(
         0, "Micro-batch size",
-        "Responses per forward pass; smaller needs less memory and changes nothing else. 0 takes the mini-batch size; else a divisor of it.",
+        "Responses per forward pass; smaller needs less memory and changes nothing else. "
+        "0 takes the mini-batch size; else a divisor of it.",
         unit="episodes", ge=0, le=65536,
     )  # fmt: skip
     ppo_epochs: int = setting(4, "PPO epochs", "Passes over each batch.", unit="passes", level="basic", ge=1, le=100)
@@ -236,9 +230,7 @@ class PPOConfig(Section):
     warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
     weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay.", ge=0, le=1)
     adam_epsilon: float = setting(1e-5, "Adam epsilon", "Term added to AdamW's denominator.", gt=0, le=1)
-    max_grad_norm: float = setting(
-        1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6
-    )
+    max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
     kl_coef: float = setting(
         0.1, "KL coefficient", "β: how much each token pays for moving away from the reference policy.", level="basic", ge=0, le=100
     )
@@ -248,7 +240,10 @@ class PPOConfig(Section):
     kl_target: float = setting(
         6.0, "KL target", "The adaptive controller holds the mean KL per response near this.", unit="nats", level="basic", gt=0, le=10_000
     )
-    kl_horizon: int = setting(10_000, "KL horizon", "Episodes over which the adaptive controller changes β; smaller reacts faster.", unit="episodes", ge=1, le=10_000_000)
+    kl_horizon: int = setting(
+        10_000, "KL horizon", "Episodes over which the adaptive controller changes β; smaller reacts faster.", unit="episodes", ge=1,
+        le=10_000_000,
+    )  # fmt: skip
     kl_estimator: Literal["k1", "k2", "k3", "abs", "full"] = setting(
         "k1",
         "KL estimator",
@@ -260,23 +255,26 @@ class PPOConfig(Section):
     gamma: float = setting(1.0, "Discount γ", "Weight of the next token's value; 1 does not discount.", ge=0, le=1)
     lam: float = setting(0.95, "GAE λ", "0 trusts the value estimate fully, 1 only what was really earned.", ge=0, le=1)
     cliprange: float = setting(
-        0.2, "Clip range ε", "The policy gains nothing from moving a token's probability ratio further than this from 1.", level="basic", gt=0, lt=1
-    )
-    cliprange_high: float = setting(
-        0.0, "Upper clip range", "A different ε above 1 (clip-higher); 0 takes the same as below.", ge=0, le=10
-    )
+        0.2, "Clip range ε", "The policy gains nothing from moving a token's probability ratio further than this from 1.", level="basic",
+        gt=0, lt=1,
+    )  # fmt: skip
+    cliprange_high: float = setting(0.0, "Upper clip range", "A different ε above 1 (clip-higher); 0 takes the same as below.", ge=0, le=10)
     dual_clip: float = setting(
-        0.0, "Dual clip", "For negative advantages the loss per token stays below this times |A|; must be above 1, or 0 for none.", ge=0, le=1000
-    )
+        0.0, "Dual clip", "For negative advantages the loss per token stays below this times |A|; must be above 1, or 0 for none.", ge=0,
+        le=1000,
+    )  # fmt: skip
     cliprange_value: float = setting(
         0.2, "Value clip range", "The value may move this far from the old value per step; 0 does not clip.", ge=0, le=1000
     )
     vf_coef: float = setting(0.1, "Value coefficient", "Weight of the value loss in the total loss.", ge=0, le=100)
-    entropy_coef: float = setting(0.0, "Entropy bonus", "Weight of the entropy bonus; keeps the policy from becoming certain too early.", ge=0, le=10)
+    entropy_coef: float = setting(
+        0.0, "Entropy bonus", "Weight of the entropy bonus; keeps the policy from becoming certain too early.", ge=0, le=10
+    )
     whiten_advantages: bool = setting(True, "Whiten advantages", "Shift and scale advantages to mean 0 and variance 1 over the batch.")
     whiten_rewards: bool = setting(False, "Scale rewards", "Scale per-token rewards to variance 1 over the batch; the mean stays.")
     target_kl: float = setting(
-        0.0, "Early stop KL", "Skip the rest of a step's passes once the policy moved more than 1.5 times this (approximate KL); 0 never stops.",
+        0.0, "Early stop KL",
+        "Skip the rest of a step's passes once the policy moved more than 1.5 times this (approximate KL); 0 never stops.",
         unit="nats", ge=0, le=1000,
     )  # fmt: skip
     ratio_threshold: float = setting(
@@ -289,7 +287,9 @@ class PPOConfig(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> PPOConfig:
         if self.mini_batch_size > self.batch_size:
-            raise ValueError(f"mini_batch_size: {self.mini_batch_size} is larger than batch_size {self.batch_size}; use at most the batch size")
+            raise ValueError(
+                f"mini_batch_size: {self.mini_batch_size} is larger than batch_size {self.batch_size}; use at most the batch size"
+            )
         if self.batch_size % self.mini_batch_size:
             raise ValueError(f"mini_batch_size: {self.mini_batch_size} does not divide batch_size {self.batch_size}; use a divisor of it")
         if self.micro_batch_size and self.mini_batch_size % self.micro_batch_size:
@@ -300,6 +300,9 @@ class PPOConfig(Section):
             raise ValueError(f"dual_clip: {self.dual_clip} must be above 1, or 0 for none")
         if self.kl_placement == "loss" and self.kl_estimator not in ("k2", "k3"):
             raise ValueError(f"kl_estimator: {self.kl_estimator} cannot be used in the loss; use k2 or k3 with kl_placement loss")
+        if self.kl_controller == "adaptive" and self.kl_horizon <= 0.2 * self.batch_size:  # β would reach 0 in one step
+            shortest = self.batch_size // 5 + 1
+            raise ValueError(f"kl_horizon: {self.kl_horizon} is too short for batches of {self.batch_size}; use at least {shortest}")
         return self
 
 
@@ -308,12 +311,15 @@ class GenerationConfig(Section):
 
     response_length: int = setting(32, "Response length", "Most tokens the policy may write.", unit="tokens", level="basic", ge=1, le=8192)
     response_length_min: int = setting(
-        0, "Shortest limit", "When above 0, each episode's limit is drawn between this and the response length.", unit="tokens", ge=0, le=8192
-    )
+        0, "Shortest limit", "When above 0, each episode's limit is drawn between this and the response length.", unit="tokens", ge=0,
+        le=8192,
+    )  # fmt: skip
     temperature: float = setting(
         1.0, "Temperature", "Logits are divided by this, in sampling and in every log-probability.", level="basic", gt=0, le=10
     )
-    top_k: int = setting(0, "Top-k", "Sample from the k likeliest tokens only; 0 keeps all. Truncation makes the KL estimate too low.", ge=0, le=1_000_000)
+    top_k: int = setting(
+        0, "Top-k", "Sample from the k likeliest tokens only; 0 keeps all. Truncation makes the KL estimate too low.", ge=0, le=1_000_000
+    )
     top_p: float = setting(1.0, "Top-p", "Sample from the smallest set of tokens with this much probability; 1 keeps all.", gt=0, le=1)
     stop_token: str = setting(
         "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.", pattern=r"^(eos|none|\d{1,7})$"
@@ -335,15 +341,17 @@ class EngineConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "Device", "auto takes the GPU when there is one.", level="basic")
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
     checkpoint_every: int = setting(
-        20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps", ge=0, le=1_000_000
-    )
+        20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps",
+        ge=0, le=1_000_000,
+    )  # fmt: skip
     keep_checkpoints: int = setting(2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", ge=1, le=10_000)
     record_samples: int = setting(
         16, "Recorded responses", "Responses per step whose every token is kept for the inspector.", unit="responses", ge=1, le=4096
     )
     watch_prompts: int = setting(
-        6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0, le=256
-    )
+        6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0,
+        le=256,
+    )  # fmt: skip
     watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
     non_finite: Literal["stop", "skip"] = setting(
         "stop", "On NaN or infinity", "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times."

@@ -56,7 +56,9 @@ def _allowed(field: FieldInfo) -> str:
         return "true, false"
     if field.annotation is str:
         return "text"
-    limits = [f"{sign} {getattr(item, key):g}" for item in field.metadata for key, sign in BOUNDS.items() if getattr(item, key, None) is not None]
+    limits = [
+        f"{sign} {getattr(item, key):g}" for item in field.metadata for key, sign in BOUNDS.items() if getattr(item, key, None) is not None
+    ]
     return ", ".join(limits)
 
 

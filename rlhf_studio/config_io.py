@@ -86,9 +86,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
-)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
 
 
 def config_from_yaml(text: str) -> RunConfig:
@@ -101,7 +99,7 @@ def mapping_from_yaml(text: str) -> dict[str, Any]:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_YAML_BYTES:
         raise ConfigError([Problem("", f"the file is larger than {MAX_YAML_BYTES} bytes; a configuration is a few kilobytes")])
     try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+        data = yaml.load(text, Loader=_Loader)  # a SafeLoader subclass
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError([Problem("", f"this is not valid YAML: {str(error).splitlines()[0]}")]) from None
     if not isinstance(data, dict):
@@ -123,7 +121,7 @@ def config_to_yaml(config: RunConfig) -> str:
     data = config.model_dump(mode="json")
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
     # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
-    return text if yaml.load(text, Loader=_Loader) == data else yaml.safe_dump(data, sort_keys=False, width=120)  # noqa: S506
+    return text if yaml.load(text, Loader=_Loader) == data else yaml.safe_dump(data, sort_keys=False, width=120)
 
 
 # --- dotted settings -------------------------------------------------------------------------------------------------------
@@ -155,7 +153,7 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
 
 def _plain_value(name: str, raw: str) -> Any:
     try:
-        return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+        return yaml.load(raw, Loader=_Loader)  # a SafeLoader subclass
     except yaml.YAMLError:
         raise ConfigError([Problem(name, f"cannot read the value {_short(raw)}")]) from None
 

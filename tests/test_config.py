@@ -81,6 +81,7 @@ def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
         ({"ppo": {"micro_batch_size": 5}}, "ppo.micro_batch_size", "does not divide mini_batch_size 32"),
         ({"ppo": {"dual_clip": 0.5}}, "ppo.dual_clip", "above 1"),
         ({"ppo": {"kl_placement": "loss"}}, "ppo.kl_estimator", "use k2 or k3"),
+        ({"ppo": {"kl_controller": "adaptive", "kl_horizon": 12}}, "ppo.kl_horizon", "12 is too short for batches of 64; use at least 13"),
         ({"generation": {"response_length_min": 99}}, "generation.response_length_min", "larger than response_length 32"),
         ({"generation": {"stop_token": "end"}}, "generation.stop_token", "pattern"),
         ({"reward": {"components": []}}, "reward.components", "at least 1"),
@@ -91,6 +92,14 @@ def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
 )
 def test_bad_values_name_the_field_and_what_would_be_right(data: dict[str, Any], field: str, part: str) -> None:
     assert part in problems(data)[field]
+
+
+def test_the_shortest_horizon_depends_on_the_batch() -> None:
+    """The error counts as at most 0.2, so batch_size / 5 episodes is where the coefficient would vanish in one step."""
+    assert parse_config({"ppo": {"kl_controller": "adaptive", "kl_horizon": 13}}).ppo.kl_horizon == 13
+    assert parse_config({"ppo": {"kl_controller": "fixed", "kl_horizon": 1}}).ppo.kl_horizon == 1
+    one_fifth = {"kl_controller": "adaptive", "batch_size": 40, "mini_batch_size": 40, "kl_horizon": 8}
+    assert "use at least 9" in problems({"ppo": one_fifth})["ppo.kl_horizon"]
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -130,7 +139,13 @@ def test_overrides() -> None:
     changed = parse_config(
         apply_overrides(
             base,
-            {"ppo.kl_coef": "2e-1", "lora.enabled": "true", "reward.components.0.weight": "2.5", "model.policy": "123", "data.column": "true"},
+            {
+                "ppo.kl_coef": "2e-1",
+                "lora.enabled": "true",
+                "reward.components.0.weight": "2.5",
+                "model.policy": "123",
+                "data.column": "true",
+            },
         )
     )
     assert changed.ppo.kl_coef == 0.2

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.engine.policy import Policy
-from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.paths import checkpoint_dir, checkpoint_step
 
 FORMAT = 1
 
@@ -47,13 +47,12 @@ class TrainingState:
     optimizer: dict[str, Any]
 
 
-def save_checkpoint(
-    run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, state: TrainingState, keep: int
-) -> Path:
+def save_checkpoint(run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, state: TrainingState, keep: int) -> Path:
     """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder."""
     final = checkpoint_dir(run_dir, step)
     temporary = final.with_name(f".{final.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
+    for unfinished in final.parent.glob(".step-*.part"):  # what a killed engine left
+        shutil.rmtree(unfinished)
     temporary.mkdir(parents=True)
     policy.model.save_pretrained(temporary / "policy")
     tokenizer.save_pretrained(temporary / "policy")
@@ -66,7 +65,7 @@ def save_checkpoint(
         shutil.rmtree(final)
     os.replace(temporary, final)
     _sync(final.parent)
-    _prune(final.parent, keep)
+    _prune(final, keep)
     return final
 
 
@@ -102,8 +101,17 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _prune(folder: Path, keep: int) -> None:
-    for old in sorted(folder.glob("step-*"))[:-keep]:
+def _by_step(folder: Path) -> list[Path]:
+    """Checkpoint folders, oldest first."""
+    steps = {path: checkpoint_step(path.name) for path in folder.glob("step-*")}
+    return sorted((path for path, step in steps.items() if step is not None), key=lambda path: steps[path] or 0)
+
+
+def _prune(newest: Path, keep: int) -> None:
+    """Keep the ``keep`` checkpoints up to ``newest``. Later ones are from before a resume that had to pass them over."""
+    folders = _by_step(newest.parent)
+    place = folders.index(newest)
+    for old in [*folders[: max(place + 1 - keep, 0)], *folders[place + 1 :]]:
         shutil.rmtree(old)
 
 
@@ -132,7 +140,7 @@ def verify(folder: Path) -> None:
 def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that verifies, and a sentence for each newer one that does not."""
     problems: list[str] = []
-    for folder in sorted((run_dir / "checkpoints").glob("step-*"), reverse=True):
+    for folder in reversed(_by_step(run_dir / "checkpoints")):
         try:
             verify(folder)
         except CheckpointError as error:

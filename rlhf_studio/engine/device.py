@@ -28,10 +28,8 @@ class Compute:
 
     def describe(self) -> str:
         """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
-        if self.device.type == "cuda":
-            name = torch.cuda.get_device_name(self.device)
-        else:
-            name = f"cpu, {torch.get_num_threads()} threads"
+        on_gpu = self.device.type == "cuda"
+        name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {torch.get_num_threads()} threads"
         return name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
 
     def synchronise(self) -> None:
@@ -55,8 +53,9 @@ def choose_compute(config: RunConfig) -> Compute:
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
     if config.engine.threads and device.type == "cpu":
         torch.set_num_threads(config.engine.threads)
-    if dtype == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    # Older GPUs emulate bfloat16, which is slower than float32.
+    fast_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
-    automatic = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and automatic)
+    use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
     return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32)

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from safetensors import safe_open
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import (
@@ -27,6 +28,11 @@ from rlhf_studio.inputs.bundled import resolve
 
 Report = Callable[[str, float | None], None]
 """Called with what is going on, by name, and its progress from 0 to 1 (None when unknown)."""
+
+REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
+NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses
+UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError, StrictDataclassError)
+"""What transformers raises for files that are missing, damaged, of an unknown kind, or do not fit together."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,17 @@ def fetch(name: str, revision: str, report: Report, field: str) -> Path:
                 tqdm_class=_progress_class(name, report),
             )
         )
-    except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
-        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError([Problem(field, f"cannot load {name}: {cause}")]) from error
+    except HFValidationError as error:
+        raise ConfigError([Problem(field, f"cannot load {name}: there is no such folder, and it cannot be a hub id")]) from error
+    except (NETWORK_ERROR, LocalEntryNotFoundError, ValueError, OSError) as error:
+        raise _cannot_load(name, field, error) from error
+
+
+def _cannot_load(name: str, field: str, error: Exception) -> ConfigError:
+    cause = " ".join(str(error).split())
+    if not cause or isinstance(error, LookupError):  # a bare key says nothing
+        cause = f"{type(error).__name__} {cause}".strip()
+    return ConfigError([Problem(field, f"cannot load {name}: {cause if len(cause) <= 300 else cause[:297] + '...'}")])
 
 
 def _progress_class(name: str, report: Report) -> type[tqdm]:
@@ -67,10 +81,12 @@ def _progress_class(name: str, report: Report) -> type[tqdm]:
         def __init__(self, *args: Any, **kwargs: Any):
             kwargs["disable"] = False
             super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - tqdm closes with the process
+            self._reported = -REPORT_SECONDS
 
         def update(self, n: float | None = 1) -> bool | None:
             shown = super().update(n)
-            if self.unit == "B" and self.total:
+            if self.unit == "B" and self.total and monotonic() - self._reported >= REPORT_SECONDS:
+                self._reported = monotonic()
                 report(f"Downloading {name}: {self.n / 1e6:.0f} of {self.total / 1e6:.0f} MB", self.n / self.total)
             return shown
 
@@ -86,9 +102,13 @@ def load_causal_lm(name: str, revision: str, dtype: torch.dtype, report: Report,
     report(f"Loading {name}", None)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError([Problem(field, f"cannot load {name}: {str(error).splitlines()[0]}")]) from error
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except UNUSABLE as error:
+        raise _cannot_load(name, field, error) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
     return LoadedModel(model.eval(), tokenizer, _tokenizer_notes(tokenizer))
 
 
@@ -96,9 +116,7 @@ def _tokenizer_notes(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     if tokenizer.pad_token_id is None:
         return ["The tokenizer has no pad token. Padding comes from lengths here, so nothing else is needed."]
     if tokenizer.pad_token_id == tokenizer.eos_token_id:
-        return [
-            "The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on."
-        ]
+        return ["The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on."]
     return []
 
 
@@ -124,8 +142,8 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
         model, info = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError([Problem(f"{field}.model", f"cannot load {name}: {str(error).splitlines()[0]}")]) from error
+    except UNUSABLE as error:
+        raise _cannot_load(name, f"{field}.model", error) from error
     if missing := sorted(info["missing_keys"]):
         raise ConfigError([Problem(f"{field}.model", f"{name} has no weights for {missing[0]}; it is not a trained reward model")])
     _restore_head_bias(model, folder)
@@ -136,9 +154,10 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
     names = {int(index): str(text) for index, text in model.config.id2label.items()}
     if not label and len(names) == 1:
         return 0
-    for index, text in names.items():
-        if label and (label == text or label == str(index)):
-            return index
+    numbers = {text: index for index, text in names.items()}
+    by_name_or_number = {str(index): index for index in names} | numbers  # a name that looks like a number is a name
+    if label in by_name_or_number:
+        return by_name_or_number[label]
     wanted = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
     raise ConfigError([Problem(field, f"{wanted}; its labels are {', '.join(names.values())}")])
 
@@ -150,5 +169,6 @@ def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
         return
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            if "score.bias" in weights.keys():
+            names = weights.keys()
+            if "score.bias" in names:
                 head.bias = nn.Parameter(weights.get_tensor("score.bias").to(head.weight.dtype), requires_grad=False)

@@ -20,6 +20,8 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.config import LoraConfig, ModelConfig
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
+from rlhf_studio.ppo.masking import masked_select
 
 
 def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
@@ -35,6 +37,18 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
             target_modules="all-linear" if names == ["auto"] else names,
         ),
     )
+
+
+def response_logprobs(logits: Tensor, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probability of each response token and the entropy there, both (B, T) float32; 0 behind the mask.
+
+    Only the rows of ``logits`` (B, T, V) that the mask keeps are read: the others cost nothing and may hold anything.
+    """
+    mask = batch.mask
+    chosen = token_logprobs_and_entropy(logits[mask][None].float(), batch.response_ids[mask][None], temperature)
+    nothing = torch.zeros(mask.shape, device=mask.device)
+    logprobs, entropy = (nothing.masked_scatter(mask, x) for x in chosen)
+    return logprobs, entropy
 
 
 class ResponseModel(nn.Module):
@@ -110,12 +124,12 @@ class Policy(ResponseModel):
     def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor]:
         """Logits (B, T, V) and float32 values (B, T): the value of the state before each response token."""
         logits, hidden = self(batch)
-        return logits, self.values(hidden.detach() if detach_trunk else hidden)
+        return logits, self.values(hidden.detach() if detach_trunk else hidden, batch.mask)
 
-    def values(self, hidden: Tensor) -> Tensor:
-        """Value head in float32, whatever the trunk's precision: (B, T, H) to (B, T)."""
+    def values(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Value head in float32, whatever the trunk's precision: (B, T, H) to (B, T). What the mask hides may be anything."""
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.value_head(hidden.float()).squeeze(-1)
+            return self.value_head(masked_select(hidden, mask.unsqueeze(-1)).float()).squeeze(-1)
 
     def model_parameters(self) -> list[nn.Parameter]:
         """Trainable weights of the language model (or its adapters)."""

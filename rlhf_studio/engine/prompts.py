@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import DataConfig
+from rlhf_studio.engine.text import cut_left
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def tokenize_prompts(texts: list[str], tokenizer: PreTrainedTokenizerBase, setti
     """
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     rows = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-    return [row[-settings.max_prompt_tokens :] or [start if start is not None else 0] for row in rows]
+    return [cut_left(row, settings.max_prompt_tokens, tokenizer) or [start if start is not None else 0] for row in rows]
 
 
 def pad_left(rows: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
@@ -57,7 +58,7 @@ class PromptStream:
         """The next ``size`` prompts."""
         rows: list[int] = []
         while len(rows) < size:
-            if self._place == len(self._order):
+            if self._place >= len(self._order):  # beyond the end only when a resumed run finds fewer prompts than before
                 self._pass, self._place = self._pass + 1, 0
                 self._order = self._order_of(self._pass)
             taken = self._order[self._place : self._place + size - len(rows)]

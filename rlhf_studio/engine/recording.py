@@ -9,20 +9,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.text import PieceTable, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import explained_variance
 from rlhf_studio.ppo.kl import kl_per_token
+from rlhf_studio.ppo.losses import policy_loss
 from rlhf_studio.ppo.masking import masked_mean, masked_select
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord
 
 
-def objective_metrics(rollout: Rollout, kl_coef: float, stop_known: bool) -> dict[str, float]:
+def objective_metrics(rollout: Rollout, settings: PPOConfig, kl_coef: float, stop_known: bool) -> dict[str, float]:
     """Metrics of the rollout: scores, KL, entropy, values. Means per episode unless the name says otherwise."""
     mask, scores = rollout.tokens.mask, rollout.scores
     kl_sum = _per_episode(rollout.logprobs - rollout.ref_logprobs, mask)
-    penalty = _per_episode(rollout.rewards, mask).cpu() - scores.shaped
+    # From the KL itself, not from the rewards: those may have been scaled since.
+    penalty = -kl_coef * _per_episode(rollout.kl, mask).cpu() if settings.kl_placement == "reward" else torch.zeros(len(mask))
     lengths = rollout.tokens.lengths.float()
     metrics = {
         "objective/scores": scores.raw.mean(),
@@ -99,10 +101,16 @@ class Recorder:
         ppo, count = self._config.ppo, rollout.recorded
         names = ("logprobs", "ref_logprobs", "kl", "rewards", "values", "advantages", "whitened_advantages", "returns", "deltas", "entropy")
         columns = {name: getattr(rollout, name)[:count] for name in names}
-        ratio = (new_logprobs - columns["logprobs"]).exp()
-        high = 1 + (ppo.cliprange_high or ppo.cliprange)
-        outside = (ratio > high) | (ratio < 1 - ppo.cliprange)
-        columns |= {"new_logprobs": new_logprobs, "ratio": ratio, "clipped": outside.float()}
+        surrogate = policy_loss(
+            new_logprobs,
+            columns["logprobs"],
+            columns["whitened_advantages"],
+            rollout.tokens.mask[:count],
+            ppo.cliprange,
+            ppo.cliprange_high or None,
+            ppo.dual_clip or None,
+        )
+        columns |= {"new_logprobs": new_logprobs, "ratio": surrogate.ratio, "clipped": surrogate.clipped}
         return {name: value.float().cpu().numpy() for name, value in columns.items()}
 
     def _record(self, rollout: Rollout, columns: dict[str, np.ndarray], kl: float, kl_coef: float, row: int) -> RolloutRecord:

@@ -12,14 +12,14 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.policy import Policy, Reference, ResponseModel
+from rlhf_studio.engine.policy import Policy, Reference, ResponseModel, response_logprobs
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sampling import sample_responses
 from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch
 from rlhf_studio.ppo.advantages import gae, scale_to_unit_variance, whiten
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
-from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
+from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.ppo.rewards import shape_rewards
 
@@ -55,7 +55,10 @@ class _Reading:
 
 
 def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: torch.Generator, timer: Timer) -> Rollout:
-    """Play one batch of episodes. ``kl_coef`` is the controller's coefficient of this step."""
+    """Play one batch of episodes. ``kl_coef`` is the controller's coefficient of this step.
+
+    Raises :class:`NonFiniteError` when the policy cannot be sampled from, and :class:`RewardError`.
+    """
     with timer("rollout"):
         tokens = sample(player, prompts, player.config.generation, generator)
         responses = decode_responses(player, tokens)
@@ -92,9 +95,27 @@ def sample(player: Player, prompts: PromptBatch, settings: GenerationConfig, gen
 
 
 def decode_responses(player: Player, tokens: TokenBatch) -> list[str]:
-    """The response texts, without special tokens."""
-    rows = [row[mask].tolist() for row, mask in zip(tokens.response_ids.cpu(), tokens.mask.cpu(), strict=True)]
-    return player.tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    """The response texts, without special tokens.
+
+    Each is read behind its prompt, so that its leading space stays: many tokenizers drop it from a text's first token.
+    """
+    prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
+    responses = _rows(tokens.response_ids, tokens.mask)
+    before = _decode(player.tokenizer, prompts)
+    whole = _decode(player.tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
+    return [
+        # The second way is for the rare decoder that changes the prompt's text by what follows.
+        text[len(prompt) :] if text.startswith(prompt) else _decode(player.tokenizer, [ids])[0]
+        for text, prompt, ids in zip(whole, before, responses, strict=True)
+    ]
+
+
+def _rows(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu(), strict=True)]
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> list[str]:
+    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def ends_with_stop(tokens: TokenBatch, stop_id: int | None) -> Tensor:
@@ -126,16 +147,15 @@ def _read(player: Player, model: ResponseModel, tokens: TokenBatch, recorded: in
         width = chunk.response_ids.shape[1]
         with player.compute.autocast():
             logits, hidden = model(chunk)
-        logits = logits.float()
-        logprobs[index, :width], entropy[index, :width] = token_logprobs_and_entropy(logits, chunk.response_ids, temperature)
+        logprobs[index, :width], entropy[index, :width] = response_logprobs(logits, chunk, temperature)
         if with_values:
-            values[index, :width] = player.policy.values(hidden)
-        if start < recorded or keep:
-            everything = (logits / temperature).log_softmax(dim=-1)
-            ids, best = _likeliest(everything[: max(recorded - start, 0)], shape[1])
+            values[index, :width] = player.policy.values(hidden, chunk.mask)
+        if start < recorded:
+            ids, best = _likeliest(log_distribution(logits[: recorded - start], temperature), shape[1])
             top_ids.append(ids)
             top_logprobs.append(best)
-            distributions += [_widen(everything, shape[1])] if keep else []
+        if keep:
+            distributions.append(_widen(log_distribution(logits, temperature), shape[1]))
     return _Reading(
         logprobs, entropy, values if with_values else None, Alternatives(torch.cat(top_ids), torch.cat(top_logprobs)), distributions
     )

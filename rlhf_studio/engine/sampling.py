@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.policy import ResponseModel
-from rlhf_studio.engine.types import TokenBatch, position_ids
+from rlhf_studio.engine.types import NonFiniteError, TokenBatch, position_ids
 
 
 @torch.no_grad()
@@ -37,6 +37,9 @@ def sample_responses(
 
     Returns:
         The token batch; T is the longest response.
+
+    Raises:
+        NonFiniteError: the model gives no distribution to sample from, because its logits are NaN or infinite.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     attention = prompt_mask
@@ -46,7 +49,12 @@ def sample_responses(
     masks: list[Tensor] = []
     for step in range(int(limits.max())):
         logits, cache = model.next_logits(inputs, attention, positions, cache)
-        token = _draw(logits.float(), settings, generator)
+        # What the model says after a row's end is not used, so it may be anything.
+        probabilities = _distribution(torch.where(unfinished[:, None], logits.float(), 0.0), settings)
+        if (broken := probabilities.isnan().any(dim=1)).any():
+            episode = int(broken.to(torch.int8).argmax())
+            raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
+        token = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
         token = torch.where(unfinished, token, pad_id)
         tokens.append(token)
         masks.append(unfinished)
@@ -61,15 +69,15 @@ def sample_responses(
     return TokenBatch(prompt_ids, prompt_mask, torch.stack(tokens, dim=1), torch.stack(masks, dim=1))
 
 
-def _draw(logits: Tensor, settings: GenerationConfig, generator: torch.Generator) -> Tensor:
-    """(B, V) logits to (B,) sampled ids."""
+def _distribution(logits: Tensor, settings: GenerationConfig) -> Tensor:
+    """(B, V) logits to the probabilities that are sampled from."""
     logits = logits / settings.temperature
     if settings.top_k and settings.top_k < logits.shape[-1]:
         smallest = logits.topk(settings.top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < smallest, -torch.inf)
     if settings.top_p < 1:
         logits = _keep_nucleus(logits, settings.top_p)
-    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator).squeeze(1)
+    return logits.softmax(dim=-1)
 
 
 def _keep_nucleus(logits: Tensor, top_p: float) -> Tensor:

@@ -36,6 +36,7 @@ class TrainingConfig(Section):
     )
     warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
     weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay of matrices; vectors are never decayed.", ge=0, le=1)
+    adam_beta2: float = setting(0.999, "Adam beta 2", "Memory of AdamW's squared gradients; short trainings from scratch want less.", gt=0, lt=1)
     max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
     max_tokens: int = setting(512, "Longest example", "Longer examples lose their end.", unit="tokens", ge=2, le=32768)
     seed: int = setting(0, "Seed", "Fixes the order of the examples and dropout.", level="basic", ge=0, le=2**31 - 1)
@@ -277,7 +278,7 @@ def _optimizer(model: Any, config: TrainingConfig) -> torch.optim.AdamW:
         {"params": [parameter for parameter in trained if parameter.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [parameter for parameter in trained if parameter.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.adam_beta2))
 
 
 def _step(

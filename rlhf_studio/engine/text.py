@@ -7,6 +7,14 @@ from transformers import PreTrainedTokenizerBase
 PARTIAL = "\ufffd"
 
 
+def cut_left(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The last ``limit`` ids; a beginning-of-text or class token in front stays, since models rely on seeing it there."""
+    if len(ids) <= limit:
+        return ids
+    front = ids[:1] if limit > 1 and ids[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id) else []
+    return front + ids[len(ids) - limit + len(front) :]
+
+
 def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     """The text that each token adds.
 
@@ -14,16 +22,24 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str
     carries it whole. Decoding a growing window keeps the leading spaces that decoding a token alone would lose.
     """
     pieces: list[str] = []
-    start, read = 0, 0  # ids[start:read] is settled text that the next token is decoded behind
+    start, read = 0, 0  # ids[start:read] is settled text that the next token is decoded behind; after it, each id so far has a mark
     for end in range(1, len(ids) + 1):
         before = _decode(tokenizer, ids[start:read])
         after = _decode(tokenizer, ids[start:end])
         if after.endswith(PARTIAL) and end - read < 4:
             pieces.append(PARTIAL)
             continue
-        pieces.append(after[len(before) :])
+        pieces.append(_added(before, after, end - read - 1))
         start, read = read, end
     return pieces
+
+
+def _added(before: str, after: str, marks: int) -> str:
+    """What ``after`` has beyond ``before``, less the marks that stand in the pieces already: bytes that never made a character."""
+    settled = before.rstrip(PARTIAL)
+    shown = len(before) - len(settled) + marks
+    new = after[len(settled) :]
+    return new[min(shown, len(new) - len(new.lstrip(PARTIAL))) :]
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:

@@ -7,6 +7,7 @@ The trainer knows nothing of processes, files or people; :mod:`worker` drives it
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from rlhf_studio.engine.prompts import PromptStream, tokenize_prompts
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
-from rlhf_studio.engine.types import Rollout, UpdateStats
-from rlhf_studio.engine.update import NonFiniteError, Updater
+from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
+from rlhf_studio.engine.update import Updater
 from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
@@ -81,27 +82,29 @@ class Trainer:
         kl_coef = self.controller.coef
         prompts = self.prompts.next_batch(self.config.ppo.batch_size)
         rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
-        stats = self._learn(rollout, kl_coef, timer)
-        kl = objective_metrics(rollout, kl_coef, self.player.stop_id is not None)
-        self.controller.update(kl["objective/kl"], len(rollout.tokens))
+        stats, problems = self._learn(rollout, kl_coef, timer)
+        objective = objective_metrics(rollout, self.config.ppo, kl_coef, self.player.stop_id is not None)
+        if math.isfinite(objective["objective/kl"]):  # it is not when the rollout was refused for it
+            self.controller.update(objective["objective/kl"], len(rollout.tokens))
         self.progress.step += 1
         with timer("record"):
             rollouts = self._recorder.rollouts(rollout, self.updater.logprobs_after(rollout), kl_coef)
             watched = self.watch() if self._watch_now() else []
-        metrics = {**kl, **(update_metrics(stats, self._learning_rate()) if stats else {}), **self._costs(rollout, timer)}
-        return StepRecord(self.progress.step, metrics, rollouts, watched, self._events(metrics, stats))
+        learned = update_metrics(stats, self._learning_rate()) if stats else {}
+        metrics = {**objective, **learned, **self._costs(rollout, timer)}
+        return StepRecord(self.progress.step, metrics, rollouts, watched, self._events(metrics, stats, problems))
 
-    def _learn(self, rollout: Rollout, kl_coef: float, timer: Stopwatch) -> UpdateStats | None:
-        """The update; None when it was left out because the rollout holds a non-finite number."""
+    def _learn(self, rollout: Rollout, kl_coef: float, timer: Stopwatch) -> tuple[UpdateStats | None, list[str]]:
+        """The update, and what was left out of it. Without an update when the rollout holds a number that is not finite."""
         with timer("update"):
             if problem := first_non_finite(rollout):
                 self._refuse(problem)
-                return None
+                return None, [problem]
             stats = self.updater.update(rollout, self.progress.step, kl_coef, self._shuffling)
             for problem in stats.problems:
                 if "not finite" in problem:
                     self._refuse(problem)
-            return stats
+            return stats, stats.problems
 
     def _refuse(self, problem: str) -> None:
         self.progress.skips += 1
@@ -149,12 +152,11 @@ class Trainer:
 
     # --- what a person should be told ------------------------------------------------------------------------------------------
 
-    def _events(self, metrics: dict[str, float], stats: UpdateStats | None) -> list[EventRecord]:
-        found: list[EventRecord] = []
-        if stats is None:
-            found.append(EventRecord("warning", "skip", "This update was left out: the rollout held a number that is not finite."))
-        elif stats.problems:
-            found.append(EventRecord("warning", "skip", f"{stats.skipped} minibatches were left out: {stats.problems[0]}."))
+    def _events(self, metrics: dict[str, float], stats: UpdateStats | None, problems: list[str]) -> list[EventRecord]:
+        found: list[EventRecord | None] = []
+        if problems:
+            what = f"{len(problems)} minibatches were" if stats else "This update was"
+            found.append(EventRecord("warning", "skip", f"{what} left out: {problems[0]}."))
         if stats and stats.stopped_early:
             found.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))
         if stats and self.compute.dtype is torch.float32 and stats.first_log_ratio > 1e-3:
@@ -201,8 +203,9 @@ class Trainer:
             self._sampling.set_state(state.tensors["sampling"])
         else:
             changes.append(f"the run was on {numbers['device']} and goes on with {self.compute.device.type}: other random numbers")
-        if numbers["threads"] != torch.get_num_threads():
-            changes.append(f"it used {numbers['threads']} threads and now uses {torch.get_num_threads()}: results may differ in the last bits")
+        threads = torch.get_num_threads()
+        if numbers["threads"] != threads:
+            changes.append(f"it used {numbers['threads']} threads and now uses {threads}: results may differ in the last bits")
         return changes
 
 

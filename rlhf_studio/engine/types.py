@@ -12,6 +12,10 @@ import torch
 from torch import Tensor
 
 
+class NonFiniteError(RuntimeError):
+    """A number that learning needs is NaN or infinite; the message names it. Nothing was learned from it."""
+
+
 @dataclass(frozen=True)
 class TokenBatch:
     """Prompts and responses as token ids.
@@ -41,9 +45,7 @@ class TokenBatch:
         prompt_mask, mask = self.prompt_mask[index], self.mask[index]
         first = int(prompt_mask.any(dim=0).to(torch.int8).argmax())
         last = int(mask.sum(dim=1).max())
-        return TokenBatch(
-            self.prompt_ids[index][:, first:], prompt_mask[:, first:], self.response_ids[index][:, :last], mask[:, :last]
-        )
+        return TokenBatch(self.prompt_ids[index][:, first:], prompt_mask[:, first:], self.response_ids[index][:, :last], mask[:, :last])
 
     def model_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """(ids, attention mask, position ids), each (B, P + T). Positions count real tokens only, so padding shifts nothing."""

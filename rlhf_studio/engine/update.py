@@ -10,31 +10,28 @@ from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.policy import Policy
-from rlhf_studio.engine.types import Rollout, UpdateStats
-from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
+from rlhf_studio.engine.policy import Policy, response_logprobs
+from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
 
 
-class NonFiniteError(RuntimeError):
-    """A loss or gradient is NaN or infinite; the message names the quantity. The step was not applied."""
-
-
 @dataclass(frozen=True)
 class _MinibatchStats:
-    """Sums over the response tokens of one minibatch, and its token count."""
+    """Sums over the response tokens of one minibatch, its token count, and the first episode with a bad number (-1: none)."""
 
     policy: float
     value: float
     clipped: float
     value_clipped: float
     entropy: float
+    kl: float
     squared_change: float
     ratio: float
     squared_ratio: float
     largest_log_ratio: float
     tokens: int
+    broken: int
 
 
 def learning_rate_factor(step: int, settings: PPOConfig) -> float:
@@ -64,10 +61,14 @@ class Updater:
     def __init__(self, policy: Policy, config: RunConfig, compute: Compute):
         self.optimizer = make_optimizer(policy, config.ppo)
         self._policy, self._config, self._compute = policy, config, compute
+        self._micro_batch_size = config.ppo.micro_batch_size or config.ppo.mini_batch_size
         self._parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def update(self, rollout: Rollout, step: int, kl_coef: float, generator: torch.Generator) -> UpdateStats:
-        """Run the passes over ``rollout``; ``step`` counts from 0, ``generator`` shuffles. Raises :class:`NonFiniteError`."""
+        """Run the passes over ``rollout``; ``step`` counts from 0, ``generator`` shuffles.
+
+        Raises :class:`NonFiniteError` before a step that a loss or gradient would spoil, unless such steps are to be skipped.
+        """
         settings = self._config.ppo
         factor = learning_rate_factor(step, settings)
         for group in self.optimizer.param_groups:
@@ -75,20 +76,23 @@ class Updater:
         seen: list[_MinibatchStats] = []
         norms: list[float] = []
         problems: list[str] = []
-        skipped = 0
+        stopped_early = False
         for index in self._minibatches(len(rollout.tokens), generator):
             stats = self._accumulate(rollout, index, kl_coef, warming_up=step < settings.critic_warmup_steps)
             seen.append(stats)
             if settings.target_kl and 0.5 * stats.squared_change / stats.tokens > 1.5 * settings.target_kl:
-                return _summary(seen, norms, skipped, True, problems)
-            if problem := self._problem(stats):
+                stopped_early = True
+                break
+            norm = torch.nn.utils.get_total_norm(self._gradients())
+            if problem := self._problem(stats, norm, rollout):
                 if self._config.engine.non_finite == "stop" and "not finite" in problem:
                     raise NonFiniteError(problem)
                 problems.append(problem)
-                skipped += 1
                 continue
-            norms.append(self._step())
-        return _summary(seen, norms, skipped, False, problems)
+            self._step(norm)
+            norms.append(float(norm))
+        self.optimizer.zero_grad(set_to_none=True)  # the next rollout has better use for the memory
+        return _summary(seen, norms, stopped_early, problems)
 
     def _minibatches(self, episodes: int, generator: torch.Generator) -> list[Tensor]:
         """Row numbers of every minibatch of every pass; a fresh permutation each pass."""
@@ -99,77 +103,85 @@ class Updater:
         """Gradients of one minibatch, summed over its micro-batches and divided by the whole minibatch's token count."""
         self.optimizer.zero_grad(set_to_none=True)
         tokens = int(rollout.tokens.mask[index].sum())
-        size = self._config.ppo.micro_batch_size or self._config.ppo.mini_batch_size
-        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in index.split(size)]
-        sums = [sum(column) for column in list(zip(*[part[:-1] for part in parts], strict=True))]
-        return _MinibatchStats(*sums, largest_log_ratio=max(part[-1] for part in parts), tokens=tokens)
+        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in index.split(self._micro_batch_size)]
+        *sums, largest, broken = zip(*parts, strict=True)
+        first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
+        return _MinibatchStats(*(sum(column) for column in sums), largest_log_ratio=max(largest), tokens=tokens, broken=first_broken)
 
-    def _micro_batch(self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool) -> tuple[float, ...]:
+    def _micro_batch(self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool) -> list[float]:
+        """Adds this part's gradients; returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode."""
         settings, batch = self._config.ppo, rollout.tokens.rows(rows)
         mask, width = batch.mask, batch.mask.shape[1]
         old, advantages, returns, values, reference = (
-            x[rows, :width]
-            for x in (rollout.logprobs, rollout.whitened_advantages, rollout.returns, rollout.values, rollout.ref_logprobs)
+            x[rows, :width] for x in (rollout.logprobs, rollout.whitened_advantages, rollout.returns, rollout.values, rollout.ref_logprobs)
         )
         with self._compute.autocast():
             logits, new_values = self._policy.logits_and_values(batch, detach_trunk=warming_up)
-        new, entropy = token_logprobs_and_entropy(logits.float(), batch.response_ids, self._config.generation.temperature)
-        surrogate = policy_loss(
-            new, old, advantages, mask, settings.cliprange, settings.cliprange_high or None, settings.dual_clip or None
-        )
+        new, entropy = response_logprobs(logits, batch, self._config.generation.temperature)
+        surrogate = policy_loss(new, old, advantages, mask, settings.cliprange, settings.cliprange_high or None, settings.dual_clip or None)
         critic = value_loss(new_values, values, returns, mask, settings.cliprange_value or None)
-        loss = settings.vf_coef * critic.loss_sum
+        loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
         if not warming_up:
-            loss = loss + surrogate.loss_sum - settings.entropy_coef * entropy_bonus(entropy, mask)
+            loss = loss + surrogate.loss_sum
+            if settings.entropy_coef:
+                loss = loss - settings.entropy_coef * entropy_bonus(entropy, mask)
             if settings.kl_placement == "loss":
-                loss = loss + kl_coef * kl_loss(new, reference, mask, settings.kl_estimator)
+                kl = kl_loss(new, reference, mask, settings.kl_estimator)
+                loss = loss + kl_coef * kl
         (loss / tokens).backward()
-        change = masked_select(new.detach() - old, mask)
-        ratio = masked_select(surrogate.ratio.detach(), mask)
-        return (
-            float(surrogate.loss_sum.detach()),
-            float(critic.loss_sum.detach()),
-            float((surrogate.clipped & mask).sum()),
-            float((critic.clipped & mask).sum()),
-            float(masked_sum(entropy.detach(), mask)),
-            float(change.square().sum()),
-            float(ratio.sum()),
-            float(ratio.square().sum()),
-            float(change.abs().max()),
-        )
+        with torch.no_grad():
+            change, ratio = masked_select(new - old, mask), masked_select(surrogate.ratio, mask)
+            finite = (torch.isfinite(new) & torch.isfinite(new_values) & torch.isfinite(ratio)) | ~mask
+            broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
+            sums = (
+                surrogate.loss_sum,
+                critic.loss_sum,
+                (surrogate.clipped & mask).sum(),
+                (critic.clipped & mask).sum(),
+                masked_sum(entropy, mask),
+                kl,
+                change.square().sum(),
+                ratio.sum(),
+                ratio.square().sum(),
+                change.abs().max(),
+                broken,
+            )
+            return torch.stack([number.double() for number in sums]).tolist()  # one wait for the device, not eleven
 
-    def _problem(self, stats: _MinibatchStats) -> str:
+    def _problem(self, stats: _MinibatchStats, norm: Tensor, rollout: Rollout) -> str:
         """Why this minibatch must not be applied; empty when it may."""
-        for name, value in (("policy loss", stats.policy), ("value loss", stats.value), ("entropy", stats.entropy)):
+        quantities = {"policy loss": stats.policy, "value loss": stats.value, "entropy": stats.entropy, "KL in the loss": stats.kl}
+        where = f" in episode {stats.broken}, prompt {rollout.prompts[stats.broken]!r}" if stats.broken >= 0 else ""
+        for name, value in quantities.items():
             if not math.isfinite(value):
-                return f"the {name} is not finite ({value})"
+                return f"the {name} is not finite ({value}){where}"
         threshold = self._config.ppo.ratio_threshold
         mean_ratio = stats.ratio / stats.tokens
         if threshold and mean_ratio > threshold:
             return f"the mean ratio {mean_ratio:.3g} exceeds the threshold {threshold:g}, so the minibatch was skipped"
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         return "" if torch.isfinite(norm) else f"the gradient norm is not finite ({float(norm)})"
 
-    def _step(self) -> float:
-        limit = self._config.ppo.max_grad_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_([p for p in self._parameters if p.grad is not None], limit)
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def _step(self, norm: Tensor) -> None:
+        if limit := self._config.ppo.max_grad_norm:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
-        return float(norm)
 
     @torch.no_grad()
     def logprobs_after(self, rollout: Rollout) -> Tensor:
         """(N, T) log-probabilities of the recorded episodes under the policy as it is now."""
-        index = torch.arange(rollout.recorded, device=self._compute.device)
-        batch = rollout.tokens.rows(index)
-        result = rollout.logprobs[index].clone()
-        with self._compute.autocast():
-            logits, _ = self._policy(batch)
-        temperature = self._config.generation.temperature
-        result[:, : batch.mask.shape[1]] = token_logprobs_and_entropy(logits.float(), batch.response_ids, temperature)[0]
+        result = rollout.logprobs[: rollout.recorded].clone()
+        for index in torch.arange(rollout.recorded, device=self._compute.device).split(self._micro_batch_size):
+            batch = rollout.tokens.rows(index)
+            with self._compute.autocast():
+                logits, _ = self._policy(batch)
+            result[index, : batch.mask.shape[1]] = response_logprobs(logits, batch, self._config.generation.temperature)[0]
         return result
 
 
-def _summary(seen: list[_MinibatchStats], norms: list[float], skipped: int, early: bool, problems: list[str]) -> UpdateStats:
+def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str]) -> UpdateStats:
     tokens = sum(stats.tokens for stats in seen)
 
     def mean(name: str) -> float:
@@ -188,7 +200,7 @@ def _summary(seen: list[_MinibatchStats], norms: list[float], skipped: int, earl
         grad_norm=sum(norms) / len(norms) if norms else math.nan,
         first_log_ratio=seen[0].largest_log_ratio,
         optimizer_steps=len(norms),
-        skipped=skipped,
+        skipped=len(problems),
         stopped_early=early,
         problems=problems,
     )

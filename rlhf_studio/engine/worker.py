@@ -18,7 +18,7 @@ from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.trainer import Trainer, build_trainer
-from rlhf_studio.engine.update import NonFiniteError
+from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader

@@ -62,7 +62,9 @@ def save_policy(folder: Path, family: str = "gpt2", words: list[str] = WORDS, *,
     return folder
 
 
-def save_reward_model(folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, labels: int = 1, seed: int = 1, **sizes: int) -> Path:
+def save_reward_model(
+    folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, labels: int = 1, seed: int = 1, **sizes: int
+) -> Path:
     """A random sequence classifier with its tokenizer."""
     torch.manual_seed(seed)
     config = config_of(family, len(words) + 2, **sizes)

@@ -16,8 +16,10 @@ from rlhf_studio.engine.checkpoint import CheckpointError, load_state, newest_va
 from rlhf_studio.engine.trainer import Trainer
 
 SETTINGS = {
-    "ppo": {"steps": 8, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20, "kl_target": 0.3,
-            "warmup_steps": 2, "lr_schedule": "cosine"},
+    "ppo": {
+        "steps": 8, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20,
+        "kl_target": 0.3, "warmup_steps": 2, "lr_schedule": "cosine",
+    },
     "reward": {"scaling": "normalise"},
     "generation": {"response_length": 6, "response_length_min": 2},
 }  # fmt: skip

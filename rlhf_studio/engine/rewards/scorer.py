@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import regex
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from rlhf_studio.config import (
     RewardConfig,
     RewardModelReward,
 )
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import Report, load_reward_model
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
@@ -86,9 +88,12 @@ def component_names(settings: RewardConfig) -> list[str]:
     """One name per component: its own, or its kind; a number keeps doubles apart."""
     names: list[str] = []
     for component in settings.components:
-        base = component.name or component.kind
-        double = sum(name == base or name.startswith(f"{base} ") for name in names)
-        names.append(f"{base} {double + 1}" if double else base)
+        name = base = component.name or component.kind
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base} {number}"
+        names.append(name)
     return names
 
 
@@ -111,7 +116,10 @@ def _build(component: RewardComponent, field: str, compute: Compute, report: Rep
         loaded = load_reward_model(component.model, component.revision, component.label, compute.dtype, report, field)
         scorer = RewardModelScorer(loaded, component, compute)
         return lambda episodes: scorer(episodes.prompts, episodes.responses, episodes.stopped)
-    return _per_text(_rule(component))
+    try:
+        return _per_text(_rule(component))
+    except regex.error as error:
+        raise ConfigError([Problem(f"{field}.pattern", f"is not a valid regular expression: {error}")]) from error
 
 
 def _rule(component: LengthReward | KeywordReward | RegexReward | RepetitionReward) -> Rule:

@@ -1,0 +1,18 @@
+"""Names of what ships with the project: ``bundled/world-policy`` instead of a path that differs on every machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+BUNDLED = {
+    "bundled/world-policy": "world/policy",
+    "bundled/world-reward": "world/reward",
+    "bundled/world-prompts": "world/prompts.jsonl",
+}
+
+
+def resolve(name: str) -> str:
+    """The path of a bundled name; any other name unchanged."""
+    return str(ASSETS / BUNDLED[name]) if name in BUNDLED else name

@@ -1,0 +1,144 @@
+"""Finding the files of a model: a folder here, the hub's cache on this machine, or the Hugging Face hub.
+
+Nothing heavy is fetched: from the hub come the list of files and the small JSON files only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.inputs.bundled import BUNDLED, resolve
+
+HUB_TIMEOUT_SECONDS = 5.0
+HUB_MEMORY_SECONDS = 60.0
+SMALL_FILE_BYTES = 40_000_000
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+
+
+class ModelError(ValueError):
+    """The model cannot be used. ``setting`` is the last part of the field to blame: ``model``, ``revision``, ``label`` ..."""
+
+    def __init__(self, message: str, setting: str = "model"):
+        self.setting = setting
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model's files by name with their sizes in bytes.
+
+    Attributes:
+        folder: where they lie on this machine, or None when they are only on the hub.
+        fetch: gives the local path of one small file, from the hub if need be.
+    """
+
+    name: str
+    folder: Path | None
+    sizes: dict[str, int]
+    fetch: Callable[[str], Path] = field(repr=False, compare=False)
+
+    def small(self, file_name: str) -> Path | None:
+        """The local path of a small file, or None when the model has no such file or it is not small."""
+        if self.sizes.get(file_name, SMALL_FILE_BYTES) >= SMALL_FILE_BYTES:
+            return None
+        return self.fetch(file_name)
+
+
+class Hub:
+    """Answers about hub models, remembered for a minute so that a form can ask at every change.
+
+    ``api`` is a ``huggingface_hub.HfApi`` or something like it; None makes one when first needed.
+    """
+
+    def __init__(self, api: Any = None, now: Callable[[], float] = time.monotonic):
+        self._api = api
+        self._now = now
+        self._remembered: dict[tuple[str, str], tuple[float, ModelFiles | ModelError]] = {}
+
+    def files(self, name: str, revision: str) -> ModelFiles:
+        """The files of a hub model. Raises :class:`ModelError` when it does not exist, is closed to us, or cannot be reached."""
+        key = (name, revision)
+        stored_at, answer = self._remembered.get(key, (float("-inf"), None))
+        if answer is None or self._now() - stored_at > HUB_MEMORY_SECONDS:
+            try:
+                answer = self._ask(name, revision)
+            except ModelError as error:
+                answer = error
+            self._remembered = {**dict(list(self._remembered.items())[-99:]), key: (self._now(), answer)}
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+    def _ask(self, name: str, revision: str) -> ModelFiles:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+        self._api = self._api or HfApi()
+        try:
+            info = self._api.model_info(name, revision=revision, files_metadata=True, timeout=HUB_TIMEOUT_SECONDS)
+            sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+            files = ModelFiles(name, None, sizes, lambda file_name: self._download(name, revision, file_name))
+            if "config.json" in sizes:
+                files.fetch("config.json")  # shows now whether this machine may download from a gated model
+            return files
+        except GatedRepoError:
+            raise ModelError(f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start the app again") from None
+        except RepositoryNotFoundError:
+            raise ModelError(f"there is no model {name} on the Hugging Face hub; if it is private, set HF_TOKEN") from None
+        except RevisionNotFoundError:
+            raise ModelError(f"{name} has no revision {revision}; use main, a branch, a tag or a commit", "revision") from None
+        except HFValidationError:
+            raise ModelError(f"{name} is neither a folder here nor a valid hub id") from None
+        except (HfHubHTTPError, OSError, _network_error()) as error:
+            return self._cached(name, revision, error)
+
+    def _download(self, name: str, revision: str, file_name: str) -> Path:
+        return Path(self._api.hf_hub_download(name, file_name, revision=revision, etag_timeout=HUB_TIMEOUT_SECONDS))
+
+    def _cached(self, name: str, revision: str, error: Exception) -> ModelFiles:
+        from huggingface_hub import try_to_load_from_cache
+
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+        if not isinstance(config, str):
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            raise ModelError(f"{name} is not on this machine and the Hugging Face hub cannot be reached ({reason})") from None
+        return folder_files(name, Path(config).parent)
+
+
+def _network_error() -> type[Exception]:
+    """Base class of the hub client's connection errors (httpx since huggingface_hub 1.0)."""
+    import httpx
+
+    return httpx.HTTPError
+
+
+_DEFAULT_HUB = Hub()
+
+
+def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFiles:
+    """The files behind a folder, a bundled name or a hub id. Raises :class:`ModelError` when there are none."""
+    if name.startswith("bundled/") and name not in BUNDLED:
+        raise ModelError(f"there is no {name}; there are: {', '.join(bundled for bundled in BUNDLED if 'prompts' not in bundled)}")
+    path = Path(resolve(name))
+    if os.path.isdir(path):
+        return folder_files(name, path)
+    if os.path.exists(path):
+        raise ModelError(f"{name} is a file; give the folder that holds config.json and the safetensors weights")
+    if name in BUNDLED or not HUB_ID.fullmatch(name) or name.endswith((".", "-")) or "--" in name or ".." in name:
+        raise ModelError(f"there is no folder {name}")
+    return (hub or _DEFAULT_HUB).files(name, revision)
+
+
+def folder_files(name: str, folder: Path) -> ModelFiles:
+    """The files of a folder, those of its subfolders left out. Raises :class:`ModelError` when it cannot be read."""
+    try:
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
+    except OSError as error:
+        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
+    return ModelFiles(name, folder, sizes, lambda file_name: folder / file_name)

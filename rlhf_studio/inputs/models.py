@@ -1,0 +1,262 @@
+"""Is this model one that the engine can load? Answered from its small files, without torch and without loading weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
+from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+ENCODER_TYPES = {
+    "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
+    "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the small files tell about a usable model.
+
+    Attributes:
+        path: its folder on this machine, or None when it is only on the hub.
+        parameters: number of weights, or None when unknown.
+        labels: names of a classifier's outputs, in order.
+        has_pad, has_end: whether the tokenizer names such a token; None when the files do not say.
+        max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
+        tensors: names and shapes of the weights, when they are on this machine.
+        tokenizer: the tokenizer.json on this machine, or None.
+        download_bytes: what the engine still has to fetch.
+    """
+
+    path: Path | None
+    architecture: str
+    parameters: int | None = None
+    labels: list[str] = field(default_factory=list)
+    has_pad: bool | None = None
+    has_end: bool | None = None
+    pad_equals_eos: bool = False
+    vocab_size: int | None = None
+    max_positions: int | None = None
+    tensors: dict[str, TensorInfo] = field(default_factory=dict, repr=False)
+    tokenizer: Path | None = None
+    download_bytes: int = 0
+
+
+def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
+    """Facts about a causal language model. Raises :class:`ModelError` with one sentence when the engine could not use it."""
+    return _check(name, revision, hub, "CAUSAL_LM", "a causal language model")
+
+
+def check_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> ModelFacts:
+    """Facts about a sequence classifier whose ``label`` (name or number) is the reward. Raises :class:`ModelError`."""
+    facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", "a sequence-classification model")
+    names = ", ".join(facts.labels[:20]) + (", ..." if len(facts.labels) > 20 else "")
+    if not label and len(facts.labels) != 1:
+        raise ModelError(f"{name} has {len(facts.labels)} labels; say which one is the reward: {names}", "label")
+    is_number = label.isascii() and label.isdigit() and len(label) < 10 and int(label) < len(facts.labels)
+    if label and label not in facts.labels and not is_number:
+        raise ModelError(f"{name} has no label {label[:60]!r}; its labels are: {names}", "label")
+    return facts
+
+
+def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) -> ModelFacts:
+    files = find_model(name, revision, hub)
+    try:
+        return _facts(files, task, wanted)
+    except OSError as error:
+        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
+
+
+def _facts(files: ModelFiles, task: str, wanted: str) -> ModelFacts:
+    _check_kind(files)
+    config = _json(files, "config.json")
+    architecture = _architecture(files.name, config, task, wanted)
+    weights = _weight_files(files)
+    tensors = _tensors(files, weights)
+    if not any(file_name in files.sizes for file_name in TOKENIZER_FILES):
+        raise ModelError(f"{files.name} has no tokenizer files ({TOKENIZER_FILES[0]} or the like); save the tokenizer into the same folder")
+    tokenizer = files.small("tokenizer.json")
+    text_config = {**config, **(config.get("text_config") or {})}
+    vocab_size = _whole_number(text_config, "vocab_size")
+    _check_vocabulary(files.name, tokenizer, vocab_size)
+    pad, end = _special_tokens(files)
+    named = "tokenizer_config.json" in files.sizes
+    return ModelFacts(
+        path=files.folder,
+        architecture=architecture,
+        parameters=sum(tensor.values for tensor in tensors.values()) or None,
+        labels=_labels(config),
+        has_pad=bool(pad) if named else None,
+        has_end=bool(end) if named else None,
+        pad_equals_eos=bool(pad) and pad == end,
+        vocab_size=vocab_size,
+        max_positions=_max_positions(text_config),
+        tensors=tensors,
+        tokenizer=tokenizer,
+        download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
+    )
+
+
+def _check_kind(files: ModelFiles) -> None:
+    if "config.json" in files.sizes:
+        return
+    if "adapter_config.json" in files.sizes:
+        raise ModelError(f"{files.name} is a LoRA adapter, not a whole model; merge it into its base model first")
+    if any(file_name.endswith(".gguf") for file_name in files.sizes):
+        raise ModelError(f"{files.name} holds GGUF files, which cannot be trained; use the original model with safetensors weights")
+    raise ModelError(f"{files.name} holds no model: config.json is missing")
+
+
+def _json(files: ModelFiles, file_name: str) -> dict[str, Any]:
+    path = files.small(file_name)
+    if path is None:
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ModelError(f"{file_name} of {files.name} is not valid JSON") from None
+    if not isinstance(data, dict):
+        raise ModelError(f"{file_name} of {files.name} is not a JSON object")
+    return data
+
+
+# --- architecture ----------------------------------------------------------------------------------------------------------
+
+
+def _architecture(name: str, config: dict[str, Any], task: str, wanted: str) -> str:
+    named = config.get("architectures")
+    if not isinstance(named, list) or not named or not isinstance(named[0], str):
+        raise ModelError(f"config.json of {name} does not name its architecture; save the model again with save_pretrained")
+    architecture = named[0][:100]
+    suffixes = ("ForCausalLM", "LMHeadModel") if task == "CAUSAL_LM" else ("ForSequenceClassification",)
+    known = supported_architectures(task)
+    if task == "CAUSAL_LM" and config.get("is_encoder_decoder"):
+        raise ModelError(f"{name} is an encoder-decoder model ({architecture}), not {wanted}")
+    if task == "CAUSAL_LM" and config.get("model_type") in ENCODER_TYPES and not config.get("is_decoder"):
+        raise ModelError(f"{name} is an encoder ({architecture}), not {wanted}")
+    if architecture in known or (not known and architecture.endswith(suffixes)):
+        return architecture
+    if not architecture.endswith(suffixes):
+        raise ModelError(f"{name} is a {architecture}, not {wanted}")
+    if config.get("auto_map"):
+        raise ModelError(f"{name} needs its own Python code ({architecture}), which is never run here; use a model that transformers knows")
+    raise ModelError(f"the installed transformers does not know {architecture}; use another model or a newer transformers")
+
+
+@lru_cache(maxsize=2)
+def supported_architectures(task: str) -> frozenset[str]:
+    """Class names that the installed transformers can load for ``task``, read from its source so that nothing is imported.
+
+    Empty when transformers is not installed or its table is written in another way; the caller then goes by the class name's ending.
+    """
+    spec = find_spec("transformers")
+    if spec is None or not spec.submodule_search_locations:
+        return frozenset()
+    table = Path(spec.submodule_search_locations[0]) / "models" / "auto" / "modeling_auto.py"
+    source = table.read_text(encoding="utf-8") if table.is_file() else ""
+    match = re.search(rf"^MODEL_FOR_{task}_MAPPING_NAMES = OrderedDict\(\n(.*?)^\)", source, re.MULTILINE | re.DOTALL)
+    return frozenset(re.findall(r'"([A-Z]\w+)"', match[1])) if match else frozenset()
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------------
+
+
+def _weight_files(files: ModelFiles) -> list[str]:
+    """Names of the safetensors files that make up the model."""
+    if "model.safetensors" in files.sizes:
+        return ["model.safetensors"]
+    if "model.safetensors.index.json" in files.sizes:
+        weight_map = _json(files, "model.safetensors.index.json").get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ModelError(f"model.safetensors.index.json of {files.name} has no weight_map")
+        shards = sorted({str(shard) for shard in weight_map.values()})
+        missing = [shard for shard in shards if shard not in files.sizes]
+        if missing:
+            raise ModelError(f"{files.name} is incomplete: {missing[0]} is missing ({len(missing)} of {len(shards)} weight files)")
+        return shards
+    pickles = sorted(file_name for file_name in files.sizes if file_name.endswith(PICKLES))
+    if pickles:
+        raise ModelError(
+            f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened; convert it to safetensors"
+        )
+    raise ModelError(f"{files.name} has no weights: model.safetensors is missing")
+
+
+def _tensors(files: ModelFiles, weights: list[str]) -> dict[str, TensorInfo]:
+    if files.folder is None:
+        return {}
+    tensors: dict[str, TensorInfo] = {}
+    for weight in weights:
+        try:
+            tensors.update(read_header(files.folder / weight))
+        except HeaderError as error:
+            raise ModelError(f"{weight} of {files.name} {error}") from None
+    return tensors
+
+
+# --- tokenizer, labels, sizes ------------------------------------------------------------------------------------------------
+
+
+def _check_vocabulary(name: str, tokenizer: Path | None, vocab_size: int | None) -> None:
+    if tokenizer is None:
+        return
+    stat = tokenizer.stat()
+    tokens = _tokenizer_size(tokenizer, stat.st_mtime_ns, stat.st_size)
+    if tokens is None:
+        raise ModelError(f"tokenizer.json of {name} cannot be read; save the tokenizer again")
+    if vocab_size is not None and tokens > vocab_size:
+        raise ModelError(
+            f"the tokenizer of {name} has {tokens:,} tokens, but the model knows only {vocab_size:,}; they do not belong together"
+        )
+
+
+@lru_cache(maxsize=32)
+def _tokenizer_size(path: Path, modified: int, size: int) -> int | None:
+    """Highest token id + 1, or None when the file is not a tokenizer; ``modified`` and ``size`` make the cache notice a new file."""
+    from tokenizers import Tokenizer
+
+    try:
+        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    except Exception:  # noqa: BLE001 - the library raises bare Exception for every kind of bad file
+        return None
+    return max(vocabulary.values(), default=-1) + 1
+
+
+def _special_tokens(files: ModelFiles) -> tuple[str, str]:
+    """(pad, end) as the tokenizer's files name them; empty when they do not."""
+    settings = {**_json(files, "special_tokens_map.json"), **_json(files, "tokenizer_config.json")}
+
+    def text(key: str) -> str:
+        value = settings.get(key)
+        value = value.get("content") if isinstance(value, dict) else value
+        return value if isinstance(value, str) else ""
+
+    return text("pad_token"), text("eos_token")
+
+
+def _labels(config: dict[str, Any]) -> list[str]:
+    table = config.get("id2label")
+    if isinstance(table, dict) and table:
+        return [str(label) for _, label in sorted(table.items(), key=lambda item: (len(str(item[0])), str(item[0])))]
+    count = _whole_number(config, "num_labels") or 2  # transformers' own default when config.json says nothing
+    return [f"LABEL_{index}" for index in range(min(count, 10_000))]
+
+
+def _max_positions(config: dict[str, Any]) -> int | None:
+    for key in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
+        if value := _whole_number(config, key):
+            return value
+    return None
+
+
+def _whole_number(config: dict[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if type(value) is int and value > 0 else None

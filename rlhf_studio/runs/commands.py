@@ -1,0 +1,53 @@
+"""What the app asks of a running engine: the only thing that anybody but the engine writes into ``run.db``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rlhf_studio.runs import liveness, paths, schema
+from rlhf_studio.runs.errors import NotRunning
+from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.values import encode_json
+
+CommandKind = Literal["checkpoint", "stop", "pause", "continue"]
+
+
+def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | None = None) -> int:
+    """Leave a request for the engine and return its number.
+
+    An engine that is just being started gets it as well. A request that no engine would read is refused, so that it cannot
+    stop the run when somebody resumes it next week.
+
+    Raises:
+        NotRunning: no engine is at work on this run.
+        StoreError: not a run, damaged, or the disk is full.
+        ValueError: unknown kind.
+    """
+    if kind not in get_args(CommandKind):
+        raise ValueError(f"unknown command {kind!r}; use one of {', '.join(get_args(CommandKind))}")
+    folder = Path(run_dir).resolve()
+    path = folder / paths.DATABASE
+    connection = schema.connect(path)
+    try:
+        schema.check_version(connection, path)
+        with schema.transaction(connection, path):
+            starting = liveness.is_starting(folder)
+            alive = liveness.is_alive(folder)
+            state, ended_at = connection.execute("SELECT state, ended_at FROM run").fetchone()
+            # Early: for an engine that is coming up and has not opened the database yet. When it does, it drops all open
+            # requests but these, because the others were meant for an engine that is gone.
+            early = not (alive and state in ALIVE)
+            if not starting and (not alive or (early and ended_at is not None)):
+                raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
+            return connection.execute(
+                "INSERT INTO commands (kind, payload, payload_flags, sent_at, early) VALUES (?, ?, ?, ?, ?)",
+                (kind, *encode_json(dict(payload or {})), time.time(), int(early)),
+            ).lastrowid
+    finally:
+        connection.close()
+
+
+_VERBS = {"checkpoint": "save", "stop": "stop", "pause": "pause", "continue": "continue"}

@@ -1,0 +1,121 @@
+"""Preparing a run folder: all of it appears at once, or nothing does."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from rlhf_studio import __version__
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs.errors import RunExists, StoreError, store_error
+from rlhf_studio.runs.records import State
+from rlhf_studio.runs.values import encode_text
+
+RESERVE = "reserve.bin"
+RESERVE_BYTES = 65536
+
+
+def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "queued") -> None:
+    """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
+
+    An empty folder is taken over. The current working folder is remembered, so that relative paths in the configuration mean
+    the same thing when another process starts the run later.
+
+    Raises:
+        RunExists: the folder exists and is not empty, or is a file.
+        StoreError: the disk is full or may not be written.
+    """
+    target = Path(run_dir).resolve()
+    temporary = target.parent / f"{paths.NEW_PREFIX}{secrets.token_hex(8)}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_occupied(target)
+        temporary.mkdir()
+    except OSError as error:
+        raise store_error(error, target) from error
+    try:
+        _fill(temporary, config, name or config.name or config.recipe or target.name, state)
+        os.rename(temporary, target)  # replaces an empty folder, refuses any other
+        _sync_folder(target.parent)
+    except StoreError as error:  # name the folder that people know
+        raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
+    except OSError as error:
+        if temporary.exists() and target.exists():  # somebody else was quicker
+            raise _exists(target) from error
+        raise store_error(error, target) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
+
+
+def _refuse_occupied(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise _exists(target)
+
+
+def _exists(target: Path) -> RunExists:
+    return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
+
+
+def _fill(folder: Path, config: RunConfig, name: str, state: State) -> None:
+    for part in (paths.CHECKPOINTS, paths.EXPORTS):
+        (folder / part).mkdir()
+    write_durably(folder / paths.CONFIG, config_to_yaml(config).encode("utf-8"))
+    write_reserve(folder)
+    database = folder / paths.DATABASE
+    connection = schema.connect(database, create=True)
+    try:
+        schema.migrate(connection, database)
+        with schema.transaction(connection, database):
+            connection.execute(
+                """INSERT INTO run (id, name, recipe, model, state, phase, fraction, step, total_steps, created_at, epoch, seq,
+                   device, cause, working_folder, program) VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?)""",
+                (
+                    encode_text(name),
+                    encode_text(config.recipe),
+                    encode_text(config.model.policy),
+                    state,
+                    config.ppo.steps,
+                    time.time(),
+                    encode_text(os.getcwd()),
+                    __version__,
+                ),
+            )
+            connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")
+    finally:
+        connection.close()
+    _sync_folder(folder)
+
+
+def write_reserve(folder: Path) -> None:
+    """Set a little space aside: when the disk is full, giving it up makes room to record why the run failed.
+
+    Random bytes, because some file systems keep zeros or repetitions without using space. Raises OSError.
+    """
+    write_durably(folder / RESERVE, os.urandom(RESERVE_BYTES))
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a new file and wait until the disk has it. Raises OSError; a half-written file is removed."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

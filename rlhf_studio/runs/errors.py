@@ -1,0 +1,102 @@
+"""What can go wrong with the store, each as one plain sentence that a person can act on."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+from typing import Literal
+
+Reason = Literal["full", "io", "busy", "damaged", "read-only", "missing", "version", "exists", "alive", "not-running", "absent", "state"]
+
+
+class StoreError(Exception):
+    """The store cannot do what was asked.
+
+    Attributes:
+        reason: a stable short word for code: ``full`` (disk), ``io``, ``busy``, ``damaged``, ``read-only``, ``missing`` (no run
+            there), ``version`` (written by a newer program), ``exists``, ``alive``, ``not-running``, ``absent`` (no such record),
+            ``state`` (the run's state does not allow it).
+    """
+
+    def __init__(self, message: str, reason: Reason = "io"):
+        super().__init__(message)
+        self.reason: Reason = reason
+
+
+class RunExists(StoreError):
+    """A new run was asked for in a folder that already holds something."""
+
+    def __init__(self, message: str):
+        super().__init__(message, "exists")
+
+
+class AlreadyRunning(StoreError):
+    """An engine works on this run already."""
+
+    def __init__(self, message: str):
+        super().__init__(message, "alive")
+
+
+class NotRunning(StoreError):
+    """The run has no engine that could carry out the request."""
+
+    def __init__(self, message: str):
+        super().__init__(message, "not-running")
+
+
+# SQLite's primary result codes (sqlite.org/rescode.html); Python 3.10 has no names for them.
+_SQLITE_REASONS: dict[int, Reason] = {
+    3: "read-only",  # SQLITE_PERM
+    5: "busy",  # SQLITE_BUSY
+    6: "busy",  # SQLITE_LOCKED
+    8: "read-only",  # SQLITE_READONLY
+    11: "damaged",  # SQLITE_CORRUPT
+    13: "full",  # SQLITE_FULL
+    26: "damaged",  # SQLITE_NOTADB
+}
+
+# And its errors carry no codes; the texts have been the same in SQLite since version 3.7.
+_SQLITE_TEXTS: tuple[tuple[str, Reason], ...] = (
+    ("disk is full", "full"),
+    ("is locked", "busy"),
+    ("malformed", "damaged"),
+    ("not a database", "damaged"),
+    ("no such table", "damaged"),
+    ("no such column", "damaged"),
+    ("could not decode", "damaged"),
+    ("readonly database", "read-only"),
+)
+
+_OS_REASONS: dict[int, Reason] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "read-only",
+    errno.EPERM: "read-only",
+    errno.ENOENT: "missing",
+}
+
+_SENTENCES: dict[Reason, str] = {
+    "full": "The disk is full: {path} could not be written. Free some space, then try again; what was saved before is kept.",
+    "io": "Reading or writing {path} failed ({detail}). Check the disk, then try again.",
+    "busy": "{path} is in use by another program and did not become free in time. Try again in a moment.",
+    "damaged": "{path} is damaged or was not written by RLHF Studio ({detail}).",
+    "read-only": "{path} may not be written or opened ({detail}). Check the permissions of the folder.",
+    "missing": "{path} does not exist or was removed.",
+}
+
+
+def sqlite_reason(error: sqlite3.Error) -> Reason:
+    """The short word for an error of SQLite, from its code where Python has one, else from its text."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and (code & 0xFF) in _SQLITE_REASONS:
+        return _SQLITE_REASONS[code & 0xFF]
+    text = str(error).lower()
+    return next((reason for part, reason in _SQLITE_TEXTS if part in text), "io")
+
+
+def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """Put an error of SQLite or of the file system into a sentence that names the file, the cause and the next step."""
+    reason = sqlite_reason(error) if isinstance(error, sqlite3.Error) else _OS_REASONS.get(error.errno or 0, "io")
+    return StoreError(_SENTENCES[reason].format(path=path, detail=error), reason)

@@ -1,0 +1,168 @@
+"""Starting and ending the engine process.
+
+The app starts an engine by the same command line that a person can copy; nothing else connects the two but the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlhf_studio.runs import liveness, paths
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.reader import RunReader
+
+RUN_VARIABLE = "RLHF_STUDIO_RUN"
+FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
+PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+
+_SECRET = re.compile(
+    r"(^|_)(TOKEN|TOKENS|SECRET|SECRETS|CREDENTIAL|CREDENTIALS|APIKEY|COOKIE)(_|$)"
+    r"|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|PRIVATE_KEY|SSH_AUTH_SOCK",
+    re.IGNORECASE,
+)
+_HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+
+
+def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
+    """The command that works on a prepared run folder: what the app runs, and what a person may run instead."""
+    return [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
+
+
+def command_text(run_dir: Path, resume: bool = False) -> str:
+    """The same command as text to paste into a shell, quoted where needed."""
+    return shlex.join(engine_command(run_dir, resume))
+
+
+def engine_environment(environment: Mapping[str, str], run_dir: Path, *, keep_hub_token: bool = False) -> dict[str, str]:
+    """What the engine may see of the app's environment: no tokens, keys or passwords, and where to find this package.
+
+    ``keep_hub_token`` leaves the Hugging Face token, for runs on gated or private models. Without it the engine is also told
+    not to use a token that was saved on this machine by logging in.
+    """
+    kept = _HUB_TOKENS if keep_hub_token else ()
+    result = {name: value for name, value in environment.items() if name in kept or not _SECRET.search(name)}
+    if not keep_hub_token:
+        result["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
+    result.pop(liveness.START_FD_VARIABLE, None)
+    earlier = environment.get("PYTHONPATH")
+    result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
+    result["PYTHONUNBUFFERED"] = "1"
+    result[RUN_VARIABLE] = Path(run_dir).resolve().name
+    result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
+    return result
+
+
+def start_engine(
+    run_dir: Path, resume: bool = False, *, ticket: liveness.StartTicket | None = None, keep_hub_token: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start the engine in a session of its own, its output appended to ``engine.log``.
+
+    It runs in the folder that the run was created from (so that relative paths in its configuration lead to the same files),
+    or, where that is gone, in the current one. Without a ``ticket`` (taken, and closed later, by the caller) one is taken here.
+    The caller must ``poll()`` what it gets, or the ended engine stays a zombie.
+
+    Raises:
+        AlreadyRunning: somebody else is starting this run.
+        StoreError: not a run, or the log or the process could not be made.
+    """
+    folder = Path(run_dir).resolve()
+    own_ticket = ticket or liveness.StartTicket(folder)
+    try:
+        if ticket is None:
+            own_ticket.take()
+        working_folder = RunReader(folder).working_folder()
+        environment = engine_environment(os.environ, folder, keep_hub_token=keep_hub_token)
+        environment[liveness.START_FD_VARIABLE] = str(own_ticket.descriptor)
+        log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            return subprocess.Popen(
+                engine_command(folder, resume),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=working_folder if working_folder.is_dir() else None,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(own_ticket.descriptor,),
+            )
+        finally:
+            os.close(log)
+    except OSError as error:
+        raise store_error(error, folder) from error
+    finally:
+        if ticket is None:
+            own_ticket.close()
+
+
+def request_stop(run_dir: Path) -> int:
+    """Ask the engine to save and end; it does so at the next safe moment. Raises NotRunning and StoreError."""
+    return send_command(run_dir, "stop")
+
+
+def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
+    """End the engine: SIGTERM first (it saves and leaves), and after ``grace`` seconds SIGKILL for it and all its helpers.
+
+    Returns whether there was anything to end. The engine is found by the lock it holds, its helpers by its session and by
+    the run folder in their environment, so that no other process can be hit.
+
+    Raises:
+        StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL.
+    """
+    folder = Path(run_dir).resolve()
+    found = engine_processes(folder)
+    holder = liveness.holder_pid(folder)
+    _signal(folder, [holder] if holder else found, signal.SIGTERM)
+    if _wait_until_gone(folder, grace):
+        return bool(found)
+    _signal(folder, engine_processes(folder), signal.SIGKILL)
+    if not _wait_until_gone(folder, 2.0):
+        raise StoreError(f"The engine in {folder} could not be ended; the system may be waiting for its disk or GPU.", "alive")
+    return True
+
+
+def engine_processes(run_dir: Path) -> list[int]:
+    """The pids of all living processes that belong to the run: the engine, its helpers, and orphans of an engine that is gone."""
+    import psutil  # here, because only this needs it
+
+    folder = str(Path(run_dir).resolve())
+    holder = liveness.holder_pid(run_dir)
+    found = {holder} if holder else set()
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(FOLDER_VARIABLE) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process.pid)
+        except psutil.Error:  # ended meanwhile, or another user's
+            continue
+    return sorted(found - {os.getpid()})
+
+
+def _signal(folder: Path, pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            # An engine that the app started leads a session of its own; one from a shell shares its session with the shell.
+            if number == signal.SIGKILL and os.getsid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
+        except ProcessLookupError:  # ended meanwhile
+            continue
+        except OSError as error:
+            raise StoreError(f"The engine in {folder} (process {pid}) could not be ended: {error}.", "alive") from error
+
+
+def _wait_until_gone(folder: Path, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while engine_processes(folder):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,236 @@
+"""Is an engine at work? The kernel answers, never a pid or a file's age.
+
+Two locks in the run folder, on two files that nothing else ever opens:
+
+* ``engine.lock`` (:class:`EngineLock`, POSIX ``lockf``) is held by the engine for as long as it lives. The kernel frees it at
+  the engine's death however it dies, even while a forked helper of the engine lives on.
+* ``start.lock`` (:class:`StartTicket`, ``flock``) covers the time before: the app takes it *before* it starts the engine, the
+  engine inherits the open file, and gives it up once it holds ``engine.lock``. If app and engine die on the way, it is free.
+
+So at every moment of a start one of the two is held, and "claimed, but neither is held" means that the engine is dead.
+To see both without a gap, look at ``start.lock`` first.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+
+ENGINE_LOCK = "engine.lock"
+START_LOCK = "start.lock"
+START_FD_VARIABLE = "RLHF_STUDIO_START_FD"
+RETRY_SECONDS = 0.5
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ_AND_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+# struct flock of the systems whose layout is known (64 bit); elsewhere the lock is tried for an instant instead of asked for.
+_LAYOUTS = {"linux": ("hhqqi0q", (0, 4)), "darwin": ("qqihh", (3, 2))}
+_layout = _LAYOUTS.get(sys.platform) if struct.calcsize("P") == 8 else None
+
+# A POSIX lock belongs to the process, and closing ANY descriptor of the file drops it. So the process that holds one must
+# never open the file again: it looks here instead. (device, inode) -> pid, because a forked child does not hold the lock.
+_held: dict[tuple[int, int], int] = {}
+_guard = threading.Lock()
+
+
+class EngineLock:
+    """The engine's claim on a run folder, from before the models load until the process ends."""
+
+    def __init__(self, run_dir: Path):
+        self.path = Path(run_dir) / ENGINE_LOCK
+        self._descriptor: int | None = None
+        self._key: tuple[int, int] = (0, 0)
+
+    def acquire(self) -> None:
+        """Take the lock, trying for at most 0.5 s, and then give up the start ticket if this process inherited one.
+
+        Raises:
+            AlreadyRunning: another engine (or this process) holds it.
+            StoreError: the folder is gone, or its disk cannot lock files.
+        """
+        deadline = time.monotonic() + RETRY_SECONDS
+        while not self._try():
+            if time.monotonic() >= deadline:
+                raise AlreadyRunning(f"An engine is already working on {self.path.parent}. Stop it first, or use another run folder.")
+            time.sleep(0.02)
+        _release_inherited_ticket(self.path.parent)
+
+    def _try(self) -> bool:
+        with _guard:
+            if _held_here(self.path):
+                return False
+            try:
+                descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise store_error(error, self.path) from error
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if isinstance(error, BlockingIOError | PermissionError):
+                    return False
+                raise _no_locks(self.path, error) from error
+            self._key = _key(os.fstat(descriptor))
+            if not _is_same_file(self.path, self._key):  # the run was deleted between opening and locking
+                os.close(descriptor)
+                raise StoreError(f"The run in {self.path.parent} was deleted.", "missing")
+            self._descriptor = descriptor
+            _held[self._key] = os.getpid()
+            return True
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        with _guard:
+            if self._descriptor is not None:
+                _held.pop(self._key, None)
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def __enter__(self) -> EngineLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+def is_alive(run_dir: Path) -> bool:
+    """Whether an engine holds the run's lock now. Asks the kernel without taking the lock, so that a start is never disturbed."""
+    return holder_pid(run_dir) is not None
+
+
+def holder_pid(run_dir: Path) -> int | None:
+    """The pid of the engine that holds the lock (0 when the system does not say which), or None when it is free."""
+    path = Path(run_dir) / ENGINE_LOCK
+    with _guard:
+        if _held_here(path):
+            return os.getpid()
+        try:
+            descriptor = os.open(path, _READ if _layout else _READ_AND_WRITE)
+        except OSError as error:
+            if _never_locked(error):
+                return None
+            raise store_error(error, path) from error  # rather than "dead": a second engine might be started
+        try:
+            return _ask(descriptor) if _layout else _try_for_an_instant(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _ask(descriptor: int) -> int | None:
+    assert _layout is not None
+    format_, (type_at, pid_at) = _layout
+    question = [0] * 5
+    question[type_at] = fcntl.F_WRLCK
+    answer = struct.unpack(format_, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(format_, *question)))
+    return None if answer[type_at] == fcntl.F_UNLCK else answer[pid_at]
+
+
+def _try_for_an_instant(descriptor: int) -> int | None:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return 0
+    return None
+
+
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _held_here(path: Path) -> bool:
+    return any(pid == os.getpid() and _is_same_file(path, key) for key, pid in _held.items())
+
+
+def _is_same_file(path: Path, key: tuple[int, int]) -> bool:
+    try:
+        return _key(os.stat(path)) == key
+    except OSError:
+        return False
+
+
+def _never_locked(error: OSError) -> bool:
+    """No file, or a link in its place (which no lock of ours follows): nobody ever took this lock."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _no_locks(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"The disk of {path.parent} cannot lock files ({error}). Put the run on a local disk.")
+
+
+class StartTicket:
+    """The app's claim on a run while it starts the engine; handed to the engine as an inherited descriptor."""
+
+    def __init__(self, run_dir: Path):
+        self.path = Path(run_dir) / START_LOCK
+        self.descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take the ticket, trying for at most 0.5 s (a reader may look at it for an instant).
+
+        Raises:
+            AlreadyRunning: somebody else is starting this run.
+            StoreError: the folder is gone or cannot be written.
+        """
+        try:
+            self.descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise store_error(error, self.path) from error
+        deadline = time.monotonic() + RETRY_SECONDS
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    self.close()
+                    raise AlreadyRunning(f"The run in {self.path.parent} is being started by somebody else.") from None
+            except OSError as error:
+                self.close()
+                raise _no_locks(self.path, error) from error
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Close this process's copy. The ticket stays taken while a started engine has its own. Never LOCK_UN: that frees it for all."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+def is_starting(run_dir: Path) -> bool:
+    """Whether somebody holds the start ticket: an engine is being started, or was and does not hold its own lock yet."""
+    path = Path(run_dir) / START_LOCK
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError as error:
+        if _never_locked(error):
+            return False
+        raise store_error(error, path) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _release_inherited_ticket(run_dir: Path) -> None:
+    """In the engine: close the descriptor named by the environment, if it really is this run's ticket."""
+    text = os.environ.pop(START_FD_VARIABLE, "")
+    if not text.isdigit():
+        return
+    try:
+        same = _key(os.fstat(int(text))) == _key(os.stat(run_dir / START_LOCK))
+    except OSError:
+        return  # a helper process got the variable but not the descriptor
+    if same:
+        os.close(int(text))

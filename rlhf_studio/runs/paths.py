@@ -1,0 +1,86 @@
+"""Names and places: run ids, and paths that cannot leave the folder they belong to.
+
+Run ids are generated, never typed by a person; a person's name for a run is data and never becomes a path.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from pathlib import Path
+
+RUNS = "runs"
+CONFIG = "config.yaml"
+DATABASE = "run.db"
+LOG = "engine.log"
+CHECKPOINTS = "checkpoints"
+EXPORTS = "exports"
+MANIFEST = "manifest.json"
+STUDIO_DATABASE = "studio.db"
+TRASH_PREFIX = ".trash-"
+NEW_PREFIX = ".new-"
+
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: they are read wrongly
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CHECKPOINT_NAME = re.compile(r"step-(\d{6,9})")
+# Nobody here decodes percent signs, but whoever passes a name on might: two advisories of MLflow came from decoding twice.
+_SUSPICIOUS = re.compile(r"[\x00-\x1f\x7f\\]|%(?:25)*(?:2e|2f|5c|00)", re.IGNORECASE)
+
+
+def new_run_id() -> str:
+    """A new id such as ``20261121-025433-k3f9xa``: sorts by time (UTC), unique by 30 random bits."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(_ALPHABET) for _ in range(6))
+
+
+def contained_path(root: Path, name: str) -> Path:
+    """The path of ``name`` inside ``root``, with every link resolved.
+
+    Raises:
+        ValueError: when the name is empty, absolute, holds ``..``, a backslash, a control character, a coded dot or slash, a
+            drive or home prefix, or leads out of ``root`` through a link.
+    """
+    parts = name.split("/")
+    if not name or _SUSPICIOUS.search(name) or any(part in ("", ".", "..") for part in parts) or name[0] == "~" or ":" in name:
+        raise ValueError(f"{name!r} cannot be used as a file name here")
+    base = Path(root).resolve()
+    try:
+        path = (base / name).resolve()
+    except (OSError, RuntimeError):  # a circle of links
+        raise ValueError(f"{name!r} leads nowhere") from None
+    if path == base or not path.is_relative_to(base):
+        raise ValueError(f"{name!r} leads out of {base}")
+    return path
+
+
+def is_run_name(name: str) -> bool:
+    """Whether a folder of this name may be a run: generated ids, and what a person may type as ``--run-dir``."""
+    return _FOLDER_NAME.fullmatch(name) is not None
+
+
+def run_dir(workspace: Path, run_id: str) -> Path:
+    """The folder of a run. Raises ValueError for a name that no run can have or that is a link."""
+    if not is_run_name(run_id):
+        raise ValueError(f"{run_id!r} is not the id of a run")
+    path = contained_path(Path(workspace) / RUNS, run_id)
+    if path.name != run_id:  # the entry is a link to another folder of the workspace
+        raise ValueError(f"{run_id!r} is a link to another folder, not a run")
+    return path
+
+
+def workspace_of(run_folder: Path) -> Path | None:
+    """The workspace a run folder lies in, or None when it was made elsewhere (``train --run-dir``)."""
+    return run_folder.parent.parent if run_folder.parent.name == RUNS else None
+
+
+def checkpoint_dir(run_folder: Path, step: int) -> Path:
+    """Where the checkpoint after ``step`` (0 or more) lies: ``checkpoints/step-000060``."""
+    if step < 0:
+        raise ValueError(f"a checkpoint's step is 0 or more, not {step}")
+    return Path(run_folder) / CHECKPOINTS / f"step-{step:06d}"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """The step in a checkpoint folder's name, or None when it is something else (a temporary folder, a stray file)."""
+    match = _CHECKPOINT_NAME.fullmatch(name)
+    return int(match[1]) if match else None

@@ -1,0 +1,282 @@
+"""The viewers' side of the run folder. Readers never write and never hold a lock that the engine needs.
+
+Each call opens its own short connection (about 0.1 ms), so that a reader may be shared by threads, survives the run being
+resumed, and holds nothing between calls.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, config_from_file
+from rlhf_studio.runs import paths, rows, schema, status, studio
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
+from rlhf_studio.runs.values import decode_number, decode_text
+
+SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
+
+
+@dataclass(frozen=True)
+class _Moment:
+    connection: sqlite3.Connection
+    known: studio.Studio
+    locks: status.Locks
+
+
+class RunReader:
+    """Reads one run. Cheap to make: nothing is opened before the first call.
+
+    Every method raises StoreError when the folder is not a run, is damaged, or was written by a newer program.
+    """
+
+    def __init__(self, run_dir: Path):
+        self.run_dir = Path(run_dir).resolve()
+        self.path = self.run_dir / paths.DATABASE
+        self._thread = threading.local()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All calls of this thread inside the block see the run at one and the same moment.
+
+        For instance status, new metrics and new events of one poll, with no commit or cut in between. Keep it short.
+        """
+        # Queue and locks before the row, as always: a row older than the locks would show a run that ends as interrupted.
+        known = self._known()
+        locks = status.look_at_locks(self.run_dir)
+        self._thread.moment = _Moment(self._open(), known, locks)
+        try:
+            yield
+        finally:
+            self._thread.moment.connection.close()
+            self._thread.moment = None
+
+    def _moment(self) -> _Moment | None:
+        return getattr(self._thread, "moment", None)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = schema.connect(self.path, read_only=True)
+        try:
+            schema.check_version(connection, self.path)
+            connection.execute("BEGIN")
+            connection.execute("SELECT seq FROM run").fetchone()  # the moment is fixed by the first read, not by BEGIN
+        except sqlite3.Error as error:
+            connection.close()
+            raise store_error(error, self.path) from error
+        except StoreError:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        moment = self._moment()
+        connection = moment.connection if moment else self._open()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise store_error(error, self.path) from error
+        except (ValueError, TypeError, KeyError, IndexError) as error:  # a row that no writer of ours made
+            raise StoreError(f"{self.path} is damaged: {type(error).__name__} {error}.", "damaged") from error
+        finally:
+            if moment is None:
+                connection.close()
+
+    # --- the run -------------------------------------------------------------------------------------------------------
+
+    def status(self) -> RunStatus:
+        """The run's row with the state it is really in (see :mod:`rlhf_studio.runs.status`), its place in the queue included."""
+        moment = self._moment()
+        if moment is not None:
+            return self._derive(moment.known, moment.locks)[1]
+        return self.status_in(self._known())
+
+    def status_in(self, known: studio.Studio) -> RunStatus:
+        """As :meth:`status`, for a caller that has read the workspace's queue and names already."""
+        row, derived = self._derive(known, status.look_at_locks(self.run_dir))
+        if derived.state in ("interrupted", "failed") and row.state != derived.state:
+            # An engine may have begun between looking at the locks and reading the row: bad news needs a second look.
+            derived = self._derive(known, status.look_at_locks(self.run_dir))[1]
+        return derived
+
+    def _known(self) -> studio.Studio:
+        workspace = paths.workspace_of(self.run_dir)
+        return studio.read(workspace, self.run_dir.name) if workspace else studio.EMPTY
+
+    def _derive(self, known: studio.Studio, locks: status.Locks) -> tuple[RunStatus, RunStatus]:
+        with self._reading() as connection:
+            row = status.read_row(connection, self.run_dir, known)
+        return row, status.derive(row, locks, known, self.run_dir, in_workspace=paths.workspace_of(self.run_dir) is not None)
+
+    def stored(self) -> tuple[str, int]:
+        """(state, seq) as the engine wrote them last, whether it still lives or not."""
+        with self._reading() as connection:
+            state, seq = connection.execute("SELECT state, seq FROM run").fetchone()
+        return state, seq
+
+    def config(self) -> RunConfig:
+        """The configuration saved with the run."""
+        path = self.run_dir / paths.CONFIG
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link to another file; a run's configuration must lie in its folder.", "damaged")
+        try:
+            return config_from_file(path)
+        except ConfigError as error:
+            raise StoreError(f"The configuration {path} cannot be used: {error}", "damaged") from error
+
+    def working_folder(self) -> Path:
+        """The folder the run was created from; relative paths in its configuration start there."""
+        with self._reading() as connection:
+            return Path(decode_text(connection.execute("SELECT working_folder FROM run").fetchone()[0]))
+
+    def summary(self) -> dict[str, Any]:
+        """What the table of runs shows.
+
+        Keys: ``model``; ``steps`` (recorded so far); ``score_first``, ``score_last``, ``gold_first``, ``gold_last``, ``kl_first``,
+        ``kl_last`` (means over the first and the last tenth of the recorded steps, at least one; None where nothing finite was
+        recorded); ``elapsed`` (seconds of work, or None before the start).
+        """
+        with self._reading() as connection:
+            model, started, ended, beat = connection.execute(
+                "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
+            ).fetchone()
+            count = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
+            tenth = max(1, count // 10)
+            result: dict[str, Any] = {"model": decode_text(model), "steps": count}
+            for key, metric in SUMMARY_METRICS.items():
+                result[f"{key}_first"] = _mean(connection, metric, "ASC", tenth)
+                result[f"{key}_last"] = _mean(connection, metric, "DESC", tenth)
+            worked = _last(connection, "time/elapsed")
+        until = ended if ended is not None else beat if beat is not None else time.time()
+        result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)
+        return result
+
+    # --- series --------------------------------------------------------------------------------------------------------
+
+    def metrics_since(self, step: int, limit: int = 500) -> list[tuple[int, dict[str, float | None]]]:
+        """(step, values by name) of at most ``limit`` steps after ``step``, in order. None stands for a number that was not finite."""
+        with self._reading() as connection:
+            names = _metric_names(connection)
+            steps = [row[0] for row in connection.execute("SELECT step FROM steps WHERE step > ? ORDER BY step LIMIT ?", (step, limit))]
+            result: dict[int, dict[str, float | None]] = {number: {} for number in steps}
+            last = steps[-1] if steps else step
+            for number, metric, value, flag in connection.execute(
+                "SELECT step, metric, value, flag FROM metrics WHERE step > ? AND step <= ? ORDER BY step, metric", (step, last)
+            ):
+                result[number][names[metric]] = rows.read_metric(value, flag)
+        return list(result.items())
+
+    def metric_names(self) -> list[str]:
+        """The names of all metrics recorded so far, in the order they first came."""
+        with self._reading() as connection:
+            return list(_metric_names(connection).values())
+
+    def series(self, name: str) -> list[tuple[int, float | None]]:
+        """(step, value) of one metric over the whole run; empty when there is no such metric. For comparing runs."""
+        with self._reading() as connection:
+            return [
+                (step, rows.read_metric(value, flag))
+                for step, value, flag in connection.execute(
+                    "SELECT step, value, flag FROM metrics JOIN metric_names ON metric = id WHERE name = ? ORDER BY step", (name,)
+                )
+            ]
+
+    def non_finite(self) -> list[tuple[int, str, float]]:
+        """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
+        with self._reading() as connection:
+            names = _metric_names(connection)
+            found = connection.execute("SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL ORDER BY step, metric").fetchall()
+            return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found]
+
+    def events_since(self, id: int, limit: int = 200) -> list[StoredEvent]:
+        """At most ``limit`` events after the given one (0 for all), oldest first."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?", (id, limit)).fetchall()
+            return [rows.read_event(row) for row in found]
+
+    # --- samples -------------------------------------------------------------------------------------------------------
+
+    def rollout_steps(self) -> list[int]:
+        """The steps that have recorded responses, in order."""
+        with self._reading() as connection:
+            return [row[0] for row in connection.execute("SELECT step FROM steps WHERE recorded > 0 ORDER BY step")]
+
+    def rollouts(self, step: int) -> list[RolloutRecord]:
+        """The recorded responses of a step without their token arrays (``tokens`` is None); empty when there are none."""
+        with self._reading() as connection:
+            found = connection.execute(f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? ORDER BY sample", (step,)).fetchall()
+            return [rows.read_rollout(row, None) for row in found]
+
+    def rollout(self, step: int, sample: int) -> RolloutRecord:
+        """One recorded response with every token's numbers. Raises StoreError (reason ``absent``) when it was not recorded."""
+        with self._reading() as connection:
+            row = connection.execute(
+                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND sample = ?", (step, sample)
+            ).fetchone()
+            if row is None:
+                raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
+            return rows.read_rollout(row, rows.read_tokens(connection, step, sample))
+
+    def watched(self) -> list[tuple[int, WatchRecord]]:
+        """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy."""
+        with self._reading() as connection:
+            return [rows.read_watched(row) for row in connection.execute("SELECT * FROM watched ORDER BY step, sample").fetchall()]
+
+    # --- files ---------------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """The complete checkpoints (those with a manifest), oldest first. Links and half-written folders are left out."""
+        try:
+            entries = sorted((self.run_dir / paths.CHECKPOINTS).iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise store_error(error, self.run_dir / paths.CHECKPOINTS) from error
+        found = (_checkpoint(entry) for entry in entries if not entry.is_symlink())
+        return sorted((info for info in found if info is not None), key=lambda info: info.step)
+
+    def log_tail(self, bytes: int = 16000) -> str:
+        """At most the last ``bytes`` bytes of the engine's log as text, undecodable bytes replaced; empty when there is no log."""
+        return status.read_log(self.run_dir, bytes)
+
+
+def _metric_names(connection: sqlite3.Connection) -> dict[int, str]:
+    return {number: decode_text(name) for number, name in connection.execute("SELECT id, name FROM metric_names ORDER BY id")}
+
+
+def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
+    # avg() leaves NULL out, and with it every number that was not finite.
+    return connection.execute(
+        f"""SELECT avg(value) FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
+            AND step IN (SELECT step FROM steps ORDER BY step {order} LIMIT ?)""",
+        (metric, steps),
+    ).fetchone()[0]
+
+
+def _last(connection: sqlite3.Connection, metric: str) -> float | None:
+    row = connection.execute(
+        """SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
+           AND step = (SELECT max(step) FROM steps)""",
+        (metric,),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def _checkpoint(folder: Path) -> CheckpointInfo | None:
+    step = paths.checkpoint_step(folder.name)
+    try:
+        if step is None or not folder.is_dir():
+            return None
+        written = (folder / paths.MANIFEST).stat().st_mtime
+        size = sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    except FileNotFoundError:  # not complete, or just being removed to make room for newer ones
+        return None
+    return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written)

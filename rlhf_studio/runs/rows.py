@@ -1,0 +1,147 @@
+"""Records as rows of ``run.db`` and back: the two directions of each kind side by side.
+
+``insert_*`` run inside the writer's transaction; ``read_*`` raise ValueError, TypeError or KeyError for rows nobody wrote.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.values import (
+    decode_array,
+    decode_json,
+    decode_number,
+    decode_numbers,
+    decode_text,
+    encode_array,
+    encode_json,
+    encode_numbers,
+    encode_text,
+)
+
+_WHOLE_ARRAYS = ("prompt_ids", "response_ids", "top_ids", "ref_top_ids")
+_REAL_ARRAYS = ("top_logprobs", "ref_top_logprobs")
+_QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mistaken for the arrays above
+
+ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
+
+
+def insert_rollout(connection: sqlite3.Connection, step: int, record: RolloutRecord) -> None:
+    """Store one recorded episode, with its token arrays when it has them."""
+    numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
+    connection.execute(
+        f"INSERT INTO rollouts (step, {ROLLOUT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            step,
+            record.sample,
+            encode_text(record.prompt),
+            encode_text(record.response),
+            *numbers,
+            flags,
+            *encode_json(record.parts),
+            record.length,
+            int(record.stopped),
+        ),
+    )
+    if record.tokens is not None:
+        _insert_tokens(connection, step, record.sample, record.tokens)
+
+
+def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecord:
+    """A row of :data:`ROLLOUT_COLUMNS` as a record."""
+    sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped = row
+    numbers = decode_numbers({"score": score, "gold": gold, "kl": kl}, flags)
+    return RolloutRecord(
+        sample=sample,
+        prompt=decode_text(prompt),
+        response=decode_text(response),
+        parts=decode_json(parts, parts_flags),
+        length=length,
+        stopped=bool(stopped),
+        tokens=tokens,
+        **numbers,
+    )
+
+
+def _insert_tokens(connection: sqlite3.Connection, step: int, sample: int, tokens: TokenRecord) -> None:
+    numbers, flags = encode_numbers({"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef})
+    top_pieces = {str(key): piece for key, piece in tokens.top_pieces.items()}
+    texts = [encode_json(pieces)[0] for pieces in (tokens.prompt_pieces, tokens.response_pieces, top_pieces)]
+    connection.execute("INSERT INTO token_texts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (step, sample, *texts, *numbers, flags))
+    arrays = [(name, encode_array(getattr(tokens, name), "int32")) for name in _WHOLE_ARRAYS]
+    arrays += [(name, encode_array(getattr(tokens, name), "float32")) for name in _REAL_ARRAYS]
+    arrays += [(_QUANTITY + name, encode_array(array, "float32")) for name, array in tokens.arrays.items()]
+    connection.executemany(
+        "INSERT INTO token_arrays VALUES (?, ?, ?, ?, ?, ?)",
+        [(step, sample, encode_text(name), *encoded) for name, encoded in arrays],
+    )
+
+
+def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> TokenRecord | None:
+    """Every number of one response, or None when only its text was recorded."""
+    row = connection.execute(
+        "SELECT prompt_pieces, response_pieces, top_pieces, gamma, lam, kl_coef, flags FROM token_texts WHERE step = ? AND sample = ?",
+        (step, sample),
+    ).fetchone()
+    if row is None:
+        return None
+    stored = connection.execute(
+        "SELECT name, kind, shape, data FROM token_arrays WHERE step = ? AND sample = ? ORDER BY rowid", (step, sample)
+    )
+    arrays = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in stored}
+    return TokenRecord(
+        prompt_pieces=decode_json(row[0], None),
+        response_pieces=decode_json(row[1], None),
+        top_pieces={int(key): piece for key, piece in decode_json(row[2], None).items()},
+        arrays={name.removeprefix(_QUANTITY): array for name, array in arrays.items() if name.startswith(_QUANTITY)},
+        **{name: arrays[name] for name in (*_WHOLE_ARRAYS, *_REAL_ARRAYS)},
+        **decode_numbers({"gamma": row[3], "lam": row[4], "kl_coef": row[5]}, row[6]),
+    )
+
+
+def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[WatchRecord]) -> None:
+    """Store answers to the watched prompts; an earlier answer of the same step and sample is replaced."""
+    for record in records:
+        numbers, flags = encode_numbers({"score": record.score, "gold": record.gold})
+        connection.execute(
+            "INSERT OR REPLACE INTO watched VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (step, record.sample, encode_text(record.prompt), encode_text(record.response), *numbers, flags),
+        )
+
+
+def read_watched(row: Sequence[Any]) -> tuple[int, WatchRecord]:
+    """A whole row of the table as (step, record)."""
+    step, sample, prompt, response, score, gold, flags = row
+    numbers = decode_numbers({"score": score, "gold": gold}, flags)
+    return step, WatchRecord(sample=sample, prompt=decode_text(prompt), response=decode_text(response), **numbers)
+
+
+def insert_event(connection: sqlite3.Connection, at: float, step: int, record: EventRecord) -> None:
+    """Store one line for people; ``at`` is in seconds since 1970."""
+    connection.execute(
+        "INSERT INTO events (at, step, level, kind, text, data, data_flags) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (at, step, encode_text(record.level), encode_text(record.kind), encode_text(record.text), *encode_json(record.data)),
+    )
+
+
+def read_event(row: Sequence[Any]) -> StoredEvent:
+    """A whole row of the table as a record."""
+    number, at, step, level, kind, text, data, flags = row
+    return StoredEvent(
+        id=number,
+        time=at,
+        step=step,
+        level=decode_text(level),
+        kind=decode_text(kind),
+        text=decode_text(text),
+        data=decode_json(data, flags),
+    )
+
+
+def read_metric(value: float | None, flag: str | None) -> float | None:
+    """A metric as viewers get it: None where it was not finite. ``flag`` is checked all the same."""
+    decode_number(value, flag)
+    return value

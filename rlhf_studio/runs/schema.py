@@ -1,0 +1,182 @@
+"""The tables of ``run.db``, opening it safely, and carrying old databases forward.
+
+Every connection of the store is made here. Transactions are explicit (``isolation_level=None``): :func:`transaction` is the
+only place that says BEGIN and COMMIT.
+
+Never open ``run.db`` with plain ``open()`` inside the engine or the app: closing such a file drops SQLite's own POSIX locks.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlhf_studio import __version__
+from rlhf_studio.runs.errors import StoreError, sqlite_reason, store_error
+
+APPLICATION_ID = 0x524C4846  # "RLHF": tells our databases from others
+BUSY_SECONDS = 10.0
+
+# One entry per version. Only ever append: old runs are carried forward by the entries they have not seen.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE run (
+            id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL, recipe TEXT NOT NULL, model TEXT NOT NULL,
+            state TEXT NOT NULL, phase TEXT NOT NULL, fraction REAL, step INTEGER NOT NULL, total_steps INTEGER NOT NULL,
+            created_at REAL NOT NULL, started_at REAL, ended_at REAL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
+            device TEXT NOT NULL, cause TEXT NOT NULL, pid INTEGER, working_folder TEXT NOT NULL, program TEXT NOT NULL)""",
+        "CREATE TABLE heartbeat (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL)",
+        "CREATE TABLE steps (step INTEGER PRIMARY KEY, at REAL NOT NULL, recorded INTEGER NOT NULL)",
+        "CREATE TABLE metric_names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+        """CREATE TABLE metrics (
+            step INTEGER NOT NULL, metric INTEGER NOT NULL, value REAL, flag TEXT, PRIMARY KEY (step, metric)) WITHOUT ROWID""",
+        """CREATE TABLE rollouts (
+            step INTEGER NOT NULL, sample INTEGER NOT NULL, prompt TEXT NOT NULL, response TEXT NOT NULL, score REAL, gold REAL,
+            kl REAL, flags TEXT, parts TEXT NOT NULL, parts_flags TEXT, length INTEGER NOT NULL, stopped INTEGER NOT NULL,
+            PRIMARY KEY (step, sample))""",
+        """CREATE TABLE token_texts (
+            step INTEGER NOT NULL, sample INTEGER NOT NULL, prompt_pieces TEXT NOT NULL, response_pieces TEXT NOT NULL,
+            top_pieces TEXT NOT NULL, gamma REAL, lam REAL, kl_coef REAL, flags TEXT, PRIMARY KEY (step, sample))""",
+        """CREATE TABLE token_arrays (
+            step INTEGER NOT NULL, sample INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, shape TEXT NOT NULL,
+            data BLOB NOT NULL, PRIMARY KEY (step, sample, name))""",
+        """CREATE TABLE watched (
+            step INTEGER NOT NULL, sample INTEGER NOT NULL, prompt TEXT NOT NULL, response TEXT NOT NULL, score REAL, gold REAL,
+            flags TEXT, PRIMARY KEY (step, sample))""",
+        """CREATE TABLE events (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, step INTEGER NOT NULL, level TEXT NOT NULL,
+            kind TEXT NOT NULL, text TEXT NOT NULL, data TEXT NOT NULL, data_flags TEXT)""",
+        """CREATE TABLE commands (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, payload TEXT NOT NULL, payload_flags TEXT,
+            sent_at REAL NOT NULL, early INTEGER NOT NULL, acknowledged_at REAL, outcome TEXT)""",
+    ),
+)
+SCHEMA_VERSION = len(MIGRATIONS)
+
+HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched")
+"""What belongs to a step and is cut back when a run resumes from an earlier checkpoint."""
+
+
+def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open a database. A reader never changes data; it copes with a crashed writer's leftovers and with folders it may not write.
+
+    Raises:
+        StoreError: missing, damaged, not a database, or not to be opened.
+    """
+    path = Path(path)
+    if path.is_symlink():
+        raise StoreError(f"{path} is a link to another file; a run's database must lie in its folder.", "damaged")
+    if not create and not path.is_file():
+        raise StoreError(f"There is no run at {path.parent}: {path.name} is missing.", "missing")
+    try:
+        if not read_only:
+            return _open(path, "mode=rwc" if create else "mode=rw", busy_seconds)
+        return _open_to_read(path, busy_seconds)
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    except UnicodeDecodeError as error:  # sqlite3 fails like this when its own message quotes a damaged table name
+        raise StoreError(f"{path} is damaged: its table of contents is not text.", "damaged") from error
+
+
+def _open(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # connect alone reads nothing
+    except (sqlite3.Error, UnicodeDecodeError):
+        connection.close()
+        raise
+    return connection
+
+
+def _open_to_read(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    try:
+        return _open(path, "mode=ro", busy_seconds)
+    except sqlite3.OperationalError as error:
+        if sqlite_reason(error) == "read-only":
+            # A writer was killed in the middle of a transaction and left a rollback journal: SQLite must be allowed to
+            # undo that half transaction; query_only forbids everything else.
+            connection = _open(path, "mode=rw", busy_seconds)
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+        if "unable to open" in str(error) and not Path(f"{path}-wal").is_file():
+            # The folder cannot be written, so WAL's side files cannot be made; without them nobody writes here either.
+            return _open(path, "immutable=1", busy_seconds)
+        raise
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
+    """Everything in the block is committed together, or nothing is. Takes the write lock at once (BEGIN IMMEDIATE).
+
+    Raises:
+        StoreError: for every error of SQLite; the transaction is undone and the connection stays usable.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            commit(connection)
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+
+
+def commit(connection: sqlite3.Connection) -> None:
+    """End the transaction. A function of its own so that tests can make exactly this fail."""
+    connection.execute("COMMIT")
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Create the tables, or carry an older database forward, in one transaction. Raises StoreError for a newer one."""
+    if check_version(connection, path, len(migrations), may_be_empty=True) == len(migrations):
+        return
+    with transaction(connection, path):
+        # Read again under the lock: another process may have done it meanwhile.
+        version = check_version(connection, path, len(migrations), may_be_empty=True)
+        for statements in migrations[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VERSION, *, may_be_empty: bool = False) -> int:
+    """The database's schema version. Raises StoreError when it is newer than ``newest``, or not ours."""
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    if version > newest and application == APPLICATION_ID:
+        raise StoreError(
+            f"{path} was written by a newer RLHF Studio: it has store version {version}, and RLHF Studio {__version__} reads up to "
+            f"version {newest}. Update RLHF Studio to open it.",
+            "version",
+        )
+    if application != APPLICATION_ID and not (may_be_empty and version == 0 and application == 0):
+        raise StoreError(f"{path} was not written by RLHF Studio.", "damaged")
+    return version
+
+
+def set_journal(connection: sqlite3.Connection, mode: str, seconds: float) -> str:
+    """Ask for a journal mode ("wal" or "delete") and return the one in force.
+
+    SQLite refuses the change while any reader is inside a read, without waiting by itself; readers here are short, so
+    asking again for a while is enough. On disks that cannot do WAL the old mode stays, which works as well, only slower.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
+        except sqlite3.OperationalError:
+            if time.monotonic() >= deadline:
+                return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+            time.sleep(0.01)

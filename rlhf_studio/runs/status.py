@@ -1,0 +1,200 @@
+"""What state a run is really in: the run's own row, the kernel's locks and the app's queue, put together.
+
+The row alone cannot be trusted: an engine that was killed could not change it. The rules, first match wins:
+
+====================  =======================================================  ===========================================
+engine.lock           row and queue                                            state
+====================  =======================================================  ===========================================
+held                  nothing written since the claim, or row says queued      loading
+held                  anything else                                            as the row says
+free                  start.lock held, nothing written since the claim         loading
+free                  waiting in the queue                                     queued
+free                  claimed, nothing written since, engine was started       failed (it ended before it could begin)
+free                  claimed, nothing written since, no engine started yet    queued (the claim will be given back)
+free                  lost, nothing written since                              failed
+free                  row says loading, running or paused                      interrupted
+free                  row says queued, cancelled in the queue                  stopped
+free                  row says queued, the queue says it was started           failed (it ended before it said anything)
+free                  row says queued, in a workspace, not in its queue        interrupted (never got going)
+free                  anything else                                            as the row says
+====================  =======================================================  ===========================================
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from rlhf_studio.runs import liveness, paths
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.records import ALIVE, RunStatus, State
+from rlhf_studio.runs.studio import Entry, Studio
+from rlhf_studio.runs.values import decode_text
+
+JUST_CREATED_SECONDS = 5.0
+_CAUSE_CHARACTERS = 300
+
+_COLUMNS = (
+    "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
+    "(SELECT at FROM heartbeat)"
+)
+
+
+@dataclass(frozen=True)
+class Locks:
+    """What the kernel says, looked at in the order that leaves no gap (see :mod:`rlhf_studio.runs.liveness`)."""
+
+    starting: bool
+    alive: bool
+
+
+def look_at_locks(run_dir: Path) -> Locks:
+    """Both locks of a run. Raises StoreError when they cannot be seen."""
+    starting = liveness.is_starting(run_dir)
+    return Locks(starting, liveness.is_alive(run_dir))
+
+
+def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> RunStatus:
+    """The run's row as it stands, with the name a person gave it. Raises ValueError or TypeError when it is damaged."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
+    if row is None:
+        raise ValueError("the run's row is missing")
+    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat = row
+    if state not in get_args(State):
+        raise ValueError(f"unknown state {state!r}")
+    return RunStatus(
+        run_id=run_dir.name,
+        name=studio.names.get(run_dir.name) or decode_text(name),
+        recipe=decode_text(recipe),
+        state=state,
+        phase=decode_text(phase),
+        fraction=fraction,
+        step=step,
+        total_steps=total,
+        created_at=created,
+        started_at=started,
+        ended_at=ended,
+        heartbeat_age=None if beat is None else max(0.0, time.time() - beat),
+        epoch=epoch,
+        seq=seq,
+        device=decode_text(device),
+        cause=decode_text(cause),
+        pid=pid,
+    )
+
+
+def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_workspace: bool) -> RunStatus:
+    """Apply the table above to the run's row."""
+    entry = studio.entries.get(row.run_id)
+    untouched = entry is not None and row.seq == entry.seq  # no engine has written since the entry's state was set
+    claimed = entry is not None and entry.state == "claimed"
+    if locks.alive or locks.starting:
+        if (claimed and untouched) or row.state == "queued" or (locks.starting and not locks.alive and row.state in ALIVE):
+            return _with(row, "loading", "Starting the engine")
+        if locks.alive:
+            return row
+    if entry is not None and entry.state == "waiting" and (untouched or (entry.resume and row.state != "finished")):
+        return _waiting(row, studio)
+    if entry is not None and claimed and untouched:
+        return _waiting(row, studio) if entry.pid is None else _with(row, "failed", cause=early_death(run_dir, entry.exit_code))
+    if entry is not None and entry.state == "lost" and untouched:
+        return _with(row, "failed", cause=entry.cause)
+    if row.state in ALIVE:
+        return _with(row, "interrupted", cause=_interruption(entry if untouched else None, run_dir))
+    if row.state == "queued" and entry is not None and entry.state == "cancelled":
+        return _with(row, "stopped", "Cancelled before it started")
+    if row.state == "queued" and entry is not None:
+        return _with(row, "failed", cause=early_death(run_dir, entry.exit_code))
+    if row.state == "queued" and in_workspace and time.time() - row.created_at > JUST_CREATED_SECONDS:
+        return _with(row, "interrupted", cause="The run was prepared but never got going. Resume starts it.")
+    return row
+
+
+def _with(row: RunStatus, state: State, phase: str = "", cause: str = "") -> RunStatus:
+    return replace(row, state=state, phase=phase, fraction=None, cause=cause)
+
+
+def _waiting(row: RunStatus, studio: Studio) -> RunStatus:
+    return replace(_with(row, "queued", "Waiting in the queue"), queue_position=studio.queue_position(row.run_id))
+
+
+def early_death(run_dir: Path, exit_code: int | None) -> str:
+    """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
+    how = "" if exit_code is None else f" ({_exit(exit_code)})"
+    line = last_log_line(run_dir)
+    said = f" The last line of its log: {line}" if line else " Its log is empty."
+    return f"The engine ended before it could begin{how}.{said} Put that right, then resume the run."
+
+
+def _interruption(entry: Entry | None, run_dir: Path) -> str:
+    code = entry.exit_code if entry else None
+    if code == -signal.SIGKILL:
+        how = "The engine was killed (SIGKILL), often by the system because memory ran out."
+    elif code is not None:
+        how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {last_log_line(run_dir) or 'none'}"
+    else:
+        how = "The engine ended without saying why: it was killed, memory ran out, or the machine went down."
+    return f"{how} Resume goes on from the last checkpoint."
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return next((item.name for item in signal.Signals if item == -code), f"signal {-code}")
+
+
+def last_log_line(run_dir: Path) -> str:
+    """The last line of the engine's log that is not blank, at most 300 characters; empty when there is none."""
+    lines = [line.strip() for line in read_log(run_dir, 4000).replace("\r", "\n").split("\n") if line.strip()]
+    return lines[-1][-_CAUSE_CHARACTERS:] if lines else ""
+
+
+def read_log(run_dir: Path, size: int) -> str:
+    """At most the last ``size`` bytes of the engine's log as text; empty when there is no log. Links are not followed.
+
+    Raises:
+        StoreError: the log cannot be read.
+    """
+    path = Path(run_dir) / paths.LOG
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise store_error(error, path) from error
+    with os.fdopen(descriptor, "rb") as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - size))
+        data = file.read(size)
+    if length > size:  # do not begin inside a UTF-8 character
+        while data and data[0] & 0xC0 == 0x80 and len(data) > size - 4:
+            data = data[1:]
+    return data.decode("utf-8", "replace")
+
+
+def broken(run_dir: Path, error: StoreError | ValueError, created_at: float) -> RunStatus:
+    """The entry of a folder that cannot be read as a run, for lists: state failed, and the cause says what is wrong."""
+    return RunStatus(
+        run_id=run_dir.name,
+        name=run_dir.name,
+        recipe="",
+        state="failed",
+        phase="",
+        fraction=None,
+        step=0,
+        total_steps=0,
+        created_at=created_at,
+        started_at=None,
+        ended_at=None,
+        heartbeat_age=None,
+        epoch=0,
+        seq=0,
+        device="",
+        cause=str(error),
+        pid=None,
+    )

@@ -1,0 +1,180 @@
+"""``studio.db`` at the workspace's root: the queue, and the names people gave to runs. Written by the app, never by an engine.
+
+Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
+single file is easy to copy and works on every disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.values import decode_text, encode_text
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE queue (
+            run_id TEXT PRIMARY KEY, position INTEGER NOT NULL, state TEXT NOT NULL, resume INTEGER NOT NULL, seq INTEGER NOT NULL,
+            pid INTEGER, attempts INTEGER NOT NULL, exit_code INTEGER, cause TEXT NOT NULL, changed_at REAL NOT NULL)""",
+        "CREATE TABLE names (run_id TEXT PRIMARY KEY, name TEXT NOT NULL)",
+    ),
+)
+STUDIO_VERSION = len(MIGRATIONS)
+
+EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
+_COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the app knows about starting a run; one per run that was ever queued.
+
+    Attributes:
+        position: order in the queue, smallest first.
+        state: waiting; claimed (being started or running); done (the engine came to work and ended); lost (it ended before
+            it could begin); cancelled.
+        seq: the run's ``seq`` when this state was set. Once the run's own has grown, the run's own row knows better.
+        pid: the engine started by the app; None while claimed means that none was started yet.
+        attempts: how often a claim was given back because the app ended between claiming and starting.
+        exit_code: the engine's, where the app that started it saw it; negative for a signal.
+        cause: why it is lost.
+    """
+
+    run_id: str
+    position: int
+    state: EntryState
+    resume: bool
+    seq: int
+    pid: int | None
+    attempts: int
+    exit_code: int | None
+    cause: str
+
+
+@dataclass(frozen=True)
+class Studio:
+    """All entries and names at one moment."""
+
+    entries: dict[str, Entry]
+    names: dict[str, str]
+
+    def waiting(self) -> list[Entry]:
+        """Queued runs, the next one first."""
+        return sorted((entry for entry in self.entries.values() if entry.state == "waiting"), key=lambda entry: entry.position)
+
+    def queue_position(self, run_id: str) -> int | None:
+        """1 for the next to start, None when not queued."""
+        return self._positions.get(run_id)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {entry.run_id: position for position, entry in enumerate(self.waiting(), start=1)}
+
+
+EMPTY = Studio({}, {})
+
+
+def read(workspace: Path, run_id: str | None = None) -> Studio:
+    """Everything, or what matters for one run (itself and what waits), in one short read.
+
+    A workspace without a database has an empty queue. Raises StoreError.
+    """
+    path = Path(workspace) / paths.STUDIO_DATABASE
+    if not path.is_file():
+        return EMPTY
+    connection = schema.connect(path, read_only=True)
+    try:
+        if schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True) == 0:
+            return EMPTY  # another process is creating it just now
+        connection.execute("BEGIN")
+        named = connection.execute("SELECT run_id, name FROM names WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
+        return Studio(load_entries(connection, run_id), {run: decode_text(name) for run, name in named})
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    except (ValueError, TypeError) as error:
+        raise StoreError(
+            f"{path} is damaged: {error}. Move it away to go on; the runs stay, the queue and the names are lost.", "damaged"
+        ) from error
+    finally:
+        connection.close()
+
+
+@contextmanager
+def change(workspace: Path) -> Iterator[sqlite3.Connection]:
+    """One exclusive transaction; the database is created on first use. Raises StoreError."""
+    path = Path(workspace) / paths.STUDIO_DATABASE
+    try:
+        (Path(workspace) / paths.RUNS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error(error, Path(workspace)) from error
+    connection = schema.connect(path, create=True)
+    try:
+        schema.migrate(connection, path, MIGRATIONS)
+        with schema.transaction(connection, path):
+            yield connection
+    finally:
+        connection.close()
+
+
+def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Entry]:
+    """Entries by run id: all, or this run's and the waiting ones."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM queue WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position", (run_id,)
+    )
+    return {row[0]: Entry(row[0], row[1], row[2], bool(row[3]), *row[4:8], decode_text(row[8])) for row in rows}
+
+
+def append(connection: sqlite3.Connection, run_id: str, *, resume: bool, seq: int) -> None:
+    """Put a run at the end of the queue; forgets what was known of earlier starts."""
+    connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
+    connection.execute(
+        f"""INSERT INTO queue ({_COLUMNS}, changed_at)
+            SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
+        (run_id, int(resume), seq, time.time()),
+    )
+
+
+def set_entry(connection: sqlite3.Connection, run_id: str, state: EntryState, *, seq: int, cause: str = "") -> None:
+    """Move an entry to another state; ``seq`` is the run's at this moment."""
+    connection.execute(
+        "UPDATE queue SET state = ?, seq = ?, cause = ?, changed_at = ? WHERE run_id = ?",
+        (state, seq, encode_text(cause), time.time(), run_id),
+    )
+
+
+def give_back(connection: sqlite3.Connection, run_id: str) -> None:
+    """A claim that came to nothing: the run waits again, at its old place."""
+    connection.execute(
+        "UPDATE queue SET state = 'waiting', attempts = attempts + 1, changed_at = ? WHERE run_id = ?", (time.time(), run_id)
+    )
+
+
+def set_pid(connection: sqlite3.Connection, run_id: str, pid: int) -> None:
+    """Note which process was started for a claimed run."""
+    connection.execute("UPDATE queue SET pid = ? WHERE run_id = ?", (pid, run_id))
+
+
+def set_exit_code(connection: sqlite3.Connection, run_id: str, pid: int, code: int) -> None:
+    """Note how the process ended, unless the run was queued anew meanwhile."""
+    connection.execute("UPDATE queue SET exit_code = ? WHERE run_id = ? AND pid = ?", (code, run_id, pid))
+
+
+def forget(connection: sqlite3.Connection, run_id: str) -> None:
+    """Remove all that is known about a run."""
+    connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
+    connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
+
+
+def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
+    """Give a run a name of its own; an empty one goes back to the name it was created with."""
+    connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
+    if name:
+        connection.execute("INSERT INTO names VALUES (?, ?)", (run_id, encode_text(name)))

@@ -1,0 +1,317 @@
+"""The engine's side of the run folder: the only writer of run data.
+
+Every method is one transaction; when it has returned, its data survives the death of the process and of the machine
+(synchronous=FULL). Every transaction makes ``seq`` grow by one, so that viewers see at a glance whether anything is new.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.runs import create, liveness, paths, rows, schema
+from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, State, StepRecord, WatchRecord
+from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
+
+JOURNAL_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """A request from the app: ``kind`` is checkpoint, stop, pause or continue."""
+
+    id: int
+    kind: str
+    payload: dict[str, Any]
+
+
+class RunWriter:
+    """Writes one run. Open it right after the :class:`~rlhf_studio.runs.liveness.EngineLock` was acquired.
+
+    May be used from several threads; calls wait for each other. After a StoreError nothing of that call is stored and the
+    writer stays usable, so that a call may be repeated once the cause (a full disk) is gone.
+    """
+
+    def __init__(self, run_dir: Path):
+        """Open the database, carry it forward if it is older, and drop requests that were meant for an earlier engine.
+
+        Raises:
+            AlreadyRunning: another process holds the engine lock.
+            StoreError: no run there, damaged, written by a newer program, or the disk is full.
+        """
+        self.run_dir = Path(run_dir).resolve()
+        self.path = self.run_dir / paths.DATABASE
+        self._lock = threading.RLock()
+        self._metric_ids: dict[str | bytes, int] = {}
+        holder = liveness.holder_pid(self.run_dir)
+        if holder not in (None, os.getpid()):
+            raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
+        self._connection = schema.connect(self.path)
+        try:
+            schema.migrate(self._connection, self.path)
+            schema.set_journal(self._connection, "wal", JOURNAL_SECONDS)
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._begin_session()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise store_error(error, self.path) from error
+        except StoreError:
+            self._connection.close()
+            raise
+
+    def _begin_session(self) -> None:
+        if not (self.run_dir / create.RESERVE).exists():
+            try:
+                create.write_reserve(self.run_dir)
+            except OSError as error:
+                raise store_error(error, self.run_dir) from error
+        with self._transaction() as connection:
+            _expire_commands(connection, "a new start of the run", early_too=False)
+            connection.execute("UPDATE commands SET early = 0 WHERE early = 1")
+            connection.execute("UPDATE run SET pid = ?", (os.getpid(),))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                with schema.transaction(self._connection, self.path) as connection:
+                    yield connection
+                    connection.execute("UPDATE run SET seq = seq + 1")
+            except BaseException:
+                self._metric_ids.clear()  # names that were new in the undone transaction are not stored
+                raise
+
+    # --- state ---------------------------------------------------------------------------------------------------------
+
+    def set_state(self, state: State, phase: str = "", fraction: float | None = None, cause: str = "", device: str | None = None) -> None:
+        """Say what the run is doing.
+
+        Args:
+            state: loading, running, paused, finished, stopped or failed; interrupted is derived and never stored.
+            phase: what is going on, for people.
+            fraction: progress of the phase, 0 to 1; None when unknown.
+            cause: why it failed, with the next step.
+            device: what it computes on, e.g. ``cpu``; None keeps the last.
+
+        On a full disk the run's reserve is given up and the call repeated, so that the cause of the failure is kept.
+        Raises StoreError, and ValueError for a state that may not be stored.
+        """
+        if state not in (*ALIVE, "finished", "stopped", "failed"):
+            raise ValueError(f"the state {state!r} is not for an engine to store")
+        self._sparing_no_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
+
+    def _sparing_no_reserve(self, store: Callable[[], None]) -> None:
+        """Store last words: where the disk is full, give up the run's reserve and try once more."""
+        try:
+            store()
+        except StoreError as error:
+            if error.reason != "full" or not self._give_up_reserve():
+                raise
+            store()
+
+    def _store_state(self, state: State, phase: str, fraction: float | None, cause: str, device: str | None) -> None:
+        now = time.time()
+        progress = None if fraction is None or math.isnan(fraction) else min(1.0, max(0.0, float(fraction)))
+        with self._transaction() as connection:
+            connection.execute(
+                """UPDATE run SET state = ?, phase = ?, fraction = ?, cause = ?, device = coalesce(?, device),
+                   started_at = coalesce(started_at, ?), ended_at = ?""",
+                (
+                    state,
+                    encode_text(phase),
+                    progress,
+                    encode_text(cause),
+                    None if device is None else encode_text(device),
+                    now,
+                    now if state in ENDED else None,
+                ),
+            )
+            connection.execute("UPDATE heartbeat SET at = ?", (now,))
+            if state in ENDED:  # whatever was asked too late must not stop the run when it is resumed one day
+                _expire_commands(connection, "the end of the run", early_too=True)
+
+    def _give_up_reserve(self) -> bool:
+        reserve = self.run_dir / create.RESERVE
+        existed = reserve.exists()
+        reserve.unlink(missing_ok=True)
+        return existed
+
+    def heartbeat(self) -> None:
+        """Note that the engine lives. Changes nothing else, ``seq`` included. Raises StoreError."""
+        with self._lock:
+            _beat(self._connection, self.path)
+
+    # --- data ----------------------------------------------------------------------------------------------------------
+
+    def commit_step(self, record: StepRecord) -> None:
+        """Store all of one step: metrics, rollouts with their token arrays, watched answers, events, and the run's step.
+
+        They become visible together or not at all. Raises StoreError; also when the step is not after the last one.
+        """
+        now = time.time()
+        with self._transaction() as connection:
+            last = connection.execute("SELECT step FROM run").fetchone()[0]
+            if record.step <= last:
+                raise StoreError(f"Step {record.step} cannot be stored after step {last}; cut the history back first.", "state")
+            connection.execute("INSERT INTO steps VALUES (?, ?, ?)", (record.step, now, len(record.rollouts)))
+            self._insert_metrics(connection, record)
+            for rollout in record.rollouts:
+                rows.insert_rollout(connection, record.step, rollout)
+            rows.insert_watched(connection, record.step, record.watched)
+            for event in record.events:
+                rows.insert_event(connection, now, record.step, event)
+            connection.execute("UPDATE run SET step = ?", (record.step,))
+            connection.execute("UPDATE heartbeat SET at = ?", (now,))
+
+    def _insert_metrics(self, connection: sqlite3.Connection, record: StepRecord) -> None:
+        connection.executemany(
+            "INSERT INTO metrics VALUES (?, ?, ?, ?)",
+            [
+                (record.step, self._metric_id(connection, encode_text(name)), *encode_number(value))
+                for name, value in record.metrics.items()
+            ],
+        )
+
+    def _metric_id(self, connection: sqlite3.Connection, name: str | bytes) -> int:
+        if name not in self._metric_ids:
+            connection.execute("INSERT OR IGNORE INTO metric_names (name) VALUES (?)", (name,))
+            self._metric_ids[name] = connection.execute("SELECT id FROM metric_names WHERE name = ?", (name,)).fetchone()[0]
+        return self._metric_ids[name]
+
+    def watched(self, step: int, records: Sequence[WatchRecord]) -> None:
+        """Store answers to the watched prompts outside a step; ``step`` 0 is the starting policy. Replaces earlier ones of that step."""
+        with self._transaction() as connection:
+            rows.insert_watched(connection, step, records)
+
+    def event(self, record: EventRecord, step: int | None = None) -> None:
+        """Store one line for people; ``step`` None means the run's last step. An error may use up the reserve. Raises StoreError."""
+        if record.level == "error":
+            self._sparing_no_reserve(lambda: self._store_event(record, step))
+        else:
+            self._store_event(record, step)
+
+    def _store_event(self, record: EventRecord, step: int | None) -> None:
+        with self._transaction() as connection:
+            at_step = connection.execute("SELECT step FROM run").fetchone()[0] if step is None else step
+            rows.insert_event(connection, time.time(), at_step, record)
+
+    def cut_after(self, step: int) -> None:
+        """Forget metrics, rollouts and watched answers of all steps after ``step`` (a resume repeats them); ``epoch`` grows by one.
+
+        Events stay: they are the run's diary. Raises StoreError, and ValueError for a negative step.
+        """
+        if step < 0:
+            raise ValueError(f"cannot cut back to step {step}; the first is 0")
+        with self._transaction() as connection:
+            for table in schema.HISTORY_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
+            connection.execute("UPDATE run SET step = min(step, ?), epoch = epoch + 1", (step,))
+
+    # --- requests ------------------------------------------------------------------------------------------------------
+
+    def pending_commands(self) -> list[Command]:
+        """Requests from the app that were not acknowledged yet, oldest first. Raises StoreError."""
+        with self._lock:
+            try:
+                found = self._connection.execute(
+                    "SELECT id, kind, payload, payload_flags FROM commands WHERE acknowledged_at IS NULL ORDER BY id"
+                ).fetchall()
+            except sqlite3.Error as error:
+                raise store_error(error, self.path) from error
+        return [Command(number, decode_text(kind), decode_json(payload, flags)) for number, kind, payload, flags in found]
+
+    def acknowledge(self, command_id: int, outcome: str) -> None:
+        """Say what became of a request. Raises StoreError, also when there is no such open request."""
+        with self._transaction() as connection:
+            changed = connection.execute(
+                "UPDATE commands SET acknowledged_at = ?, outcome = ? WHERE id = ? AND acknowledged_at IS NULL",
+                (time.time(), encode_text(outcome), command_id),
+            ).rowcount
+            if not changed:
+                raise StoreError(f"There is no open request {command_id} in {self.path}.", "absent")
+
+    def close(self) -> None:
+        """Close the database. A run that has ended becomes a plain single file again, if nobody is reading just now."""
+        with self._lock:
+            try:
+                self._connection.execute("PRAGMA busy_timeout = 100")
+                schema.set_journal(self._connection, "delete", 0.2)
+            except sqlite3.Error as error:
+                raise store_error(error, self.path) from error
+            finally:
+                self._connection.close()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Heartbeat:
+    """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
+
+    It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
+    the engine hears of it.
+    """
+
+    def __init__(self, run_dir: Path, interval: float = 1.0):
+        self.path = Path(run_dir).resolve() / paths.DATABASE
+        self.interval = interval
+        self.problem: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first beat comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End and wait for the thread. Do this before the writer is closed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while True:
+            try:
+                if connection is None:
+                    connection = schema.connect(self.path)
+                    connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
+                _beat(connection, self.path)
+                self.problem = None
+            except (StoreError, sqlite3.Error) as error:
+                self.problem = error
+            if self._stop.wait(self.interval):
+                break
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _beat(connection: sqlite3.Connection, path: Path) -> None:
+    with schema.transaction(connection, path):
+        connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
+
+
+def _expire_commands(connection: sqlite3.Connection, by: str, early_too: bool) -> None:
+    connection.execute(
+        "UPDATE commands SET acknowledged_at = ?, outcome = ? WHERE acknowledged_at IS NULL AND early <= ?",
+        (time.time(), f"overtaken by {by}", int(early_too)),
+    )

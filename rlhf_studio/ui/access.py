@@ -1,0 +1,117 @@
+"""Who may change things. Everyone who reaches the page may watch; operators may also start, stop and delete.
+
+Hiding a button is no check: every handler that changes anything calls :meth:`Access.require_operator` on the server.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import gradio as gr
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+COOKIE = "rlhf_studio_operator"
+HEADER = "x-rlhf-studio-token"
+TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+@dataclass(frozen=True)
+class Access:
+    """The rules of one running app.
+
+    Attributes:
+        read_only: nobody may change anything.
+        loopback: the server listens on this machine only; whoever sits at it is an operator.
+        token: what makes anyone else an operator, sent as cookie or header; empty admits nobody.
+    """
+
+    read_only: bool = False
+    loopback: bool = True
+    token: str = ""
+
+    def is_operator(self, request: Any) -> bool:
+        """Whether the sender of this request (Gradio's or Starlette's) may change things."""
+        if self.read_only or request is None or not _from_our_page(request.headers):
+            return False
+        if dict(getattr(request, "query_params", None) or {}).get("view") == "1":
+            return False
+        shown = request.headers.get(HEADER) or dict(request.cookies or {}).get(COOKIE) or ""
+        if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
+            return True
+        return self.loopback and _from_this_machine(request)
+
+    def require_operator(self, request: Any) -> None:
+        """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch."""
+        if not self.is_operator(request):
+            raise gr.Error(self.why_not(), title="You are watching", print_exception=False)
+
+    def why_not(self) -> str:
+        """One sentence for a viewer: why, and what would change it."""
+        if self.read_only:
+            return "This app was started read-only: runs can be watched, not changed."
+        return "You can watch runs, not change them. The operator link that the app printed at its start lets you do both."
+
+
+def _from_our_page(headers: Any) -> bool:
+    """False for requests that another website made a browser send. Programs outside a browser send neither header."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip()}
+    return urlsplit(origin).netloc in hosts - {""}
+
+
+def _from_this_machine(request: Any) -> bool:
+    """A direct connection under a local name.
+
+    A proxy in between could be forwarding for anyone, and a foreign name may have been made to point here (DNS rebinding).
+    """
+    if any(header in request.headers for header in _PROXY_HEADERS):
+        return False
+    host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
+    client = getattr(request.client, "host", None) or ""
+    return is_loopback(host) and is_loopback(client)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class OperatorLink:
+    """Middleware that turns ``?token=...`` into a cookie and removes it from the address, so that it is not copied along by accident."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that carries a token; pass on all others."""
+        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
+        shown = dict(query).get("token")
+        if shown is None or scope["method"] != "GET" or not self._token:
+            await self._app(scope, receive, send)
+            return
+        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode()):
+            response: Any = PlainTextResponse("This operator link is not valid. Ask for the current one; without it you can watch.\n", 403)
+        else:
+            rest = urlencode([(key, value) for key, value in query if key != "token"])
+            response = RedirectResponse(f"?{rest}" if rest else "./", 303)
+            secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
+            response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", secure=secure)
+        await response(scope, receive, send)

@@ -1,0 +1,227 @@
+"""The app: builds the pages, serves them, and starts queued runs.
+
+Nothing of a run lives in here. Engines are processes of their own, so the app may end and come back while they work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.queue import Dispatcher, Start
+from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import html_train, live_page, theme
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopback
+from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.train_page import TrainPage
+
+BAD_INPUT = 2
+TRAIN, LIVE, RUNS = "train", "live", "runs"
+
+
+def build_app(workspace: Workspace, feed: LiveFeed, access: Access, wake: Callable[[], None] = lambda: None) -> gr.Blocks:
+    """All pages, wired together. ``wake`` is called when the queue has changed."""
+
+    def submit(config: Any, name: str) -> str:
+        run_id = workspace.submit(config, name)
+        wake()
+        return run_id
+
+    def waiting() -> int:
+        return sum(run.state in (*ALIVE, "queued") for run in workspace.runs())
+
+    train_page = TrainPage(workspace.root, access, submit, waiting)
+    runs_page = RunsPage(workspace, access)
+    with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
+        html_train.heading()
+        with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
+            with gr.Tab("Train", id=TRAIN):
+                train = train_page.build()
+            with gr.Tab("Live", id=LIVE):
+                live = live_page.build(workspace, feed, access)
+            with gr.Tab("Runs", id=RUNS):
+                runs = runs_page.build()
+        live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
+        _connect(demo, tabs, live, train_page, train, runs_page, runs, wake)
+    return demo
+
+
+def _connect(
+    demo: gr.Blocks,
+    tabs: gr.Tabs,
+    live: live_page.LivePage,
+    train_page: TrainPage,
+    train: gr.HTML,
+    runs_page: RunsPage,
+    runs: gr.HTML,
+    wake: Callable[[], None],
+) -> None:
+    """The events that lead from page to page. What changes something asks :class:`Access` in the page's own method."""
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    engine: dict[str, Any] = {**quiet, "concurrency_id": "engine", "concurrency_limit": 1}
+
+    def start_run(event: gr.EventData, request: gr.Request) -> list[Any]:
+        outcome = train_page.start(event._data, request)
+        if "run_id" not in outcome:
+            return [json.dumps(outcome), gr.skip(), gr.skip()]
+        return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
+
+    def act_on_run(event: gr.EventData, request: gr.Request) -> str:
+        outcome = runs_page.act(event._data, request)
+        wake()
+        return json.dumps(outcome)
+
+    def open_run(event: gr.EventData) -> list[Any]:
+        data = event._data if isinstance(event._data, dict) else {}
+        return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
+
+    def go_train() -> gr.Tabs:
+        return gr.Tabs(selected=TRAIN)
+
+    def opening_tab(request: gr.Request) -> Any:
+        return gr.Tabs(selected=LIVE) if dict(request.query_params).get("run") else gr.skip()
+
+    train.start(start_run, outputs=[train, tabs, live.component], **engine)
+    runs.act(act_on_run, outputs=runs, **engine)
+    runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
+    runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
+    demo.load(opening_tab, outputs=tabs, queue=False, **quiet)
+
+
+# --- serving -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Server:
+    """A running app."""
+
+    url: str
+    access: Access
+    demo: gr.Blocks
+    workspace: Workspace
+    feed: LiveFeed
+    dispatcher: Dispatcher | None
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        """Return when :meth:`close` was called, or raise KeyboardInterrupt."""
+        while not self._stopped.wait(0.5):
+            pass
+
+    def close(self) -> None:
+        """Stop serving. Runs go on."""
+        self._stopped.set()
+        if self.dispatcher is not None:
+            self.dispatcher.stop()
+        self.demo.close(verbose=False)
+        self.feed.close()
+
+
+def launch(root: Path, *, host: str = "127.0.0.1", port: int | None = None, read_only: bool = False, start: Start = start_engine) -> Server:
+    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
+
+    A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
+    cannot be used, and StoreError when the workspace's database cannot.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    workspace = Workspace(root)
+    feed = LiveFeed(workspace)
+    loopback = is_loopback(host)
+    access = Access(read_only, loopback, os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24))
+    dispatcher = None if read_only else Dispatcher(workspace, start)
+    demo = build_app(workspace, feed, access, dispatcher.wake if dispatcher else lambda: None)
+    demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
+    _, url, _ = demo.launch(**launch_settings(host, port, access))
+    if dispatcher is not None:
+        dispatcher.start()
+    return Server(url, access, demo, workspace, feed, dispatcher)
+
+
+def launch_settings(host: str, port: int | None, access: Access) -> dict[str, Any]:
+    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need."""
+    return {
+        "server_name": host,
+        "server_port": port,
+        "app_kwargs": {"middleware": [Middleware(OperatorLink, token="" if access.read_only else access.token)]},
+        "prevent_thread_lock": True,
+        "quiet": True,
+        "share": False,
+        "inbrowser": False,
+        "show_error": access.loopback,
+        "run_history": False,
+        "enable_monitoring": False,
+        "mcp_server": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "strict_cors": True,
+        "allowed_paths": [],
+        "max_file_size": "5mb",
+        "footer_links": [],
+        "theme": theme.theme(),
+        "css": theme.page_css() + html_train.page_css(),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command ``app``: serve until interrupted; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        server = launch(options.workspace, host=options.host, port=options.port, read_only=options.read_only)
+    except (OSError, StoreError) as error:
+        print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
+        return BAD_INPUT
+    for line in greeting(server, options.host, options.read_only):
+        print(line, flush=True)
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        print("\nThe app has stopped. Runs that were working go on; start the app again to see them.", flush=True)
+    server.close()
+    return 0
+
+
+def greeting(server: Server, host: str, read_only: bool) -> list[str]:
+    """What is printed at the start. The operator link is printed where it is needed, and never when the token came from outside."""
+    lines = [f"RLHF Studio is at {server.url}  (runs are kept in {server.workspace.root})"]
+    if read_only:
+        lines.append("Read-only: runs can be watched, not started or changed.")
+    elif not is_loopback(host):
+        lines.append("Everyone who reaches this address may watch. To start and stop runs, open the operator link:")
+        known = TOKEN_VARIABLE in os.environ
+        lines.append(f"  {server.url}?token=" + (f"...  (the value of {TOKEN_VARIABLE})" if known else server.access.token))
+    return lines
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="app", description="RLHF Studio in the browser.", allow_abbrev=False)
+    port = os.environ.get("GRADIO_SERVER_PORT")
+    parser.add_argument(
+        "--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"), help="address to listen on (default: this machine only)"
+    )
+    parser.add_argument("--port", type=int, default=port, help="port (default: the first free one from 7860)")
+    parser.add_argument(
+        "--workspace",
+        type=Path,
+        default=Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")),
+        help="folder that holds the runs (default: ./workspace)",
+    )
+    parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
+    return parser

@@ -1,0 +1,113 @@
+// The reward composer: a list of scoring components that are added, weighted and removed.
+import { el, fill } from "./dom.js";
+import { Field, formatValue, same } from "./form.js";
+
+const PREFIX = "reward.components";
+
+/**
+ * @param spec    the field "reward.components" as the server describes it
+ * @param kinds   the kinds of component there are: [{kind, title, help, fields, defaults}]
+ * @param onset   called with the new list at every change
+ */
+export class Composer {
+  constructor(spec, kinds, value, basis, onset) {
+    Object.assign(this, { spec, kinds, onset });
+    this.fields = new Map();
+    this.cards = el("div", { class: "rt-components" });
+    this.problem = el("p", { class: "rt-problem", hidden: true });
+    this.dot = el("button", { type: "button", class: "rt-reset", title: "Changed; click to go back to the recipe's components", onclick: () => this.reset() });
+    this.dot.setAttribute("aria-label", "Reset the components to the recipe's");
+    const adders = kinds.map((kind) => el("button", { type: "button", class: "rt-add", title: kind.help, onclick: () => this.add(kind) }, kind.title));
+    this.node = el(
+      "div",
+      { class: "rt-field rt-wide rt-composer", data: { setting: spec.name, level: "basic" } },
+      el("div", { class: "rt-head" }, el("span", { class: "rt-label" }, spec.title), this.dot),
+      el("p", { class: "rt-help" }, spec.help),
+      this.problem,
+      this.cards,
+      el("div", { class: "rt-adders", role: "group", "aria-label": "Add a component" }, el("span", {}, "Add"), adders),
+    );
+    this.load(value, basis);
+  }
+
+  get changed() {
+    return !same(this.value, this.basis);
+  }
+
+  load(value, basis) {
+    this.value = Array.isArray(value) ? value : [];
+    this.basis = basis;
+    this.draw();
+  }
+
+  reset() {
+    this.change(this.basis);
+    this.draw();
+  }
+
+  add(kind) {
+    this.change([...this.value, { ...kind.defaults }]);
+    this.draw();
+    const first = this.fields.get(`${PREFIX}.${this.value.length - 1}.${kind.fields[0].name}`);
+    first?.focus();
+  }
+
+  remove(index) {
+    this.change(this.value.filter((_, place) => place !== index));
+    this.draw();
+    this.node.querySelector(".rt-adders button")?.focus();
+  }
+
+  change(value) {
+    this.value = value;
+    this.mark();
+    this.onset(value);
+  }
+
+  mark() {
+    this.node.classList.toggle("rt-changed", this.changed);
+    this.dot.hidden = !this.changed;
+  }
+
+  draw() {
+    this.fields.clear();
+    fill(this.cards, this.value.map((component, index) => this.card(component, index)));
+    this.mark();
+  }
+
+  card(component, index) {
+    const kind = this.kinds.find((known) => known.kind === component.kind);
+    const original = this.basis?.[index]?.kind === component.kind ? this.basis[index] : null;
+    const remove = el("button", { type: "button", class: "rt-quiet", onclick: () => this.remove(index), "aria-label": `Remove component ${index + 1}` }, "Remove");
+    const head = el("div", { class: "rt-component-head" }, el("strong", {}, `${index + 1}. ${kind ? kind.title : component.kind}`), remove);
+    if (!kind) return el("div", { class: "rt-component" }, head);
+    const fields = kind.fields.map((spec) => {
+      const full = { ...spec, name: `${PREFIX}.${index}.${spec.name}` };
+      const field = new Field(full, component[spec.name], original ? original[spec.name] : undefined, (value) => {
+        this.change(this.value.map((item, place) => (place === index ? { ...item, [spec.name]: value } : item)));
+      });
+      this.fields.set(full.name, field);
+      return field.node;
+    });
+    return el("div", { class: "rt-component" }, head, el("p", { class: "rt-help" }, kind.help), el("div", { class: "rt-grid" }, fields));
+  }
+
+  setProblem(text) {
+    this.problem.hidden = !text;
+    fill(this.problem, text);
+  }
+
+  focus() {
+    this.node.querySelector("input, button")?.focus({ preventScroll: true });
+  }
+
+  /** One line for the closed section: sentiment × 1 + length × −0.5. */
+  summary() {
+    return this.value
+      .map((component) => {
+        const name = component.name || this.kinds.find((kind) => kind.kind === component.kind)?.title || component.kind;
+        return component.weight === 1 ? name : `${formatValue(component.weight).replace("-", "\u2212")} \u00d7 ${name}`;
+      })
+      .join(" + ");
+  }
+}

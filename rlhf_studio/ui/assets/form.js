@@ -1,0 +1,201 @@
+// One setting of the form: label, control, help, what is wrong with it, and the way back to the recipe's value.
+import { el, fill, show } from "./dom.js";
+
+const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
+const SEGMENTS = 4;
+
+/** What was typed, as a number where it is one; anything else goes to the server as it stands, which says what is wrong. */
+export function parseNumber(text) {
+  const trimmed = text.trim().replace(/\u2212/g, "-");
+  return NUMBER.test(trimmed) ? Number(trimmed) : text;
+}
+
+/** A number as people write settings: 1e-4, 0.05, 64. */
+export function formatValue(value) {
+  if (typeof value !== "number" || !Number.isFinite(value)) return value === null || value === undefined ? "" : String(value);
+  return value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential() : String(value);
+}
+
+export const same = (first, second) => JSON.stringify(first) === JSON.stringify(second);
+
+/** The identifier under which a setting's parts are found: ppo.kl_coef -> setting-ppo-kl_coef. */
+export const idOf = (name) => `setting-${name.replaceAll(".", "-")}`;
+
+let lists = 0;
+
+/**
+ * @param spec   the field as the server describes it, `name` being the full dotted name
+ * @param value  its present value
+ * @param basis  the recipe's value, or undefined when there is none to go back to
+ * @param onset  called with the new value at every change
+ */
+export class Field {
+  constructor(spec, value, basis, onset) {
+    Object.assign(this, { spec, value, basis, onset });
+    this.id = idOf(spec.name);
+    this.control = this.buildControl();
+    this.dot = el("button", { type: "button", class: "rt-reset", onclick: () => this.reset() });
+    this.problem = el("p", { class: "rt-problem", id: `${this.id}-problem`, hidden: true });
+    const label = el("label", { for: this.id, class: "rt-label", id: `${this.id}-label` }, spec.title);
+    this.node = el(
+      "div",
+      { class: `rt-field rt-kind-${spec.kind}`, data: { setting: spec.name, level: spec.level } },
+      el("div", { class: "rt-head" }, label, this.dot),
+      spec.unit ? el("div", { class: "rt-with-unit" }, this.control, el("span", { class: "rt-unit" }, spec.unit)) : this.control,
+      this.problem,
+      el("p", { class: "rt-help", id: `${this.id}-help` }, spec.help),
+    );
+    if (spec.wide) this.node.classList.add("rt-wide");
+    this.refresh();
+  }
+
+  buildControl() {
+    const { spec } = this;
+    if (spec.kind === "toggle") return this.buildToggle();
+    if (spec.kind === "choice") return spec.choices.length <= SEGMENTS ? this.buildSegments() : this.buildSelect();
+    return this.buildInput();
+  }
+
+  buildInput() {
+    const { spec } = this;
+    const numeric = spec.kind !== "text";
+    const input = el("input", {
+      id: this.id,
+      type: "text",
+      class: "rt-input",
+      inputmode: spec.kind === "integer" ? "numeric" : numeric ? "decimal" : null,
+      maxlength: spec.max_length || null,
+      placeholder: spec.placeholder || null,
+      spellcheck: "false",
+      autocomplete: "off",
+      "aria-describedby": `${this.id}-problem ${this.id}-help`,
+      oninput: () => this.set(numeric ? parseNumber(input.value) : input.value),
+      onchange: () => this.refresh(),
+      onkeydown: (event) => spec.kind === "integer" && this.step(event),
+    });
+    this.read = () => {
+      if (document.activeElement !== input || (numeric ? parseNumber(input.value) : input.value) !== this.value) input.value = formatValue(this.value);
+    };
+    this.focusable = input;
+    if (!spec.suggestions?.length) return input;
+    const list = el("datalist", { id: `rt-list-${(lists += 1)}` }, spec.suggestions.map((value) => el("option", { value })));
+    input.setAttribute("list", list.id);
+    return el("div", {}, input, list);
+  }
+
+  /** Arrow keys change whole numbers by 1, with shift by 10, within their bounds. */
+  step(event) {
+    const direction = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (!direction || typeof this.value !== "number") return;
+    event.preventDefault();
+    const wanted = this.value + direction * (event.shiftKey ? 10 : 1);
+    this.set(Math.min(this.spec.maximum ?? Infinity, Math.max(this.spec.minimum ?? -Infinity, wanted)));
+    this.focusable.value = formatValue(this.value);
+  }
+
+  buildToggle() {
+    const input = el("input", {
+      id: this.id,
+      type: "checkbox",
+      role: "switch",
+      class: "rt-switch",
+      "aria-describedby": `${this.id}-problem ${this.id}-help`,
+      onchange: () => this.set(input.checked),
+    });
+    this.read = () => {
+      input.checked = this.value === true;
+    };
+    this.focusable = input;
+    return input;
+  }
+
+  buildSegments() {
+    const buttons = this.spec.choices.map((choice) =>
+      el(
+        "button",
+        { type: "button", role: "radio", class: "rt-segment", "data-value": choice, onclick: () => this.set(choice), onkeydown: (event) => move(event) },
+        choice,
+      ),
+    );
+    const move = (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const next = buttons[(buttons.indexOf(event.currentTarget) + step + buttons.length) % buttons.length];
+      next.click();
+      next.focus();
+    };
+    this.read = () => {
+      const known = buttons.some((button) => button.dataset.value === this.value);
+      buttons.forEach((button, index) => {
+        const chosen = button.dataset.value === this.value;
+        button.setAttribute("aria-checked", String(chosen));
+        button.tabIndex = chosen || (!known && index === 0) ? 0 : -1;
+      });
+      this.focusable = buttons.find((button) => button.tabIndex === 0);
+    };
+    return el(
+      "div",
+      { class: "rt-segments", role: "radiogroup", id: this.id, "aria-labelledby": `${this.id}-label`, "aria-describedby": `${this.id}-problem ${this.id}-help` },
+      buttons,
+    );
+  }
+
+  buildSelect() {
+    const options = this.spec.choices.map((choice) => el("option", { value: choice }, choice));
+    const select = el(
+      "select",
+      { id: this.id, class: "rt-input", "aria-describedby": `${this.id}-problem ${this.id}-help`, onchange: () => this.set(select.value) },
+      options,
+    );
+    this.read = () => {
+      select.value = this.value;
+    };
+    this.focusable = select;
+    return select;
+  }
+
+  get changed() {
+    return this.basis !== undefined && !same(this.value, this.basis);
+  }
+
+  set(value) {
+    this.value = value;
+    this.refresh();
+    this.onset(value);
+  }
+
+  reset() {
+    this.set(this.basis);
+    this.focusable?.focus();
+  }
+
+  /** Show another value and another value to go back to, without telling anyone. */
+  load(value, basis) {
+    Object.assign(this, { value, basis });
+    this.refresh();
+  }
+
+  refresh() {
+    this.read();
+    this.node.classList.toggle("rt-changed", this.changed);
+    show(this.dot, this.changed);
+    if (this.changed) {
+      const old = this.basis === "" ? "empty" : formatValue(this.basis);
+      this.dot.title = `Changed; the recipe has ${old}. Click to go back.`;
+      this.dot.setAttribute("aria-label", `Reset ${this.spec.title} to ${old}`);
+    }
+  }
+
+  /** Show what is wrong with this setting; an empty text clears it. */
+  setProblem(text) {
+    show(this.problem, Boolean(text));
+    fill(this.problem, text);
+    this.node.classList.toggle("rt-invalid", Boolean(text));
+    this.focusable?.setAttribute("aria-invalid", String(Boolean(text)));
+  }
+
+  focus() {
+    this.focusable?.focus({ preventScroll: true });
+  }
+}

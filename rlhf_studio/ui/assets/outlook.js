@@ -1,0 +1,87 @@
+// The column that stays in view: what will happen, what is in the way, the command, and Start.
+import { el, fill, setText, show } from "./dom.js";
+
+export class Outlook {
+  /**
+   * @param operator   whether this person may start runs; else `whyNot` is said once
+   * @param onstart    called by the button
+   * @param onproblem  called with the field of a problem that was clicked
+   * @param titleOf    field -> its title for people
+   * @param name       node of the run's name
+   */
+  constructor({ operator, whyNot, onstart, onproblem, titleOf, name }) {
+    Object.assign(this, { operator, onproblem, titleOf });
+    this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
+    this.sentence = el("p", { class: "rt-sentence" });
+    this.figures = el("dl", { class: "rt-figures" });
+    this.notes = el("ul", { class: "rt-notes" });
+    this.problems = el("div", { class: "rt-problems", role: "status", hidden: true });
+    this.command = el("code", { tabindex: 0 });
+    this.copy = el("button", { type: "button", class: "rt-quiet", onclick: () => this.copyCommand() }, "Copy");
+    this.button = el("button", { type: "button", class: "rt-start", onclick: onstart }, "Start run");
+    this.queue = el("p", { class: "rt-help", hidden: true });
+    this.commandBox = el("div", { class: "rt-command" }, el("div", { class: "rt-head" }, el("h3", {}, "The same from a terminal"), this.copy), el("pre", {}, this.command));
+    this.node = el(
+      "aside",
+      { class: "rt-outlook", "aria-label": "What will happen" },
+      el("div", { class: "rt-outlook-body" }, el("h2", {}, "What will happen"), this.sentence, this.problems, this.figures, this.notes, this.commandBox),
+      el("div", { class: "rt-outlook-foot" }, operator ? [name, this.queue, el("div", { class: "rt-startbar" }, this.button)] : el("p", { class: "rt-message" }, whyNot)),
+    );
+  }
+
+  /** Settings changed and the answer is on its way. */
+  waiting() {
+    this.node.setAttribute("aria-busy", "true");
+  }
+
+  lost() {
+    this.node.removeAttribute("aria-busy");
+    setText(this.sentence, "The app does not answer. What you see may be out of date.");
+  }
+
+  show(answer) {
+    this.last = answer;
+    this.node.removeAttribute("aria-busy");
+    const wrong = answer.problems.length;
+    setText(this.sentence, answer.sentence || "These settings cannot run yet.");
+    fill(this.figures, answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))));
+    fill(this.notes, answer.notes.map((note) => el("li", {}, note)));
+    show(this.notes, answer.notes.length > 0);
+    show(this.problems, wrong > 0);
+    fill(
+      this.problems,
+      el("strong", {}, wrong === 1 ? "1 problem to solve first" : `${wrong} problems to solve first`),
+      el("ul", {}, answer.problems.map((problem) => el("li", {}, this.problem(problem)))),
+    );
+    setText(this.command, answer.command);
+    show(this.commandBox, Boolean(answer.command));
+    setText(this.button, answer.waiting ? "Add to queue" : "Start run");
+    this.button.classList.toggle("rt-blocked", wrong > 0);
+    const others = answer.waiting === 1 ? "One run comes first" : `${answer.waiting} runs come first`;
+    setText(this.queue, `${others}; this one starts by itself after.`);
+    show(this.queue, answer.waiting > 0 && !wrong);
+  }
+
+  problem({ field, message }) {
+    if (!field) return el("span", {}, message);
+    return el("button", { type: "button", onclick: () => this.onproblem(field) }, el("b", {}, this.titleOf(field)), " ", message);
+  }
+
+  starting(busy) {
+    this.button.disabled = busy;
+    if (busy) setText(this.button, "Starting");
+    else this.show(this.last);
+  }
+
+  async copyCommand() {
+    try {
+      await navigator.clipboard.writeText(this.last.command);
+      setText(this.copy, "Copied");
+    } catch {
+      // no clipboard without https: select the text, so that one key press copies it
+      getSelection().selectAllChildren(this.command);
+      setText(this.copy, "Press Ctrl+C");
+    }
+    setTimeout(() => setText(this.copy, "Copy"), 2000);
+  }
+}

@@ -1,0 +1,141 @@
+// The form's sections: each closes to one line that says what is in it.
+import { el, fill, setText, show } from "./dom.js";
+import { Composer } from "./composer.js";
+import { Field, formatValue } from "./form.js";
+
+const shortName = (text) => String(text ?? "").replace(/[/\\]+$/, "").split(/[/\\]/).pop() || "none";
+
+/** What a closed section says, from the values. */
+const SUMMARIES = {
+  model: (value) => shortName(value("model.policy")),
+  lora: (value) => (value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off"),
+  data: (value) => shortName(value("data.prompts")),
+  ppo: (value) => `${formatValue(value("ppo.steps"))} steps, batch ${formatValue(value("ppo.batch_size"))}, learning rate ${formatValue(value("ppo.learning_rate"))}, \u03b2 ${formatValue(value("ppo.kl_coef"))}`,
+  generation: (value) => `up to ${formatValue(value("generation.response_length"))} tokens, temperature ${formatValue(value("generation.temperature"))}`,
+  engine: (value) => `seed ${formatValue(value("engine.seed"))}, device ${value("engine.device")}`,
+};
+
+/**
+ * All sections of the form.
+ *
+ * @param form   the server's description
+ * @param state  {value(name), basis(name), set(name, value)}
+ * @param extras section name -> node shown below its fields
+ */
+export class Sections {
+  constructor(form, state, extras, opened, ontoggle) {
+    this.state = state;
+    this.fields = new Map();
+    this.sections = form.sections.map((spec) => this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle));
+    this.node = el("div", { class: "rt-sections" }, this.sections.map((section) => section.node));
+    this.refresh();
+  }
+
+  build(spec, kinds, extra, open, ontoggle) {
+    const fields = spec.fields.map((field) => this.field(field, kinds));
+    const summary = el("span", { class: "rt-summary" });
+    const changed = el("span", { class: "rt-badge rt-badge-changed", hidden: true });
+    const wrong = el("span", { class: "rt-badge rt-badge-wrong", hidden: true });
+    const more = el("p", { class: "rt-more" });
+    const body = el("div", { class: "rt-body" }, el("p", { class: "rt-intro" }, spec.help), el("div", { class: "rt-grid" }, fields.map((field) => field.node)), more, extra);
+    const node = el(
+      "details",
+      { class: "rt-section", data: { section: spec.name }, open, ontoggle: () => ontoggle(spec.name, node.open) },
+      el("summary", {}, el("span", { class: "rt-title" }, spec.title), summary, wrong, changed),
+      body,
+    );
+    return { spec, node, summary, changed, wrong, more, fields };
+  }
+
+  field(spec, kinds) {
+    const onset = (value) => {
+      this.state.set(spec.name, value);
+      this.refresh();
+    };
+    const field =
+      spec.kind === "components"
+        ? new Composer(spec, kinds, this.state.value(spec.name), this.state.basis(spec.name), onset)
+        : new Field(spec, this.state.value(spec.name), this.state.basis(spec.name), onset);
+    this.fields.set(spec.name, field);
+    return field;
+  }
+
+  /** Take all values from the state anew. */
+  load() {
+    for (const [name, field] of this.fields) field.load(this.state.value(name), this.state.basis(name));
+    this.refresh();
+  }
+
+  refresh() {
+    for (const section of this.sections) {
+      const composer = section.fields.find((field) => field instanceof Composer);
+      setText(section.summary, composer ? composer.summary() : SUMMARIES[section.spec.name]((name) => this.state.value(name)));
+      const changed = section.fields.filter((field) => field.changed).length;
+      setText(section.changed, `${changed} changed`);
+      show(section.changed, changed > 0);
+      let hidden = 0;
+      for (const field of section.fields) {
+        const rule = field.spec.used_when;
+        const used = !rule || this.state.value(rule.name) === rule.value;
+        field.node.classList.toggle("rt-unused", !used);
+        // a wrong or changed setting must never be out of sight
+        const kept = field.spec.level === "basic" || field.changed || field.node.classList.contains("rt-invalid");
+        field.node.classList.toggle("rt-kept", kept);
+        if (used && !kept) hidden += 1;
+      }
+      setText(section.more, hidden ? `${hidden} more under All settings` : "");
+    }
+  }
+
+  /** Open these sections and close the others. */
+  open(names) {
+    for (const section of this.sections) section.node.open = names.includes(section.spec.name);
+  }
+
+  /** Put each problem at its setting; returns those that have no place in the form. */
+  setProblems(problems) {
+    const left = new Map(problems.map((problem) => [problem, problem.message]));
+    const place = (name, field) => {
+      const own = problems.filter((problem) => problem.field === name);
+      field.setProblem(own.map((problem) => problem.message).join("; "));
+      own.forEach((problem) => left.delete(problem));
+    };
+    for (const [name, field] of this.fields) {
+      if (field instanceof Composer) for (const [inner, part] of field.fields) place(inner, part);
+      place(name, field);
+    }
+    for (const section of this.sections) {
+      const count = problems.filter((problem) => problem.field.startsWith(`${section.spec.name}.`)).length;
+      setText(section.wrong, count === 1 ? "1 problem" : `${count} problems`);
+      show(section.wrong, count > 0);
+    }
+    this.refresh();
+    return [...left.keys()];
+  }
+
+  find(name) {
+    const field = this.fields.get(name);
+    if (field) return field;
+    for (const other of this.fields.values()) if (other instanceof Composer && other.fields.has(name)) return other.fields.get(name);
+    return name.startsWith("reward.components") ? this.fields.get("reward.components") : null;
+  }
+
+  /** Title of a setting for people, with the section it is in. */
+  title(name) {
+    const section = this.sections.find((known) => name.startsWith(`${known.spec.name}.`));
+    const field = this.find(name);
+    return [section?.spec.title, field?.spec.title].filter(Boolean).join(" \u203a ") || name;
+  }
+
+  /** Open the section of a setting, scroll there and put the cursor into it. */
+  reveal(name) {
+    const section = this.sections.find((known) => name.startsWith(`${known.spec.name}.`));
+    if (!section) return;
+    section.node.open = true;
+    const field = this.find(name);
+    const target = field ? field.node : section.node;
+    const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    target.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
+    field?.focus();
+  }
+}

@@ -1,0 +1,309 @@
+// The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
+import { debounce, el, fill, memory, setText, show } from "./dom.js";
+import { Field, same } from "./form.js";
+import { Outlook } from "./outlook.js";
+import { Preview } from "./preview.js";
+import { Sections } from "./sections.js";
+
+const CHECK_AFTER = 300;
+const OPEN_AT_FIRST = ["ppo"];
+const OPEN_FOR_OWN = ["model", "data", "reward"];
+
+/** The settings that are being edited, beside those of the recipe they started from. */
+class State {
+  constructor(recipes, ownModel, onchange) {
+    Object.assign(this, { recipes, ownModel, onchange });
+    const kept = memory.get("train", null);
+    this.card = recipes.some((recipe) => recipe.name === kept?.card) || kept?.card === "own" ? kept.card : recipes[0].name;
+    this.basisValues = this.valuesOf(this.card);
+    // settings that this version does not know are dropped, new ones take the recipe's value
+    const known = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
+    this.values = { ...structuredClone(this.basisValues), ...(kept ? Object.fromEntries(known) : {}) };
+  }
+
+  /** The recipe behind the chosen card; one's own model starts from the second recipe, which trains adapters. */
+  get recipe() {
+    return this.recipes.find((recipe) => recipe.name === this.card) || this.recipes[1] || this.recipes[0];
+  }
+
+  valuesOf(card) {
+    const recipe = this.recipes.find((known) => known.name === card);
+    if (recipe) return recipe.values;
+    const values = structuredClone((this.recipes[1] || this.recipes[0]).values);
+    const components = values["reward.components"].map((item) => (item.kind === "reward_model" ? { ...item, name: "", model: "" } : item));
+    return { ...values, ...this.ownModel, "reward.components": components };
+  }
+
+  value(name) {
+    return this.values[name];
+  }
+
+  basis(name) {
+    return this.basisValues[name];
+  }
+
+  set(name, value) {
+    this.values = { ...this.values, [name]: value };
+    this.changed();
+  }
+
+  choose(card, values) {
+    this.card = card;
+    this.basisValues = this.valuesOf(card);
+    this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
+    this.changed();
+  }
+
+  changed() {
+    memory.set("train", { card: this.card, values: this.values });
+    this.onchange();
+  }
+
+  get differing() {
+    return Object.keys(this.basisValues).filter((name) => !same(this.values[name], this.basisValues[name]));
+  }
+}
+
+class TrainPage {
+  constructor(root, { server, trigger, boot }) {
+    Object.assign(this, { root, server, trigger, boot });
+    this.view = new URLSearchParams(location.search).get("view") || "";
+    this.problems = [];
+    this.state = new State(boot.recipes, boot.own_model, () => this.edited());
+    this.preview = new Preview(() => this.ask("preview"));
+    this.outlook = new Outlook({
+      operator: boot.operator,
+      whyNot: boot.why_not,
+      onstart: () => this.start(),
+      onproblem: (field) => this.sections.reveal(field),
+      titleOf: (field) => this.sections.title(field),
+      name: this.nameField(),
+    });
+    this.opened = memory.get("train.opened", OPEN_AT_FIRST);
+    this.sections = new Sections(boot.form, this.state, { data: this.preview.node }, this.opened, (name, open) => this.toggled(name, open));
+    this.checkSoon = debounce(CHECK_AFTER, () => this.check());
+    this.draw();
+    this.edited();
+  }
+
+  nameField() {
+    const spec = { ...this.boot.form.name, help: "Shown in the list of runs." };
+    this.nameInput = new Field(spec, this.state.value("name"), undefined, (value) => this.state.set("name", value));
+    return this.nameInput.node;
+  }
+
+  draw() {
+    this.cards = el("div", { class: "rt-cards", role: "radiogroup", "aria-label": "Recipe" });
+    this.reset = el("button", { type: "button", class: "rt-quiet", onclick: () => this.choose(this.state.card) });
+    const file = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: () => this.load(file) });
+    this.message = el("p", { class: "rt-message", role: "status", hidden: true });
+    const tools = el(
+      "div",
+      { class: "rt-tools" },
+      this.levels(),
+      el(
+        "div",
+        { class: "rt-files" },
+        this.reset,
+        el("button", { type: "button", class: "rt-quiet", onclick: () => file.click() }, "Load settings"),
+        el("button", { type: "button", class: "rt-quiet", onclick: () => this.save() }, "Save settings"),
+        file,
+      ),
+    );
+    fill(this.root, this.cards, el("div", { class: "rt-columns" }, el("div", { class: "rt-form" }, tools, this.message, this.sections.node), this.outlook.node));
+    this.drawCards();
+  }
+
+  drawCards() {
+    const own = { name: "own", title: "Your own model", summary: "Your model, prompts and reward: folders, files or Hugging Face ids.", tags: ["LoRA", "time depends on the model"] };
+    const cards = [...this.boot.recipes, own].map((recipe) =>
+      el(
+        "button",
+        {
+          type: "button",
+          role: "radio",
+          class: "rt-card",
+          "data-recipe": recipe.name,
+          "aria-checked": String(recipe.name === this.state.card),
+          tabindex: recipe.name === this.state.card ? 0 : -1,
+          onclick: () => this.choose(recipe.name),
+          onkeydown: (event) => this.moveCard(event),
+        },
+        el("strong", {}, recipe.title),
+        el("span", { class: "rt-card-summary" }, recipe.summary),
+        el("span", { class: "rt-card-tags" }, recipe.tags.join(" \u00b7 ")),
+      ),
+    );
+    fill(this.cards, cards);
+    this.nameInput.focusable.placeholder = this.state.recipe.title; // what an empty name becomes
+  }
+
+  moveCard(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const cards = [...this.cards.children];
+    const next = cards[(cards.indexOf(event.currentTarget) + step + cards.length) % cards.length];
+    this.choose(next.dataset.recipe);
+    this.cards.querySelector('[aria-checked="true"]').focus();
+  }
+
+  levels() {
+    const set = (level) => {
+      this.root.classList.toggle("rt-all", level === "all");
+      buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === level)));
+      memory.set("train.level", level);
+    };
+    const buttons = [
+      ["basic", "Basic settings"],
+      ["all", "All settings"],
+    ].map(([level, label]) => el("button", { type: "button", class: "rt-segment", "data-value": level, onclick: () => set(level) }, label));
+    set(memory.get("train.level", "basic"));
+    return el("div", { class: "rt-segments", role: "group", "aria-label": "How many settings are shown" }, buttons);
+  }
+
+  toggled(name, open) {
+    this.opened = open ? [...new Set([...this.opened, name])] : this.opened.filter((other) => other !== name);
+    memory.set("train.opened", this.opened);
+    if (name === "data" && open) this.preview.wake();
+  }
+
+  choose(card, values) {
+    if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
+    this.state.choose(card, values);
+    this.nameInput.load(this.state.value("name"), undefined);
+    this.drawCards();
+    this.sections.load();
+    this.say("");
+  }
+
+  /** Something changed: mark it at once, ask the server a moment later. */
+  edited() {
+    if (!this.sections) return;
+    const count = this.state.differing.filter((name) => name !== "name").length;
+    setText(this.reset, count === 1 ? "Undo 1 change" : `Undo ${count} changes`);
+    show(this.reset, count > 0);
+    this.outlook.waiting();
+    this.checkSoon();
+    this.preview.consider(["data.prompts", "data.column", "data.max_prompt_tokens", "data.max_prompts", "model.policy"].map((name) => this.state.value(name)));
+  }
+
+  payload(more) {
+    return { values: this.state.values, basis: this.state.recipe.name, view: this.view, ...more };
+  }
+
+  ask(what, more) {
+    return this.server[what](this.payload(more));
+  }
+
+  async check() {
+    const asked = (this.asked = Symbol("check"));
+    try {
+      const answer = await this.ask("check");
+      if (asked === this.asked) this.show(answer);
+    } catch (error) {
+      console.error("the settings could not be checked:", error);
+      if (asked === this.asked) this.outlook.lost();
+    }
+  }
+
+  show(answer) {
+    this.sections.setProblems(answer.problems);
+    this.nameInput.setProblem(answer.problems.filter((problem) => problem.field === "name").map((problem) => problem.message).join("; "));
+    this.outlook.show(answer);
+    this.problems = answer.problems;
+  }
+
+  start() {
+    if (this.problems?.length) {
+      const first = this.problems.find((problem) => problem.field) || this.problems[0];
+      this.sections.reveal(first.field);
+      return;
+    }
+    this.nonce = `${Date.now()}-${Math.random().toString(36).slice(2)}`;
+    this.outlook.starting(true);
+    this.trigger("start", this.payload({ nonce: this.nonce }));
+    // if the server never answers, the button comes back; the nonce keeps a late answer from starting a second run
+    setTimeout(() => this.outlook.starting(false), 30000);
+  }
+
+  /** The server's answer to Start. */
+  outcome(answer) {
+    if (answer.nonce !== this.nonce) return;
+    this.outlook.starting(false);
+    if (answer.problems) {
+      this.show({ ...this.outlook.last, problems: answer.problems });
+      if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
+    } else if (answer.run_id) {
+      this.choose(this.state.card, this.state.values);
+    }
+  }
+
+  /** Ask for something a person waits for; says so and gives null when the app does not answer. */
+  async wanted(question) {
+    try {
+      return await question;
+    } catch (error) {
+      console.error("no answer from the app:", error);
+      this.say("The app does not answer. Try again in a moment.", true);
+      return null;
+    }
+  }
+
+  async save() {
+    const answer = await this.wanted(this.ask("to_yaml"));
+    if (!answer) return undefined;
+    if (answer.problems) return this.show({ ...this.outlook.last, problems: answer.problems });
+    const link = el("a", { href: URL.createObjectURL(new Blob([answer.text], { type: "text/yaml" })), download: answer.file_name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    return this.say(`Saved as ${answer.file_name}. The same file works with: python -m rlhf_studio train --config ${answer.file_name}`);
+  }
+
+  async load(file) {
+    const [chosen] = file.files;
+    file.value = "";
+    if (!chosen) return;
+    if (chosen.size > 1e6) return void this.say(`${chosen.name} is larger than 1 MB; a settings file has a few kilobytes.`, true);
+    const answer = await this.wanted(this.server.from_yaml({ text: await chosen.text(), view: this.view }));
+    if (!answer) return;
+    if (answer.problems) {
+      const what = answer.problems.map((problem) => (problem.field ? `${problem.field}: ${problem.message}` : problem.message)).join("; ");
+      this.say(`${chosen.name} was not loaded. ${what}`, true);
+      return;
+    }
+    this.choose(answer.basis, answer.values);
+    this.say(`Loaded ${chosen.name}.`);
+  }
+
+  /** Settings of another run, handed over by the Runs page. */
+  take({ basis, values, name }) {
+    const known = this.boot.recipes.some((recipe) => recipe.name === basis);
+    this.choose(known ? basis : this.boot.recipes[0].name, values);
+    this.say(`These are the settings of ${name}.`);
+  }
+
+  say(text, wrong = false) {
+    setText(this.message, text);
+    this.message.classList.toggle("rt-problem", wrong);
+    show(this.message, Boolean(text));
+  }
+}
+
+/** Draw the page into `host`; called once when the component appears. */
+export async function mount({ host, server, trigger, watch, props }) {
+  const view = new URLSearchParams(location.search).get("view") || "";
+  let boot = null;
+  while (!boot) {
+    try {
+      boot = await server.boot({ view });
+    } catch (error) {
+      console.error("the Train page could not be loaded:", error);
+      fill(host, el("p", { class: "rt-message rt-problem" }, "The app does not answer. Trying again."));
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+  const page = new TrainPage(host, { server, trigger, boot });
+  watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
+  window.addEventListener("rlhf-studio:settings", (event) => page.take(event.detail));
+}

@@ -1,0 +1,147 @@
+"""The form, described from the configuration's own definition: the page draws what this says and repeats no title, bound or default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rlhf_studio.config import (
+    SECTIONS,
+    KeywordReward,
+    LengthReward,
+    RegexReward,
+    RepetitionReward,
+    RewardModelReward,
+    RunConfig,
+)
+from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.inputs.bundled import BUNDLED
+
+SECTION_TITLES = {
+    "model": "Model",
+    "lora": "LoRA",
+    "data": "Data",
+    "reward": "Reward",
+    "ppo": "PPO",
+    "generation": "Generation",
+    "engine": "Engine",
+}
+COMPONENT_TITLES = {
+    RewardModelReward: "Reward model",
+    LengthReward: "Length",
+    KeywordReward: "Keywords",
+    RegexReward: "Pattern",
+    RepetitionReward: "Repetition",
+}
+# A setting that matters only while another has a certain value; the form shows it then.
+USED_WHEN: dict[str, tuple[str, Any]] = {
+    **{f"lora.{name}": ("lora.enabled", True) for name in ("r", "alpha", "dropout", "target_modules")},
+    "ppo.kl_target": ("ppo.kl_controller", "adaptive"),
+    "ppo.kl_horizon": ("ppo.kl_controller", "adaptive"),
+}
+LONG_TEXT = 1000
+
+
+def describe_form() -> dict[str, Any]:
+    """Sections, fields and reward component kinds as plain data."""
+    fields: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
+    for name, info in walk_fields():
+        section, _, rest = name.partition(".")
+        if rest:
+            fields[section].append(describe_field(name, info))
+    sections = []
+    for section in SECTIONS:
+        model = RunConfig.model_fields[section].annotation
+        sections.append({"name": section, "title": SECTION_TITLES[section], "help": model.__doc__, "fields": fields[section]})
+    return {
+        "name": describe_field("name", RunConfig.model_fields["name"]),
+        "sections": sections,
+        "components": [describe_component(model, title) for model, title in COMPONENT_TITLES.items()],
+    }
+
+
+def describe_component(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """One kind of reward component: its own settings first, then weight and name."""
+    own = [name for name in model.model_fields if name not in ("kind", "name", "weight")]
+    fields = [describe_field(name, model.model_fields[name]) for name in (*own, "weight", "name")]
+    kind = model.model_fields["kind"].default
+    defaults = model().model_dump()
+    return {"kind": kind, "title": title, "help": (model.__doc__ or "").replace("``", ""), "fields": fields, "defaults": defaults}
+
+
+def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:
+    """One setting: what it is called, what it means, what it takes."""
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    described: dict[str, Any] = {
+        "name": name,
+        "title": info.title,
+        "help": info.description,
+        "unit": extra.get("unit", ""),
+        "level": extra.get("level", "all"),
+        "kind": field_kind(info.annotation),
+        **_bounds(info),
+    }
+    if described["kind"] == "choice":
+        described["choices"] = list(get_args(info.annotation))
+    if name in USED_WHEN:
+        described["used_when"] = {"name": USED_WHEN[name][0], "value": USED_WHEN[name][1]}
+    if described.get("max_length", 0) >= LONG_TEXT:
+        described["wide"] = True
+    ending = {"model.policy": "policy", "data.prompts": "prompts", "model": "reward"}.get(name)
+    if ending:
+        described["suggestions"] = [bundled for bundled in BUNDLED if bundled.endswith(ending)]
+    return described
+
+
+def field_kind(annotation: Any) -> Literal["toggle", "integer", "number", "text", "choice", "components"]:
+    """Which control a type needs. Raises TypeError for a type that the form has no control for."""
+    if get_origin(annotation) is Literal:
+        return "choice"
+    if get_origin(annotation) is list:
+        return "components"
+    kinds: dict[Any, Any] = {bool: "toggle", int: "integer", float: "number", str: "text"}
+    if annotation not in kinds:
+        raise TypeError(f"the form has no control for {annotation}")
+    return kinds[annotation]
+
+
+def _bounds(info: FieldInfo) -> dict[str, Any]:
+    """``minimum``, ``maximum``, whether they are excluded, and ``max_length``, from pydantic's constraints."""
+    bounds: dict[str, Any] = {}
+    for rule in info.metadata:
+        for attribute, key in (("ge", "minimum"), ("gt", "minimum"), ("le", "maximum"), ("lt", "maximum")):
+            if getattr(rule, attribute, None) is not None:
+                bounds[key] = getattr(rule, attribute)
+                if attribute in ("gt", "lt"):
+                    bounds[f"{key}_excluded"] = True
+        if getattr(rule, "max_length", None) is not None:
+            bounds["max_length"] = rule.max_length
+    return bounds
+
+
+def values_of(config: RunConfig) -> dict[str, Any]:
+    """The configuration as the form holds it: dotted name -> value; reward components as a list of mappings."""
+    data = config.model_dump(mode="json")
+    flat: dict[str, Any] = {"name": data["name"]}
+    for section in SECTIONS:
+        flat.update({f"{section}.{name}": value for name, value in data[section].items()})
+    return flat
+
+
+def nested(values: Any) -> dict[str, Any]:
+    """What the form sent, as the mapping that the configuration is parsed from. Raises :class:`ConfigError` for another shape."""
+    if not isinstance(values, Mapping) or len(values) > 500:
+        raise ConfigError([Problem("", "the form sent something that is not a list of settings; reload the page")])
+    data: dict[str, Any] = {}
+    for name, value in values.items():
+        section, dot, rest = str(name).partition(".")
+        if not dot:
+            data[section] = value
+        elif not isinstance(group := data.setdefault(section, {}), dict):
+            raise ConfigError([Problem(section, "is set twice; keep one")])
+        else:
+            group[rest] = value
+    return data

@@ -1,0 +1,301 @@
+"""What the Live page is told, as plain data: thinning of long series, and one function per payload.
+
+Everything here is pure: it reads no disk, knows no Gradio, and is tested without a browser. Texts are written as JSON with
+ASCII escapes, because a lone surrogate in a model's text is not valid UTF-8 but must reach the page all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+
+MAX_POINTS = 2000
+SILENT_AFTER = 10.0
+SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
+_SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
+
+
+def encode_text(data: Any) -> bytes:
+    """JSON of plain data; text that is not valid Unicode survives as ``\\ud8xx`` escapes. Non-finite numbers raise ValueError."""
+    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def encode_numbers(data: Any) -> bytes:
+    """JSON of numbers and numpy arrays; NaN and infinities become ``null``."""
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None when it is missing, NaN or infinite."""
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def without_secrets(text: str) -> str:
+    """The text with access tokens of well-known services blotted out."""
+    return _SECRET.sub(lambda match: match.group(1) + "…", text)
+
+
+def thin(x: np.ndarray, y: np.ndarray, limit: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``limit`` points that look the same: the lowest and the highest of each bucket, and always the last.
+
+    Args:
+        x: shape (N,), ascending.
+        y: shape (N,), may hold NaN; NaN points are left out once thinning sets in.
+        limit: at least 4.
+
+    Returns:
+        The two arrays, unchanged when N <= limit.
+    """
+    if len(x) <= limit:
+        return x, y
+    body, buckets = len(x) - 1, (limit - 1) // 2
+    width = -(-body // buckets)
+    padded = np.full(width * buckets, np.nan)
+    padded[:body] = y[:-1]
+    table = padded.reshape(buckets, width)
+    filled = ~np.isnan(table).all(axis=1)
+    rows = np.flatnonzero(filled)
+    lowest = rows * width + np.nanargmin(table[filled], axis=1)
+    highest = rows * width + np.nanargmax(table[filled], axis=1)
+    keep = np.unique(np.concatenate([lowest, highest, [body]]))
+    return x[keep], y[keep]
+
+
+class Series:
+    """A run's metrics as float32 columns that grow; all columns share the steps.
+
+    Attributes:
+        names: metric names in the order they first appeared.
+        count: number of steps held.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.count = 0
+        self._steps = np.zeros(256, np.int32)
+        self._columns: dict[str, np.ndarray] = {}
+
+    @property
+    def last_step(self) -> int:
+        """The newest step, 0 before the first."""
+        return int(self._steps[self.count - 1]) if self.count else 0
+
+    def append(self, rows: Iterable[tuple[int, dict[str, float | None]]]) -> None:
+        """Add (step, metrics) rows in ascending order; missing and non-finite numbers are held as NaN."""
+        for step, metrics in rows:
+            if self.count == len(self._steps):
+                self._grow()
+            self._steps[self.count] = step
+            for name, value in metrics.items():
+                if name not in self._columns:
+                    self.names.append(name)
+                    self._columns[name] = np.full(len(self._steps), np.nan, np.float32)
+                number = finite(value)
+                self._columns[name][self.count] = np.nan if number is None else number
+            self.count += 1
+
+    def _grow(self) -> None:
+        extra = len(self._steps)
+        self._steps = np.concatenate([self._steps, np.zeros(extra, np.int32)])
+        gap = np.full(extra, np.nan, np.float32)
+        self._columns = {name: np.concatenate([column, gap]) for name, column in self._columns.items()}
+
+    def freeze(self) -> Series:
+        """A view of the present rows that later appends leave alone: rows are written once and growth makes new arrays."""
+        frozen = Series()
+        frozen.names, frozen.count = list(self.names), self.count
+        frozen._steps = self._steps[: self.count]
+        frozen._columns = {name: column[: self.count] for name, column in self._columns.items()}
+        return frozen
+
+    def steps(self, after: int = -1) -> np.ndarray:
+        """The steps later than ``after``, shape (N,)."""
+        held = self._steps[: self.count]
+        return held[np.searchsorted(held, after, side="right") :]
+
+    def column(self, name: str, after: int = -1) -> np.ndarray:
+        """The values of ``name`` at :meth:`steps`, NaN where there is none."""
+        held = self._steps[: self.count]
+        first = np.searchsorted(held, after, side="right")
+        column = self._columns.get(name)
+        return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
+
+    def payload(self, after: int = -1, limit: int = MAX_POINTS) -> dict[str, Any]:
+        """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once."""
+        steps = self.steps(after)
+        payload: dict[str, Any] = {"names": self.names, "x": [steps], "at": [], "y": []}
+        for name in self.names:
+            x, y = thin(steps, self.column(name, after), limit)
+            if x is not steps:
+                payload["x"].append(x)
+            payload["at"].append(0 if x is steps else len(payload["x"]) - 1)
+            payload["y"].append(np.ascontiguousarray(y, np.float32))
+        return payload
+
+
+def step_seconds(series: Series) -> float | None:
+    """Mean wall-clock time of the last ten steps, in seconds; None before the first."""
+    recent = series.column("time/total")[-10:]
+    recent = recent[~np.isnan(recent)]
+    return float(recent.mean()) if len(recent) else None
+
+
+def summary_rows(series: Series) -> list[dict[str, Any]]:
+    """From -> to: for each of :data:`SUMMARY_METRICS` the mean over the first and the last tenth of the steps."""
+    rows = []
+    for name in SUMMARY_METRICS:
+        values = series.column(name)
+        values = values[~np.isnan(values)]
+        if len(values) >= 2:
+            tenth = max(1, len(values) // 10)
+            rows.append({"name": name, "from": float(values[:tenth].mean()), "to": float(values[-tenth:].mean())})
+    return rows
+
+
+def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[CheckpointInfo]) -> dict[str, Any]:
+    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention."""
+    age = status.heartbeat_age
+    alive = status.state not in ENDED and status.state != "queued"
+    return {
+        "run": status.run_id,
+        "name": status.name,
+        "recipe": status.recipe,
+        "state": status.state,
+        "phase": status.phase,
+        "fraction": finite(status.fraction),
+        "step": status.step,
+        "total": status.total_steps,
+        "created_at": status.created_at,
+        "started_at": status.started_at,
+        "ended_at": status.ended_at,
+        "device": status.device,
+        "cause": without_secrets(status.cause),
+        "queue_position": status.queue_position,
+        "silent": int(age) if alive and age is not None and age > SILENT_AFTER else None,
+        "step_seconds": step_seconds(series),
+        "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
+        "checkpoints": [{"step": point.step, "bytes": point.bytes, "time": point.time} for point in checkpoints],
+        "summary": summary_rows(series) if status.state in ENDED else [],
+    }
+
+
+def settings_payload(config: RunConfig) -> dict[str, Any]:
+    """The settings that the charts and the inspector need."""
+    ppo = config.ppo
+    return {
+        "kl_target": ppo.kl_target if ppo.kl_controller == "adaptive" else None,
+        "kl_estimator": ppo.kl_estimator,
+        "kl_placement": ppo.kl_placement,
+        "kl_coef": ppo.kl_coef,
+        "cliprange": ppo.cliprange,
+        "cliprange_high": ppo.cliprange_high or ppo.cliprange,
+        "whiten_advantages": ppo.whiten_advantages,
+        "whiten_rewards": ppo.whiten_rewards,
+        "batch_size": ppo.batch_size,
+        "response_length": config.generation.response_length,
+        "gold": config.reward.gold != "none",
+        "policy": config.model.policy,
+        "watch_every": config.engine.watch_every,
+    }
+
+
+def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
+    """Events as the page lists them; their free-form data stays on the server."""
+    return [
+        {"id": event.id, "time": event.time, "step": event.step, "level": event.level, "kind": event.kind, "text": without_secrets(event.text)}
+        for event in events
+    ]
+
+
+def step_ranges(steps: Sequence[int]) -> list[list[int]]:
+    """Ascending steps as ``[first, last]`` ranges without gaps, so that a long run stays short on the wire."""
+    ranges: list[list[int]] = []
+    for step in steps:
+        if ranges and ranges[-1][1] == step - 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    return ranges
+
+
+def samples_payload(step: int, rollouts: Sequence[RolloutRecord]) -> bytes:
+    """The sample table of one step."""
+    rows = [
+        {
+            "sample": record.sample,
+            "prompt": record.prompt,
+            "response": record.response,
+            "score": finite(record.score),
+            "parts": [[name, finite(value)] for name, value in record.parts.items()],
+            "gold": finite(record.gold),
+            "kl": finite(record.kl),
+            "length": record.length,
+            "stopped": record.stopped,
+        }
+        for record in rollouts
+    ]
+    return encode_text({"step": step, "rows": rows})
+
+
+def tokens_payload(step: int, record: RolloutRecord) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
+    text: dict[str, Any] = {
+        "step": step,
+        "sample": record.sample,
+        "prompt": record.prompt,
+        "response": record.response,
+        "score": finite(record.score),
+        "parts": [[name, finite(value)] for name, value in record.parts.items()],
+        "gold": finite(record.gold),
+        "kl": finite(record.kl),
+        "stopped": record.stopped,
+    }
+    if record.tokens is None:
+        return encode_text({**text, "tokens": None})
+    return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"
+
+
+def _tokens(tokens: TokenRecord) -> bytes:
+    words = {
+        "prompt_pieces": tokens.prompt_pieces,
+        "response_pieces": tokens.response_pieces,
+        "pieces": [[int(token), piece] for token, piece in tokens.top_pieces.items()],
+        "gamma": tokens.gamma,
+        "lam": tokens.lam,
+        "kl_coef": tokens.kl_coef,
+    }
+    numbers = {
+        "prompt_ids": tokens.prompt_ids,
+        "response_ids": tokens.response_ids,
+        "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
+        "top_ids": np.ascontiguousarray(tokens.top_ids),
+        "top_logprobs": np.ascontiguousarray(tokens.top_logprobs, np.float32),
+        "ref_top_ids": np.ascontiguousarray(tokens.ref_top_ids),
+        "ref_top_logprobs": np.ascontiguousarray(tokens.ref_top_logprobs, np.float32),
+    }
+    return encode_text(words)[:-1] + b"," + encode_numbers(numbers)[1:]
+
+
+def watched_payload(watched: Sequence[tuple[int, WatchRecord]]) -> bytes:
+    """Before and now: for each watched prompt the first and the newest answer."""
+    first: dict[int, tuple[int, WatchRecord]] = {}
+    newest: dict[int, tuple[int, WatchRecord]] = {}
+    for step, record in watched:
+        if record.sample not in first or step < first[record.sample][0]:
+            first[record.sample] = (step, record)
+        if record.sample not in newest or step > newest[record.sample][0]:
+            newest[record.sample] = (step, record)
+    rows = [{"prompt": newest[key][1].prompt, "before": _answer(*first[key]), "now": _answer(*newest[key])} for key in sorted(newest)]
+    return encode_text({"rows": rows})
+
+
+def _answer(step: int, record: WatchRecord) -> dict[str, Any]:
+    return {"step": step, "response": record.response, "score": finite(record.score), "gold": finite(record.gold)}

@@ -1,0 +1,128 @@
+"""The Live page: one component that follows a run, and the handlers of its buttons.
+
+The page is drawn by ``assets/live.js`` and its siblings. It learns everything through two read-only server functions, ``poll``
+and ``fetch``, which other websites could call as well: nothing may change there. What changes something goes through Gradio's
+events, whose handlers ask :class:`~rlhf_studio.ui.access.Access` first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import html, live_charts, live_data
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.live_feed import LiveFeed, Position
+
+DETAIL_SECONDS = 15
+COMMANDS = {"stop_run": "stop", "checkpoint_run": "checkpoint", "pause_run": "pause", "continue_run": "continue"}
+_counter = itertools.count(1)
+
+
+def value_for(run_id: str) -> str:
+    """The component value that makes the page open ``run_id``. The number makes opening the same run twice a change."""
+    return f"{run_id}@{next(_counter)}"
+
+
+def run_of(data: Any) -> str:
+    """The run id that came with a button's event. Raises gr.Error when there is none."""
+    run = data.get("run") if isinstance(data, dict) else None
+    if not isinstance(run, str) or not run:
+        raise gr.Error("No run is open.", print_exception=False)
+    return run
+
+
+def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, now: float) -> bytes:
+    """A complete poll reply: the shared bytes behind what differs per viewer and moment."""
+    own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
+    return live_data.encode_text(own)[:-1] + b"," + body + b"}"
+
+
+def steer(workspace: Workspace, action: str, run: str) -> None:
+    """Carry out a button. Raises gr.Error with one sentence when the store refuses.
+
+    ``stop_run`` on a run that still waits takes it out of the queue.
+    """
+    try:
+        if action == "resume_run":
+            workspace.resume(run)
+        elif action == "stop_run" and workspace.queue_position(run) is not None:
+            workspace.cancel(run)
+        else:
+            send_command(workspace.run_dir(run), COMMANDS[action])
+    except StoreError as error:
+        raise gr.Error(str(error), print_exception=False) from error
+
+
+@dataclass(frozen=True)
+class LivePage:
+    """The built page.
+
+    Attributes:
+        component: give it ``LivePage.open(run_id)`` as an output to show a run.
+    """
+
+    component: gr.HTML
+
+    def open(self, run_id: str) -> dict[str, Any]:
+        """The update that makes the page show a run: return it for :attr:`component` from any handler."""
+        return gr.update(value=value_for(run_id))
+
+    def connect_tabs(self, tabs: gr.Tabs, *, train: str, runs: str) -> None:
+        """Let the page's links lead to the Train and Runs tabs (their ids). Call inside the Blocks context."""
+        self.component.props["links"] = True
+        self.component.open_train(lambda: gr.Tabs(selected=train), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
+        self.component.open_runs(lambda: gr.Tabs(selected=runs), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
+
+
+def build(workspace: Workspace, feed: LiveFeed, access: Access) -> LivePage:
+    """Make the page's component and wire its buttons. Call inside a Blocks context."""
+    page_data = live_data.encode_text(live_charts.page_data())
+
+    async def poll(data: Any, request: gr.Request) -> Response:
+        position = Position.parse(data)
+        operator = access.is_operator(request) and not position.view
+        return _json(poll_reply(position, feed.poll(position), operator, access.why_not(), time.time()))
+
+    async def fetch(data: Any) -> Response:
+        data = data if isinstance(data, dict) else {}
+        if data.get("kind") == "page":
+            return _json(page_data)
+        position = Position.parse(data)
+        sample = data.get("sample") if isinstance(data.get("sample"), int) else 0
+        answer = feed.detail(position.run, str(data.get("kind")), position.step, sample)
+        try:
+            return _json(await asyncio.wait_for(asyncio.wrap_future(answer), DETAIL_SECONDS))
+        except asyncio.TimeoutError:
+            return _json(live_data.encode_text({"problem": "The run folder did not answer in time."}))
+
+    gr.set_static_paths(html.static_paths())
+    component = html.live_component([poll, fetch])
+    for action in ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
+        getattr(component, action)(
+            _handler(workspace, access, action), queue=False, show_progress="hidden", api_visibility="private", api_name=action
+        )
+    return LivePage(component)
+
+
+def _handler(workspace: Workspace, access: Access, action: str) -> Callable[..., None]:
+    def handle(event: gr.EventData, request: gr.Request) -> None:
+        access.require_operator(request)
+        steer(workspace, action, run_of(event._data))
+
+    handle.__name__ = action
+    return handle
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,249 @@
+"""The Train page: choose a recipe, change what you like, see what will happen, start.
+
+The page itself is drawn by ``assets/train.js``. It asks here for everything it shows, and every answer starts from
+:func:`parse_config`: what the browser sends is never trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.config import SECTIONS, DataConfig, RunConfig
+from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.model_files import ModelError
+from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.preflight import Report, inspect_run
+from rlhf_studio.inputs.prompts import PromptsError, preview_prompts, read_prompts
+from rlhf_studio.recipes import Recipe, list_recipes
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.ui import outlook
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.command import command_line
+from rlhf_studio.ui.form import describe_form, nested, values_of
+from rlhf_studio.ui.html_train import panel
+
+logger = logging.getLogger(__name__)
+
+PREVIEW_ROWS = 5
+REMEMBERED_STARTS = 200
+OWN_MODEL = {"model.policy": "", "data.prompts": "", "reward.gold": "none"}
+Json = dict[str, Any]
+_PLAIN = {
+    "input should": "should",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+    "string should": "should",
+}
+
+
+class TrainPage:
+    """What the Train page can ask and do.
+
+    Args:
+        workspace: folder that holds the runs; used for the disk check.
+        access: who may start runs.
+        submit: puts a run into the queue and returns its id.
+        waiting: how many runs are alive or queued.
+        inspect: the check before a start; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        access: Access,
+        submit: Callable[[RunConfig, str], str],
+        waiting: Callable[[], int] = lambda: 0,
+        inspect: Callable[[RunConfig, Path], Report] = inspect_run,
+    ) -> None:
+        self._workspace = workspace
+        self._access = access
+        self._submit = submit
+        self._waiting = waiting
+        self._inspect = inspect
+        self._recipes = {recipe.name: recipe for recipe in list_recipes()}
+        self._started: dict[str, str] = {}
+
+    # --- what the page asks; nothing here changes anything --------------------------------------------------------------
+
+    def boot(self, data: Any, request: gr.Request) -> Json:
+        """All that the page needs to draw itself: the form, the recipes with their values, and whether this person may start."""
+        operator = self._may_start(data, request)
+        cards = [
+            {
+                "name": recipe.name,
+                "title": recipe.title,
+                "summary": recipe.summary,
+                "tags": [f"about {outlook.duration(recipe.minutes)}", f"downloads {recipe.download}" if recipe.download else "no download"],
+                "values": values_of(recipe.config),
+            }
+            for recipe in self._recipes.values()
+        ]
+        return {"form": describe_form(), "recipes": cards, "own_model": OWN_MODEL, "operator": operator, "why_not": self._access.why_not()}
+
+    def check(self, data: Any, request: gr.Request) -> Json:
+        """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
+        recipe = self._basis(data)
+        problems: list[Problem] = []
+        try:
+            config = self._config(data, recipe)
+        except ConfigError as error:
+            problems = error.problems
+            try:
+                # the sections that are in order are still looked at, so that all problems are shown together
+                config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in problems})
+            except ConfigError:
+                return {"problems": _problems(problems), "notes": [], "sentence": "", "figures": [], "command": "", "waiting": 0}
+        report = self._inspect(config, self._workspace) if self._may_start(data, request) else None
+        bad = {problem.field.split(".")[0] for problem in problems}
+        found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
+        if problems:
+            return {"problems": _problems(problems + found), "notes": [], "sentence": "", "figures": [], "command": "", "waiting": 0}
+        return {
+            "problems": _problems(found),
+            "notes": report.notes if report else [],
+            "sentence": outlook.sentence(config),
+            "figures": outlook.figures(config, report, recipe),
+            "command": command_line(config, recipe.name, recipe.config),
+            "waiting": self._waiting(),
+        }
+
+    def preview(self, data: Any, request: gr.Request) -> Json:
+        """The first prompts with their token counts. Viewers see bundled prompts only: no other file of this machine is theirs to read."""
+        values = _member(data, "values")
+        try:
+            config = DataConfig.model_validate(nested(values).get("data", {}))
+            if config.prompts not in BUNDLED and not self._may_start(data, request):
+                return {"rows": [], "message": "Only operators see the rows of files on this machine."}
+            rows = preview_prompts(config, PREVIEW_ROWS, self._tokenizer(values, data, request))
+            total = len(read_prompts(config))
+        except (ConfigError, PromptsError, ValueError) as error:
+            seen = isinstance(error, PromptsError) and not self._may_start(data, request)
+            return {"rows": [], "message": plain(error.message) if seen else "The first rows appear here once the prompts can be read."}
+        shown = [{"text": row.text, "tokens": row.tokens, "cut": (row.tokens or 0) > config.max_prompt_tokens} for row in rows]
+        return {"rows": shown, "total": total, "message": ""}
+
+    def to_yaml(self, data: Any, request: gr.Request) -> Json:
+        """The settings as YAML text, for a download."""
+        try:
+            config = self._config(data, self._basis(data))
+        except ConfigError as error:
+            return {"problems": _problems(error.problems)}
+        return {"text": config_to_yaml(config), "file_name": f"{config.recipe}.yaml"}
+
+    def from_yaml(self, data: Any, request: gr.Request) -> Json:
+        """The settings that a YAML text holds, as the form's values."""
+        text = _member(data, "text")
+        try:
+            config = config_from_yaml(text if isinstance(text, str) else "")
+        except ConfigError as error:
+            return {"problems": _problems(error.problems)}
+        except ValueError as error:  # PyYAML lets some through, for instance a date with a 13th month
+            return {"problems": _problems([Problem("", f"this is not valid YAML: {error}")])}
+        return {"values": values_of(config), "basis": config.recipe if config.recipe in self._recipes else next(iter(self._recipes))}
+
+    # --- what the page does -----------------------------------------------------------------------------------------------
+
+    def start(self, data: Any, request: gr.Request) -> Json:
+        """Check everything, then queue the run. Gives ``run_id``, or ``problems`` with nothing started.
+
+        The page sends one ``nonce`` per intention to start: a double click or a repeated request starts one run.
+        Raises :class:`gradio.Error` for viewers.
+        """
+        self._access.require_operator(request)
+        nonce = str(_member(data, "nonce") or "")[:80]
+        if nonce and nonce in self._started:
+            return {"run_id": self._started[nonce], "nonce": nonce}
+        recipe = self._basis(data)
+        try:
+            config = self._config(data, recipe)
+            problems = self._inspect(config, self._workspace).problems
+            if problems:
+                raise ConfigError(problems)
+            run_id = self._submit(config, config.name or recipe.title)
+        except ConfigError as error:
+            return {"problems": _problems(error.problems), "nonce": nonce}
+        except (StoreError, OSError) as error:
+            logger.exception("a run could not be created")
+            return {"problems": _problems([Problem("", f"the run could not be created: {error}")]), "nonce": nonce}
+        self._started = {**dict(list(self._started.items())[1 - REMEMBERED_STARTS :]), nonce: run_id}
+        return {"run_id": run_id, "nonce": nonce}
+
+    # --- helpers ------------------------------------------------------------------------------------------------------------
+
+    def _may_start(self, data: Any, request: gr.Request) -> bool:
+        return _member(data, "view") != "1" and self._access.is_operator(request)
+
+    @staticmethod
+    def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> RunConfig:
+        """The settings that the page sent; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
+        sent = {key: value for key, value in nested(_member(data, "values")).items() if key not in without}
+        return parse_config(
+            {**recipe.config.model_dump(include={section for section in SECTIONS if section in without}), **sent, "recipe": recipe.name}
+        )
+
+    def _basis(self, data: Any) -> Recipe:
+        name = _member(data, "basis")
+        return self._recipes.get(name if isinstance(name, str) else "") or next(iter(self._recipes.values()))
+
+    def _tokenizer(self, values: Any, data: Any, request: gr.Request) -> Path | None:
+        """The policy's tokenizer.json when the policy can be used; the check of the policy itself says what is wrong with it."""
+        model = nested(values).get("model", {})
+        policy, revision = model.get("policy"), model.get("revision", "main")
+        if not isinstance(policy, str) or not isinstance(revision, str) or not (policy in BUNDLED or self._may_start(data, request)):
+            return None
+        try:
+            return check_causal_lm(policy, revision).tokenizer
+        except ModelError:
+            return None
+
+    def build(self) -> gr.HTML:
+        """The component. Its ``start`` event carries what :meth:`start` takes; its value takes what :meth:`start` gives, as JSON."""
+
+        # Gradio marks the functions that a page may call, which methods do not allow
+        def boot(data: Any, request: gr.Request) -> Json:
+            return self.boot(data, request)
+
+        def check(data: Any, request: gr.Request) -> Json:
+            return self.check(data, request)
+
+        def preview(data: Any, request: gr.Request) -> Json:
+            return self.preview(data, request)
+
+        def to_yaml(data: Any, request: gr.Request) -> Json:
+            return self.to_yaml(data, request)
+
+        def from_yaml(data: Any, request: gr.Request) -> Json:
+            return self.from_yaml(data, request)
+
+        return panel("train.js", "train-page", ["start"], [boot, check, preview, to_yaml, from_yaml])
+
+
+def _member(data: Any, key: str) -> Any:
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _problems(problems: list[Problem]) -> list[dict[str, str]]:
+    """Problems for the page, in the order of the form."""
+
+    def place(problem: Problem) -> int:
+        section = problem.field.split(".")[0]
+        return SECTIONS.index(section) if section in SECTIONS else -1
+
+    return [{"field": problem.field, "message": plain(problem.message)} for problem in sorted(problems, key=place)]
+
+
+def plain(message: str) -> str:
+    """The checker's "input should be greater than or equal to 0" as people say it, beginning with a capital."""
+    if message.startswith("string should have at least 1 character"):
+        return "Needs a value"
+    for stiff, simple in _PLAIN.items():
+        message = message.replace(stiff, simple)
+    return message[:1].upper() + message[1:]

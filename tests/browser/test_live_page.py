@@ -1,0 +1,393 @@
+"""The Live page in a real browser, fed by a synthetic run: what only a browser can show.
+
+One Chromium and one app for all tests; each test opens its own page.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import Heartbeat
+from tests.ui.fake_run import HOSTILE, FakeRun, config
+from tests.ui.live_app import LiveApp
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium on this machine")]
+DEADLINE = 30_000
+# Timers run ten times faster, so that a poll comes every 0.1 s; not in the tests that promise something in seconds.
+HURRY = "{ const usual = window.setTimeout; window.setTimeout = (action, wait, ...rest) => usual(action, (wait || 0) / 10, ...rest); }"
+RANGE = "document.querySelector('[data-chart=kl] .rs-plot')._fullLayout.xaxis.range.map((value) => Number(value).toFixed(3)).join()"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    return tmp_path_factory.mktemp("workspace")
+
+
+@pytest.fixture(scope="module")
+def app(workspace):
+    app = LiveApp(workspace)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def run(workspace):
+    run = FakeRun(workspace)
+    run.load()
+    run.run()
+    run.step(8)
+    with Heartbeat(run.folder):
+        yield run
+    run.close()
+
+
+@pytest.fixture
+def open_page(browser, app):
+    pages = []
+
+    def open_page(query: str = "", ready: str = ".rs-card-columns", url: str = "", hurry: bool = True, **options):
+        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
+        if hurry:
+            page.add_init_script(HURRY)
+        page.set_default_timeout(DEADLINE)
+        page.faults = []
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.on("dialog", lambda dialog: (page.faults.append("a dialog opened"), dialog.dismiss()))
+        pages.append(page)
+        page.goto((url or app.url) + query)
+        page.wait_for_selector(ready)
+        return page
+
+    yield open_page
+    faults = [fault for page in pages for fault in page.faults]
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def wait_for_step(page, step):
+    page.wait_for_function("(text) => document.querySelector('.rs-step')?.textContent.startsWith(text)", arg=f"step {step} of")
+
+
+def wait_for_points(page, count):
+    page.wait_for_function("(count) => document.querySelector('[data-chart=kl] .rs-plot')?.data?.[0].x.length === count", arg=count)
+
+
+def chosen(page):
+    query = page.evaluate("location.search")
+    return {key: int(value) for key, value in re.findall(r"[?&](step|sample|token)=(\d+)", query)}
+
+
+def test_zoom_and_nodes_survive_ten_updates(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    wait_for_points(page, 8)
+    page.evaluate("document.querySelector('[data-chart=kl] .rs-plot').dataset.mark = 'same node'")
+    box = page.locator("[data-chart=kl] .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 40, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 110, box["y"] + 32, steps=5)
+    page.mouse.up()
+    page.wait_for_selector("[data-chart=kl] .rs-link:not([hidden])")
+    zoomed = page.evaluate(RANGE)
+    assert float(zoomed.split(",")[0]) > 1.5
+    for number in range(10):
+        run.step()
+        wait_for_points(page, 9 + number)
+    assert page.evaluate(RANGE) == zoomed
+    assert page.evaluate("document.querySelector('[data-chart=kl] .rs-plot').dataset.mark") == "same node"
+    page.click("[data-chart=kl] .rs-link")
+    page.wait_for_function(f"{RANGE} !== '{zoomed}'")
+
+
+def test_a_hidden_page_sends_no_polls_and_asks_at_once_when_seen(open_page, app, run):
+    page = open_page(f"?run={run.run_id}")
+    page.evaluate(
+        """() => {
+          window.state = 'hidden';
+          Object.defineProperty(document, 'visibilityState', { get: () => window.state });
+          document.dispatchEvent(new Event('visibilitychange'));
+        }"""
+    )
+    page.wait_for_timeout(500)  # a poll that was under way may still arrive
+    before = app.polls
+    run.step()
+    page.wait_for_timeout(1000)  # ten polls of a page in sight
+    assert app.polls == before
+    page.evaluate("() => { window.state = 'visible'; document.dispatchEvent(new Event('visibilitychange')); }")
+    wait_for_step(page, 9)
+
+
+def test_another_tab_of_the_app_sends_no_polls_either(open_page, app, run):
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("tab", name="Train").click()
+    page.wait_for_selector(".rs-live", state="hidden")
+    page.wait_for_timeout(500)
+    before = app.polls
+    page.wait_for_timeout(1000)
+    assert app.polls == before
+    run.step()
+    page.get_by_role("tab", name="Live").click()
+    wait_for_step(page, 9)
+
+
+def test_hostile_texts_appear_as_text(open_page, workspace):
+    run = FakeRun(workspace, hostile=True)
+    run.run()
+    run.step(6)
+    requests = []
+    page = open_page(f"?run={run.run_id}&step=6&sample=0&token=0")
+    page.on("request", lambda request: requests.append(request.url))
+    shown = page.locator(".rs-token").all_inner_texts()
+    for index, text in enumerate(HOSTILE):
+        if len(text) < 80 and text.isprintable():
+            assert shown[index].replace("·", " ") == text
+    assert shown[HOSTILE.index("\ud800")] == "U+D800" and shown[HOSTILE.index("\x00")] == "␀"
+    assert shown[HOSTILE.index("\u202eabc")].startswith("U+202E")
+    assert "+9840 characters" in shown[HOSTILE.index("w" * 10_000)]
+    for index in range(len(HOSTILE)):
+        page.keyboard.press("Home") if index == 0 else page.locator(".rs-token").nth(index).click()
+        page.wait_for_function("(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=f"Token {index + 1} of")
+    assert page.locator(".rs-name").inner_text() == '<b>run</b> <a href="javascript:window.__pwned=5">x</a>'
+    assert HOSTILE[0] in page.locator(".rs-response").first.text_content()
+    page.locator("[data-chart=kl] .rs-plot-frame").hover()
+    for quantity in "12345678":
+        page.keyboard.press(quantity)
+    assert page.evaluate("window.__pwned") is None
+    assert page.evaluate("document.querySelectorAll('.rs-live img, .rs-live script, .rs-live a').length") == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    assert not [url for url in requests if "127.0.0.1" not in url]
+    run.close()
+
+
+def test_names_of_reward_parts_are_not_read_as_markup_by_plotly(open_page, workspace):
+    run = FakeRun(workspace)
+    part = "<b>bold</b><a href='javascript:window.__pwned=1'>x</a>%{y}"
+    metrics = run._metrics
+    run._metrics = lambda step: {**metrics(step), f"reward/{part}": 0.5, "reward/length": 0.2}
+    run.run()
+    run.step(5)
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_selector("[data-chart=score] .rs-key:nth-child(4)")
+    names = page.locator("[data-chart=score] .rs-key span").all_text_contents()
+    assert part in names and "length" in names
+    assert page.evaluate("document.querySelectorAll('.rs-plot a').length") == 0
+    run.close()
+
+
+@pytest.mark.parametrize("first_id", [0, 500], ids=["same version", "another version"])
+def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspace, open_page, run, first_id):
+    first = LiveApp(workspace)
+    page = open_page(f"?run={run.run_id}", url=first.url, hurry=False)
+    lost_at = time.monotonic()
+    first.close()
+    page.wait_for_selector(".rs-lost:not([hidden])")
+    assert time.monotonic() - lost_at < 6  # 5 s, and what closing the server takes
+    assert "lost" in page.locator(".rs-live").get_attribute("class")
+    run.step()
+    page.evaluate("window.untouched = true")
+    second = LiveApp(workspace, port=first.port, first_id=first_id)
+    page.wait_for_selector(".rs-lost", state="hidden")
+    wait_for_step(page, 9)
+    assert bool(page.evaluate("window.untouched")) is (first_id == 0)  # the page is loaded anew only when nothing else helps
+    second.close()
+
+
+def test_choice_of_step_sample_and_token_survives_updates_and_a_reload(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.locator(".rs-row").nth(3).click()
+    page.wait_for_function("document.querySelectorAll('.rs-row[aria-selected=true]').length === 1")
+    page.wait_for_function("location.search.includes('sample=')")
+    page.locator(".rs-token").nth(4).click()
+    page.wait_for_function("location.search.includes('token=4')")
+    before = chosen(page)
+    text = page.locator(".rs-tokens").inner_text()
+    assert before["step"] == 8
+    run.step(2)
+    wait_for_step(page, 10)
+    page.wait_for_timeout(500)
+    assert chosen(page) == before and page.locator(".rs-tokens").inner_text() == text
+    page.reload()
+    page.wait_for_selector(".rs-card-columns")
+    page.wait_for_function("(text) => document.querySelector('.rs-tokens').innerText === text", arg=text)
+    assert chosen(page) == before
+    assert page.locator(".rs-card-title").inner_text().startswith("Token 5 of")
+    page.get_by_role("button", name="live", exact=True).click()
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 10'")
+    assert chosen(page) == {}
+
+
+def test_keys_move_token_sample_step_and_quantity(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.locator(".rs-token").nth(2).click()
+    title = page.locator(".rs-card-title")
+    for key, expected in (("ArrowRight", "Token 4 of"), ("ArrowLeft", "Token 3 of"), ("Home", "Token 1 of")):
+        page.keyboard.press(key)
+        assert title.inner_text().startswith(expected)
+    focused = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(focused).startswith("Token 1 “")
+    page.keyboard.press("7")
+    assert page.locator('.rs-seg[aria-pressed="true"][data-value="entropy"]').count() == 1
+    assert "entropy" in page.evaluate(focused)
+    sample = page.locator('.rs-row[aria-selected="true"]').get_attribute("data-sample")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("(old) => document.querySelector('.rs-row[aria-selected=true]').dataset.sample !== old", arg=sample)
+    page.keyboard.press("[")
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 7'")
+    page.keyboard.press("]")
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 8'")
+    page.evaluate("document.activeElement.blur()")
+    before = page.evaluate("scrollY")
+    page.keyboard.press("ArrowDown")  # not inside the samples or the inspector: the page scrolls
+    page.wait_for_function("(before) => scrollY > before", arg=before)
+
+
+def test_the_formulas_add_up_as_printed(open_page, run):
+    page = open_page(f"?run={run.run_id}&step=8&sample=2&token=0")
+    page.locator(".rs-token").first.focus()
+    count = page.locator(".rs-token").count()
+    for _ in range(count):
+        equations = [node.inner_text() for node in page.locator(".rs-equation .numbers").all()]
+        assert len(equations) == 4
+        for text in equations:
+            left, total = text.replace("−", "-").replace("×", "*").split(" = ")
+            assert re.fullmatch(r"[-+*(). \d]+", left), text
+            decimals = len(total.split(".")[1])
+            assert round(sum_of(left), decimals) == pytest.approx(float(total), abs=1e-9), text
+        page.keyboard.press("ArrowRight")
+
+
+def sum_of(text: str) -> float:
+    """The value of a sum of numbers and products as the page prints it, e.g. ``0.1 + 0.95 * (-0.2) - 3``."""
+    total = 0.0
+    for sign, term in re.findall(r"(^|[+-] )((?:-?[\d.]+|\(-[\d.]+\))(?: \* (?:[\d.]+|\(-[\d.]+\)))*)", text):
+        product = 1.0
+        for factor in term.split(" * "):
+            product *= float(factor.strip("()"))
+        total += -product if sign.startswith("-") else product
+    return total
+
+
+def test_states_say_what_is_going_on(open_page, workspace):
+    run = FakeRun(workspace)
+    run.load(0.25, "Loading the policy (1 of 4)")
+    page = open_page(f"?run={run.run_id}", ready=".rs-waiting")
+    assert "Loading the policy (1 of 4) 25" in page.locator(".rs-phase").inner_text()
+    run.run()
+    page.wait_for_function("document.querySelector('.rs-waiting strong').textContent === 'The first step is under way'")
+    run.step(21)
+    page.wait_for_selector(".rs-tile")
+    run.writer.set_state("paused")
+    page.get_by_role("button", name="Continue", exact=True).wait_for()
+    run.fail("The reward was NaN. Lower the learning rate, then resume.")
+    page.wait_for_selector(".rs-banner[data-tone=failed]")
+    assert "Lower the learning rate" in page.locator(".rs-banner").inner_text()
+    assert "Last checkpoint: step 20" in page.locator(".rs-banner").inner_text()
+    page.wait_for_function("document.querySelector('.rs-log').textContent.includes('NonFinite')")
+    page.get_by_role("button", name="Resume", exact=True).wait_for()
+
+
+def test_a_killed_engine_shows_within_five_seconds(open_page, workspace):
+    run = FakeRun(workspace)
+    run.run()
+    run.step(2)
+    page = open_page(f"?run={run.run_id}", hurry=False)
+    killed_at = time.monotonic()
+    run.lock.release()
+    page.wait_for_selector(".rs-live[data-state=interrupted] .rs-banner")
+    assert time.monotonic() - killed_at < 5
+    run.writer.close()
+
+
+def test_buttons_reach_the_engine_and_viewers_have_none(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="Stop and save", exact=True).click()
+    deadline = time.monotonic() + 20
+    while not run.writer.pending_commands():
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
+    assert [command.kind for command in run.writer.pending_commands()] == ["stop"]
+    viewer = open_page(f"?run={run.run_id}&view=1")
+    assert viewer.locator(".rs-controls").is_hidden() and viewer.locator(".rs-viewer").inner_text()
+
+
+def test_a_handler_of_the_app_opens_a_run(open_page, run, workspace):
+    other = FakeRun(workspace, name="the other one")
+    other.run()
+    other.step(2)
+    page = open_page(f"?run={other.run_id}")
+    for _ in range(2):  # also when it was opened before
+        page.get_by_role("tab", name="Train").click()
+        page.locator("#wanted textarea, #wanted input").fill(run.run_id)
+        page.locator("#open-it").click()
+        page.wait_for_function("(id) => location.search.includes(id)", arg=run.run_id)
+        page.wait_for_function("document.querySelector('.rs-name').textContent === 'world, seed 0'")
+    other.close()
+
+
+def test_without_any_run_the_page_says_what_to_do_and_opens_the_first(browser, tmp_path, open_page):
+    app = LiveApp(tmp_path)
+    page = open_page(url=app.url, ready=".rs-empty li")
+    assert page.locator(".rs-empty h2").inner_text() == "No run yet"
+    run_id = Workspace(tmp_path).submit(config(), "now there is one")
+    page.wait_for_function("document.querySelector('.rs-name').textContent === 'now there is one'")
+    assert run_id in page.url
+    page.get_by_role("button", name="Remove from queue").wait_for()
+    missing = open_page("?run=nobody-here", url=app.url, ready=".rs-empty h2")
+    assert missing.locator(".rs-empty h2").inner_text() == "This run is not here"
+    app.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_shows_one_column_without_sideways_scrolling(open_page, run, theme):
+    page = open_page(f"?run={run.run_id}&__theme={theme}", viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-sr')
+      && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""
+    assert page.evaluate(wide) == []
+
+
+def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
+    """The scripts' pure functions, called in the browser."""
+    page = open_page(f"?run={run.run_id}")
+    base = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live.js')).slice(0, -7)")
+    told = page.evaluate(
+        """async (base) => {
+          const f = await import(base + "format.js");
+          const s = await import(base + "store.js");
+          const store = new s.SeriesStore();
+          const reply = { names: ["episode", "a"], x: [[10, 20, 40]], at: [0, 0], y: [[100, 200, 400], [null, 2, 4]] };
+          store.apply(reply, true, 40);
+          store.apply({ names: ["a"], x: [[50]], at: [0], y: [[null]] }, false, 50);
+          return {
+            numbers: [f.number(-1.005, 2), f.number(0.00312, 2), f.number(null), f.number(-0.0000001, 2), f.number(123456.4, 0), f.percent(0.0913)],
+            durations: [f.duration(75), f.duration(3700), f.duration(NaN)],
+            smooth: [s.smooth([1, null, 3], 0), s.smooth([2, 2, 2], 0.9)],
+            axis: [store.toAxis(30, "episode"), store.fromAxis(300, "episode"), store.at("a", 45), store.last("a"), store.get("a").x.join()],
+            sums: [f.decimalsThatAddUp(0.8833, [-0.2344, [0.95, 1.1766]]), f.decimalsThatAddUp(3, [1, 2]), f.decimalsThatAddUp(5, [1, 2])],
+            text: f.readable("a\\u0000b\\u202ec d\\ud800" + "e\\u0301\\u0301\\u0301\\u0301\\u0301\\u0301"),
+          };
+        }""",
+        base,
+    )
+    assert told["numbers"] == ["−1.00", "0.0031", "–", "−1.0e−7", "123\u2009456", "9.1\u2009%"]
+    assert told["durations"] == ["1:15", "1:01:40", "–"]
+    assert told["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
+    assert told["axis"] == [300, 30, 4, 4, "20,40,50"]
+    assert told["sums"][1] == 4 and told["sums"][2] is None
+    assert told["text"].startswith("a⟨␀⟩b⟨U+202E⟩c d⟨U+D800⟩e") and told["text"].count("\u0301") == 4

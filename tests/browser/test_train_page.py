@@ -1,0 +1,342 @@
+"""The Train and Runs pages in a real browser: one click to a run, bad input at its field, and what may be done with runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
+
+from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.ui.app import Server, launch
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+CHROMIUM = Path("/usr/bin/chromium")
+HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium")]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
+    """Opens the app; at the end no page may have had a script error or asked another machine."""
+    faults: list[str] = []
+    contexts = []
+
+    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        contexts.append(context)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None)
+        page.goto(server.url + query)
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Any]) -> Any:
+    opened = open_page()
+    expect(opened.locator(".rt-figures")).to_contain_text("about")
+    return opened
+
+
+@pytest.fixture(autouse=True)
+def empty_workspace(server: Server) -> Iterator[None]:
+    yield
+    for run in server.workspace.runs():
+        if run.state in ("loading", "running"):
+            from rlhf_studio.runs.commands import send_command
+
+            send_command(server.workspace.run_dir(run.run_id), "stop")
+            until(lambda run=run: server.workspace.status(run.run_id).state == "stopped")
+        server.workspace.delete(run.run_id)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def section(page: Any, title: str) -> Any:
+    return page.locator("summary", has=page.get_by_text(title, exact=True))
+
+
+def submit(server: Server, name: str, steps: int = 2) -> str:
+    config = load_recipe("world").config
+    run_id = server.workspace.submit(config.model_copy(update={"ppo": config.ppo.model_copy(update={"steps": steps})}), name)
+    server.dispatcher.wake()
+    return run_id
+
+
+def finished(server: Server, name: str) -> str:
+    run_id = submit(server, name)
+    until(lambda: server.workspace.status(run_id).state == "finished")
+    return run_id
+
+
+# --- starting ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_click_from_opening_the_app_starts_the_first_recipe_and_shows_it(page: Any, server: Server) -> None:
+    start = page.get_by_role("button", name="Start run")
+    box = start.bounding_box()
+    assert box["y"] + box["height"] <= 900, "Start must be in view without scrolling"
+    start.click()
+    expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
+    (run,) = server.workspace.runs()
+    expect(page).to_have_url(re.compile(f"run={run.run_id}"))
+    assert server.workspace.reader(run.run_id).config() == load_recipe("world").config
+    page.reload()
+    expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Server) -> None:
+    first = submit(server, "long one", steps=60)
+    until(lambda: server.workspace.status(first).state == "running")
+    page.locator("#setting-ppo-steps").fill("2")
+    page.get_by_role("button", name="Add to queue").click()
+    expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Runs").click()
+    row = page.locator("tr", has_text="Tiny world")
+    expect(row).to_contain_text("queued")
+    row.get_by_role("button", name="Cancel").click()
+    expect(row).to_contain_text("stopped")
+    assert server.workspace.status(first).state == "running"
+
+
+# --- the form ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_said_at_its_field_and_beside_start_and_nothing_starts(page: Any, server: Server) -> None:
+    page.locator("#setting-ppo-kl_coef").fill("-1")
+    section(page, "Data").click()
+    page.locator("#setting-data-column").fill("text")
+    field = page.locator('[data-setting="ppo.kl_coef"]')
+    expect(field.locator(".rt-problem")).to_have_text("Should be at least 0, not -1")
+    expect(page.locator('[data-setting="data.column"] .rt-problem')).to_contain_text("There is no column 'text'; the columns are: prompt")
+    expect(page.locator("#setting-ppo-kl_coef")).to_have_attribute("aria-invalid", "true")
+    column = page.locator(".rt-problems")
+    expect(column).to_contain_text("2 problems to solve first")
+    section(page, "Data").click()
+    page.get_by_role("button", name="Start run").click()
+    expect(page.locator("#setting-data-column")).to_be_focused()
+    column.get_by_role("button", name="KL coefficient").click()
+    expect(page.locator("#setting-ppo-kl_coef")).to_be_focused()
+    assert server.workspace.runs() == []
+    page.locator("#setting-ppo-kl_coef").fill("0.2")
+    page.locator("#setting-data-column").fill("prompt")
+    expect(column).to_be_hidden()
+    expect(field.locator(".rt-problem")).to_be_hidden()
+
+
+@pytest.mark.parametrize("typed", ["nan", "1e999", "-inf", "true", "", "0x10", "5,5"])
+def test_what_is_no_number_is_refused(typed: str, page: Any, server: Server) -> None:
+    page.locator("#setting-ppo-learning_rate").fill(typed)
+    expect(page.locator('[data-setting="ppo.learning_rate"] .rt-problem')).to_be_visible()
+    page.get_by_role("button", name="Start run").click()
+    expect(page.locator("#setting-ppo-learning_rate")).to_be_focused()
+    assert server.workspace.runs() == []
+
+
+def test_changes_are_marked_shown_in_the_command_and_can_be_undone(page: Any) -> None:
+    command = page.locator(".rt-command code")
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world")
+    steps = page.locator("#setting-ppo-steps")
+    steps.fill("30")
+    steps.press("ArrowUp")
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world --ppo.steps 31")
+    page.get_by_role("button", name="Copy", exact=True).click()
+    assert page.evaluate("navigator.clipboard.readText()") == "python -m rlhf_studio train --recipe world --ppo.steps 31"
+    page.get_by_role("button", name="Reset Steps to 60").click()
+    expect(steps).to_have_value("60")
+    page.get_by_role("radio", name="adaptive").click()
+    expect(page.locator("#setting-ppo-kl_target")).to_be_visible()
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world --ppo.kl_controller adaptive")
+    page.get_by_role("button", name="Undo 1 change").click()
+    expect(page.locator("#setting-ppo-kl_target")).to_be_hidden()
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world")
+
+
+def test_basic_settings_first_all_on_demand_and_a_wrong_one_never_hidden(page: Any) -> None:
+    gamma = page.locator("#setting-ppo-gamma")
+    expect(gamma).to_be_hidden()
+    page.get_by_role("button", name="All settings").click()
+    expect(gamma).to_be_visible()
+    gamma.fill("2")
+    expect(page.locator('[data-setting="ppo.gamma"] .rt-problem')).to_have_text("Should be at most 1, not 2")
+    page.get_by_role("button", name="Basic settings").click()
+    expect(gamma).to_be_visible()
+    assert page.locator(".rt-field:visible .rt-help").count() == page.locator(".rt-field:visible").count()
+
+
+def test_settings_survive_a_reload(page: Any) -> None:
+    page.locator("#setting-ppo-steps").fill("7")
+    page.reload()
+    expect(page.locator("#setting-ppo-steps")).to_have_value("7")
+    page.get_by_role("radio", name="Tiny world, LoRA").click()
+    expect(page.locator("#setting-ppo-steps")).to_have_value("60")
+    expect(page.locator(".rt-command code")).to_contain_text("--recipe world-lora")
+
+
+def test_ones_own_model_asks_for_what_is_missing(page: Any) -> None:
+    page.get_by_role("radio", name="Your own model").click()
+    expect(page.locator(".rt-problems li")).to_have_count(3)
+    expect(page.locator('[data-setting="model.policy"] .rt-problem')).to_have_text("Needs a value")
+    page.locator("#setting-model-policy").fill("./no/such/folder")
+    expect(page.locator('[data-setting="model.policy"] .rt-problem')).to_have_text("There is no folder ./no/such/folder")
+
+
+def test_reward_components_are_added_weighted_and_removed(page: Any) -> None:
+    section(page, "Reward").click()
+    page.get_by_role("button", name="Pattern").click()
+    pattern = page.locator("#setting-reward-components-1-pattern")
+    expect(pattern).to_be_focused()
+    pattern.fill("(")
+    expect(page.locator('[data-setting="reward.components.1.pattern"] .rt-problem')).to_contain_text("not a valid regular expression")
+    pattern.fill("good$")
+    page.locator("#setting-reward-components-1-weight").fill("-0.5")
+    expect(page.locator(".rt-command code")).to_contain_text('{"kind": "regex", "weight": -0.5, "pattern": "good$"}')
+    page.get_by_role("button", name="Remove component 1").click()
+    expect(page.locator(".rt-component")).to_have_count(1)
+    page.get_by_role("button", name="Remove component 1").click()
+    expect(page.locator(".rt-composer > .rt-problem")).to_contain_text("at least 1 item")
+    page.get_by_role("button", name="Reset the components").click()
+    expect(page.locator(".rt-component")).to_have_count(1)
+    expect(page.locator(".rt-problems")).to_be_hidden()
+
+
+def test_the_first_prompts_are_shown_as_text_with_their_tokens(page: Any) -> None:
+    section(page, "Data").click()
+    table = page.locator(".rt-preview table")
+    expect(table.locator("caption")).to_have_text("First 5 of 90 prompts")
+    expect(table.locator("tbody tr").first).to_contain_text(f"{PROMPT} 0")
+    expect(table.locator("tbody .rt-number").first).to_have_text("6")
+
+
+def test_settings_are_saved_and_loaded(page: Any, tmp_path: Path) -> None:
+    page.locator("#setting-ppo-steps").fill("9")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save settings").click()
+    text = Path(download.value.path()).read_text()
+    assert download.value.suggested_filename == "world.yaml" and config_from_yaml(text).ppo.steps == 9
+    page.get_by_role("button", name="Undo 1 change").click()
+    file = page.locator('input[type="file"]')
+    file.set_input_files({"name": "mine.yaml", "mimeType": "text/yaml", "buffer": text.encode()})
+    expect(page.locator("#setting-ppo-steps")).to_have_value("9")
+    bad = f"ppo: {{steps: -3}}\nname: {HOSTILE!r}"
+    file.set_input_files({"name": "bad.yaml", "mimeType": "text/yaml", "buffer": bad.encode()})
+    expect(page.locator(".rt-form > .rt-message")).to_contain_text("bad.yaml was not loaded. ppo.steps: Should be at least 1, not -3")
+    expect(page.locator("#setting-ppo-steps")).to_have_value("9")
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_page_says_what_to_do_next(page: Any) -> None:
+    page.get_by_role("tab", name="Runs").click()
+    expect(page.locator(".rt-empty")).to_contain_text("No runs yet")
+    page.get_by_role("button", name="Go to Train").click()
+    expect(page.get_by_role("button", name="Start run")).to_be_visible()
+
+
+def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: Server) -> None:
+    finished(server, "first")
+    second = finished(server, HOSTILE)
+    page.get_by_role("tab", name="Runs").click()
+    rows = page.locator(".rt-runs tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(HOSTILE)
+    expect(rows.first).to_contain_text("finished")
+    page.get_by_label("Search runs").fill("onerror finished")
+    expect(rows).to_have_count(1)
+    expect(page.locator(".rt-runs-tools")).to_contain_text("1 of 2 runs")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("renamed")
+    page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    page.get_by_label("Search runs").fill("renamed")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Delete renamed").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Deleting renamed removes 2 recorded steps")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert server.workspace.status(second).state == "finished"
+    page.get_by_role("button", name="Delete renamed").click()
+    page.get_by_role("button", name="Delete run").click()
+    expect(rows).to_have_count(0)
+    page.get_by_label("Search runs").fill("")
+    page.locator(".rt-runs a", has_text="first").click()
+    expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
+    assert page.evaluate("window.__pwned") is None
+
+
+def test_settings_of_an_earlier_run_come_back(page: Any, server: Server) -> None:
+    finished(server, "earlier")
+    page.get_by_role("tab", name="Runs").click()
+    page.get_by_role("button", name="Copy settings earlier").click()
+    expect(page.locator("#setting-ppo-steps")).to_have_value("2")
+    expect(page.locator(".rt-form > .rt-message")).to_have_text("These are the settings of earlier.")
+
+
+def test_viewers_find_no_controls_and_are_told_once(open_page: Callable[..., Any], server: Server) -> None:
+    finished(server, "watched")
+    page = open_page("?view=1")
+    expect(page.locator(".rt-outlook-foot")).to_contain_text("You can watch runs, not change them.")
+    expect(page.get_by_role("button", name="Start run")).to_have_count(0)
+    page.get_by_role("tab", name="Runs").click()
+    expect(page.locator(".rt-runs tbody tr")).to_have_count(1)
+    expect(page.get_by_role("button", name="Delete watched")).to_have_count(0)
+    expect(page.locator(".rt-runs-tools")).to_contain_text("You can watch runs, not change them.")
+
+
+def test_a_small_screen_has_one_column_and_start_at_hand(open_page: Callable[..., Any], server: Server) -> None:
+    finished(server, "a run with a rather long name that has to be broken somewhere")
+    page = open_page(width=390, height=844)
+    expect(page.locator(".rt-figures")).to_contain_text("about")
+    box = page.get_by_role("button", name="Start run").bounding_box()
+    assert box["y"] + box["height"] <= 844
+    for title in ("Model", "Data", "Reward", "Generation", "Engine"):
+        section(page, title).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("tab", name="Runs").click()
+    expect(page.locator(".rt-runs tbody tr")).to_have_count(1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_right_column_stays_in_view(page: Any) -> None:
+    page.get_by_role("button", name="All settings").click()
+    page.mouse.wheel(0, 2000)
+    page.wait_for_function("window.scrollY > 500")
+    box = page.get_by_role("button", name="Start run").bounding_box()
+    assert 0 <= box["y"] and box["y"] + box["height"] <= 900

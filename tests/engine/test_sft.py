@@ -1,0 +1,217 @@
+"""Supervised fine-tuning against hand-made sums, invariants and a text it must learn by heart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from rlhf_studio.engine.sft import (
+    IGNORED,
+    EncodedExample,
+    Example,
+    LanguageModelObjective,
+    SFTConfig,
+    TrainingProgress,
+    collate_examples,
+    encode_example,
+    learning_rate_at,
+    mean_loss,
+    padding_id,
+    run_training,
+    train_sft,
+)
+
+WORDS = ["<pad>", "<eos>", *"abcdefgh"]
+FIRST_NUMBER_AFTER_99 = float(torch.rand(1, generator=torch.Generator().manual_seed(99)))
+EXAMPLES = [Example("a b", "c d"), Example("a", "e f g h"), Example("h g f", "b")]
+
+
+def make_tokenizer(*, eos: bool = True, pad: bool = True) -> PreTrainedTokenizerFast:
+    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = ({"eos_token": "<eos>"} if eos else {}) | ({"pad_token": "<pad>"} if pad else {})
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+
+
+def make_model(seed: int = 0, dropout: float = 0.0) -> GPT2LMHeadModel:
+    torch.manual_seed(seed)
+    shape = GPT2Config(
+        vocab_size=len(WORDS), n_positions=32, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3,
+        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, bos_token_id=1, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    return GPT2LMHeadModel(shape)
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def hand_made_sum(model: GPT2LMHeadModel, examples: Sequence[tuple[list[int], int]]) -> float:
+    """Sum of -log p over the ids from position ``first`` on, one text and one token at a time."""
+    total = 0.0
+    for ids, first in examples:
+        logits = model(input_ids=torch.tensor([ids])).logits[0].detach().double()
+        for position in range(max(first, 1), len(ids)):
+            row = logits[position - 1]
+            total -= float(row[ids[position]] - row.exp().sum().log())
+    return total
+
+
+def test_encoding_marks_the_response_and_its_end() -> None:
+    encoded = encode_example(make_tokenizer(), EXAMPLES[0], SFTConfig())
+    assert encoded == EncodedExample((2, 3, 4, 5, 1), (IGNORED, IGNORED, 4, 5, 1))
+    assert encoded.counted == 3
+
+
+def test_loss_on_text_counts_all_but_the_first_token() -> None:
+    encoded = encode_example(make_tokenizer(), EXAMPLES[0], SFTConfig(loss_on="text"))
+    assert encoded.labels == (2, 3, 4, 5, 1)
+    assert encoded.counted == 4
+
+
+def test_a_cut_example_does_not_end() -> None:
+    encoded = encode_example(make_tokenizer(), EXAMPLES[1], SFTConfig(max_tokens=3))
+    assert encoded.ids == (2, 6, 7)
+
+
+def test_an_example_without_prompt_or_end_token() -> None:
+    encoded = encode_example(make_tokenizer(eos=False), Example("", "c d"), SFTConfig())
+    assert encoded == EncodedExample((4, 5), (4, 5))
+
+
+@pytest.mark.parametrize(("eos", "pad", "expected"), [(True, True, 0), (True, False, 1), (False, False, 0)])
+def test_padding_id(eos: bool, pad: bool, expected: int) -> None:
+    assert padding_id(make_tokenizer(eos=eos, pad=pad)) == expected
+
+
+def test_collated_batch() -> None:
+    batch = collate_examples([EncodedExample((2, 3), (IGNORED, 3)), EncodedExample((4,), (4,))], 0, "cpu")
+    assert batch.input_ids.tolist() == [[2, 3], [4, 0]]
+    assert batch.attention_mask.tolist() == [[1, 1], [1, 0]]
+    assert batch.labels.tolist() == [[IGNORED, 3], [4, IGNORED]]
+
+
+@pytest.mark.parametrize(("loss_on", "firsts"), [("response", (2, 1, 3)), ("text", (1, 1, 1))])
+def test_loss_is_the_sum_over_counted_tokens(loss_on: str, firsts: tuple[int, int, int]) -> None:
+    model, tokenizer = make_model(), make_tokenizer()
+    encoded = [encode_example(tokenizer, example, SFTConfig(loss_on=loss_on)) for example in EXAMPLES]
+    expected = hand_made_sum(model, [(list(item.ids), first) for item, first in zip(encoded, firsts, strict=True)])
+    objective = LanguageModelObjective(pad_id=0)
+    assert float(objective.loss_sum(model, encoded).detach()) == pytest.approx(expected, abs=1e-4)
+    tokens = 3 + 5 + 2 if loss_on == "response" else 4 + 5 + 4
+    assert objective.count(encoded) == tokens
+    assert mean_loss(model, encoded, objective, batch_size=2) == pytest.approx(expected / tokens, abs=1e-5)
+
+
+def test_padding_changes_nothing() -> None:
+    tokenizer = make_tokenizer()
+    shape = LlamaConfig(
+        vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, initializer_range=0.3
+    )
+    for model in (make_model(), LlamaForCausalLM(shape)):
+        encoded = [encode_example(tokenizer, example, SFTConfig()) for example in EXAMPLES]
+        alone = sum(float(LanguageModelObjective(0).loss_sum(model, [item])) for item in encoded)
+        for pad_id in (0, 5):
+            assert float(LanguageModelObjective(pad_id).loss_sum(model, encoded).detach()) == pytest.approx(alone, abs=1e-4)
+
+
+def test_micro_batches_of_unequal_size_train_the_same() -> None:
+    """Losses and gradient norms agree; single weights may not, where Adam divides rounding errors by each other."""
+    results = []
+    for micro in (0, 1, 2):
+        reported: list[TrainingProgress] = []
+        config = SFTConfig(epochs=3, batch_size=3, micro_batch_size=micro, learning_rate=1e-2)
+        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, progress=reported.append)
+        results.append([(entry.loss, entry.grad_norm) for entry in reported])
+    for losses_and_norms in results[1:]:
+        torch.testing.assert_close(torch.tensor(losses_and_norms), torch.tensor(results[0]), atol=1e-3, rtol=1e-3)
+
+
+def test_learns_a_text_by_heart() -> None:
+    model, tokenizer = make_model(), make_tokenizer()
+    reported: list[TrainingProgress] = []
+    config = SFTConfig(epochs=60, batch_size=2, learning_rate=1e-2, warmup_steps=5)
+    record = train_sft(model, tokenizer, EXAMPLES, config, eval_examples=EXAMPLES, progress=reported.append)
+    assert record.steps == len(record.losses) == len(reported) == 120
+    assert [entry.step for entry in reported] == list(range(1, 121))
+    assert reported[-1].steps == 120 and reported[-1].loss == record.losses[-1]
+    assert record.tokens == (3 + 5 + 2) * 60
+    assert record.eval_loss is not None and record.eval_loss < 0.05
+    assert record.perplexity == pytest.approx(math.exp(record.eval_loss))
+    ids = [2]
+    while ids[-1] != 1 and len(ids) < 10:
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    assert [WORDS[index] for index in ids] == ["a", "e", "f", "g", "h", "<eos>"]
+
+
+def test_same_seed_same_model() -> None:
+    """Dropout and the order of the examples follow the seed alone, and the caller's random state and mode stay."""
+    results = []
+    for seed in (3, 3, 4):
+        model = make_model(dropout=0.2).eval()
+        torch.manual_seed(99)
+        record = train_sft(model, make_tokenizer(), EXAMPLES, SFTConfig(epochs=2, batch_size=1, seed=seed))
+        assert torch.initial_seed() == 99 and float(torch.rand(1)) == FIRST_NUMBER_AFTER_99
+        assert not model.training
+        assert record.eval_loss is None and record.perplexity is None
+        results.append((record.losses, weights(model)))
+    assert results[0][0] == results[1][0] and torch.equal(results[0][1], results[1][1])
+    assert results[0][0] != results[2][0]
+
+
+def test_schedule() -> None:
+    linear = SFTConfig(learning_rate=1.0, warmup_steps=1, lr_schedule="linear")
+    assert [learning_rate_at(step, 5, linear) for step in range(5)] == pytest.approx([0.5, 1.0, 0.75, 0.5, 0.25])
+    cosine = SFTConfig(learning_rate=1.0, lr_schedule="cosine")
+    assert [learning_rate_at(step, 4, cosine) for step in (0, 2)] == pytest.approx([1.0, 0.5])
+    constant = SFTConfig(learning_rate=0.1, lr_schedule="constant")
+    assert {learning_rate_at(step, 9, constant) for step in range(9)} == {0.1}
+
+
+def test_only_matrices_decay() -> None:
+    """With a loss that does not move, decay alone shrinks matrices by (1 - lr * decay) and leaves vectors alone."""
+
+    class Flat:
+        def count(self, items: Sequence[int]) -> int:
+            return len(items)
+
+        def loss_sum(self, model: torch.nn.Module, items: Sequence[int]) -> torch.Tensor:
+            return 0.0 * sum(parameter.sum() for parameter in model.parameters())
+
+    model = make_model()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    run_training(model, [1], Flat(), SFTConfig(learning_rate=0.5, weight_decay=0.2, lr_schedule="constant"))
+    for name, parameter in model.named_parameters():
+        expected = before[name] * (0.9 if parameter.ndim >= 2 else 1.0)
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+def test_clipping_limits_the_step_but_reports_the_norm() -> None:
+    reported: list[TrainingProgress] = []
+    for clip in (0.0, 0.1):
+        config = SFTConfig(batch_size=3, learning_rate=1e-3, max_grad_norm=clip)
+        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, progress=reported.append)
+    assert reported[0].grad_norm == pytest.approx(reported[1].grad_norm) and reported[0].grad_norm > 0.1
+
+
+def test_examples_that_teach_nothing_are_skipped_and_reported() -> None:
+    long_prompt = Example("a b c d e f", "g")
+    record = train_sft(make_model(), make_tokenizer(), [EXAMPLES[0], long_prompt], SFTConfig(max_tokens=6))
+    assert record.skipped == 1 and record.tokens == 3
+    with pytest.raises(ValueError, match="no example with a token to learn"):
+        train_sft(make_model(), make_tokenizer(), [long_prompt], SFTConfig(max_tokens=6))
+    with pytest.raises(ValueError, match="no example"):
+        train_sft(make_model(), make_tokenizer(), [], SFTConfig())
+
+
+def test_a_broken_model_stops_with_its_cause() -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.transformer.wte.weight[4, 0] = math.nan
+    with pytest.raises(FloatingPointError, match="the loss is nan"):
+        train_sft(model, make_tokenizer(), EXAMPLES, SFTConfig())

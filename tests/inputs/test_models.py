@@ -1,0 +1,239 @@
+"""Model folders: what counts as usable, and every sentence an unusable one gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from rlhf_studio.inputs import models
+from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
+from rlhf_studio.inputs.model_files import ModelError
+from rlhf_studio.inputs.models import check_causal_lm, check_reward_model, supported_architectures
+
+
+def test_bundled_names_lead_into_the_assets_and_others_stay() -> None:
+    assert resolve("bundled/world-policy") == str(ASSETS / "world" / "policy")
+    assert resolve("gpt2") == "gpt2"
+    assert resolve("bundled/other") == "bundled/other"
+    assert set(BUNDLED) == {"bundled/world-policy", "bundled/world-reward", "bundled/world-prompts"}
+
+
+def test_facts_of_a_causal_model(make_model: Any) -> None:
+    folder = make_model()
+    facts = check_causal_lm(str(folder))
+    assert (facts.path, facts.architecture, facts.vocab_size, facts.max_positions) == (folder, "GPT2LMHeadModel", 8, 64)
+    assert facts.parameters == 8 * 4 + 4 * 12 + 12
+    assert (facts.has_pad, facts.has_end, facts.pad_equals_eos, facts.download_bytes) == (True, True, False, 0)
+    assert facts.tokenizer == folder / "tokenizer.json"
+
+
+def test_pad_equal_to_the_end_token_and_no_pad(make_model: Any) -> None:
+    assert check_causal_lm(str(make_model("a", tokenizer={"pad_token": {"content": "<end>"}}))).pad_equals_eos
+    facts = check_causal_lm(str(make_model("b", tokenizer={"pad_token": None, "eos_token": None})))
+    assert (facts.has_pad, facts.has_end, facts.pad_equals_eos) == (False, False, False)
+
+
+def test_sharded_weights(make_model: Any) -> None:
+    folder = make_model(weights=False)
+    for part in ("one", "two"):
+        save_file({part: np.zeros((2, 3), np.float16)}, str(folder / f"{part}.safetensors"))
+    index = {"weight_map": {"one": "one.safetensors", "two": "two.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert check_causal_lm(str(folder)).parameters == 12
+    (folder / "two.safetensors").unlink()
+    assert_refused(folder, "is incomplete: two.safetensors is missing (1 of 2 weight files)")
+    (folder / "model.safetensors.index.json").write_text("{}")
+    assert_refused(folder, "has no weight_map")
+
+
+def assert_refused(folder: Path | str, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        check_causal_lm(str(folder))
+    assert message in str(caught.value)
+
+
+CONFIGS = {
+    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "is a LlamaForSequenceClassification, not a causal language model"),
+    "masked": ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "is an encoder (BertForMaskedLM), not a causal"),
+    "vision": ({"architectures": ["ViTForImageClassification"]}, "is a ViTForImageClassification, not a causal"),
+    "encoder-decoder": ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "is an encoder-decoder model"),
+    "unknown": ({"architectures": ["Zeta9ForCausalLM"]}, "the installed transformers does not know Zeta9ForCausalLM"),
+    "own code": ({"architectures": ["Zeta9ForCausalLM"], "auto_map": {"AutoModel": "x.Y"}}, "needs its own Python code"),
+    "no architecture": ({"architectures": None}, "does not name its architecture"),
+    "odd architecture": ({"architectures": [3]}, "does not name its architecture"),
+    "small vocabulary": ({"vocab_size": 5}, "has 8 tokens, but the model knows only 5"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_that_does_not_fit(case: str, make_model: Any) -> None:
+    config, message = CONFIGS[case]
+    assert_refused(make_model(**config), message)
+
+
+def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "GPT2LMHeadModel" in supported_architectures("CAUSAL_LM")
+    assert "GPT2ForSequenceClassification" in supported_architectures("SEQUENCE_CLASSIFICATION")
+    assert supported_architectures("NO_SUCH_TASK") == frozenset()
+    monkeypatch.setattr(models, "supported_architectures", lambda _: frozenset())
+    assert check_causal_lm(str(make_model(architectures=["Zeta9ForCausalLM"]))).architecture == "Zeta9ForCausalLM"
+
+
+def test_no_table_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "find_spec", lambda _: None)
+    assert supported_architectures.__wrapped__("CAUSAL_LM") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("present", "message"),
+    [
+        ("pytorch_model.bin", "has its weights only as a pickle (pytorch_model.bin)"),
+        ("model.pt", "has its weights only as a pickle (model.pt)"),
+        ("tf_model.h5", "has no weights: model.safetensors is missing"),
+    ],
+)
+def test_weights_that_are_not_safetensors(present: str, message: str, make_model: Any) -> None:
+    folder = make_model(weights=False)
+    (folder / present).write_bytes(b"\x80\x04canary")
+    assert_refused(folder, message)
+
+
+def test_safetensors_beside_a_pickle_are_fine(make_model: Any) -> None:
+    folder = make_model()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04canary")
+    assert check_causal_lm(str(folder)).parameters
+
+
+def _header(entries: Any, data: bytes = b"") -> bytes:
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def _entry(begin: int, end: int, shape: Any = (2,), dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+DAMAGED = {
+    "empty": (b"", "is cut off or not a safetensors file"),
+    "header longer than the file": ((1 << 40).to_bytes(8, "little") + b"{}", "is cut off or not"),
+    "git lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "is a Git LFS pointer"),
+    "not json": (_header(b"{oops"), "has a damaged header"),
+    "not an object": (_header([1]), "has a damaged header"),
+    "deep": (_header(b"[" * 100_000), "has a damaged header"),
+    "entry without shape": (_header({"w": {"dtype": "F32"}}), "has a damaged entry for w"),
+    "negative shape": (_header({"w": _entry(0, 8, [-2])}), "has a damaged entry for w"),
+    "true as a number": (_header({"w": _entry(True, 8)}), "has a damaged entry for w"),
+    "size and shape": (_header({"w": _entry(0, 4)}, b"1234"), "gives w a size that does not fit its shape"),
+    "overlap": (_header({"a": _entry(0, 8), "b": _entry(4, 12)}, b"x" * 12), "overlap or leave gaps"),
+    "gap": (_header({"a": _entry(0, 8), "b": _entry(12, 20)}, b"x" * 20), "overlap or leave gaps"),
+    "cut off": (_header({"a": _entry(0, 8)}, b"x" * 5), "is cut off: 3 bytes are missing"),
+    "longer": (_header({"a": _entry(0, 8)}, b"x" * 10), "has 2 bytes after its last tensor"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_weights(case: str, make_model: Any) -> None:
+    content, message = DAMAGED[case]
+    folder = make_model(weights=False)
+    (folder / "model.safetensors").write_bytes(content)
+    assert_refused(folder, message)
+
+
+def test_an_unknown_number_format_is_not_held_against_the_file(make_model: Any) -> None:
+    folder = make_model(weights=False)
+    (folder / "model.safetensors").write_bytes(_header({"__metadata__": {"a": "b"}, "w": _entry(0, 1, [2], "F4")}, b"x"))
+    assert check_causal_lm(str(folder)).parameters == 2
+
+
+def test_other_kinds_of_folders(tmp_path: Path) -> None:
+    assert_refused(tmp_path, "holds no model: config.json is missing")
+    (tmp_path / "w.gguf").touch()
+    assert_refused(tmp_path, "holds GGUF files")
+    (tmp_path / "adapter_config.json").touch()
+    assert_refused(tmp_path, "is a LoRA adapter, not a whole model")
+    assert_refused(tmp_path / "w.gguf", "is a file; give the folder")
+    assert_refused(tmp_path / "nowhere", "there is no folder")
+    assert_refused("bundled/other", "there is no bundled/other; there are: bundled/world-policy, bundled/world-reward")
+
+
+@pytest.mark.parametrize("name", ["~/model", "../x", "a/b/c", "a..b", "a.", "a--b", "-o", "x\0y", "\ud800", "http://169.254.169.254/", "a b", "$(id)", "a\n"])
+def test_names_that_are_neither_folder_nor_hub_id_never_reach_the_hub(name: str) -> None:
+    assert_refused(name, "there is no folder")
+
+
+def test_broken_json_and_tokenizer(make_model: Any) -> None:
+    folder = make_model()
+    (folder / "tokenizer.json").write_text("{}")
+    assert_refused(folder, "tokenizer.json of")
+    (folder / "tokenizer.json").unlink()
+    assert_refused(folder, "has no tokenizer files")
+    (folder / "config.json").write_text("{")
+    assert_refused(folder, "config.json of")
+    (folder / "config.json").write_text("[]")
+    assert_refused(folder, "is not a JSON object")
+
+
+def test_a_tokenizer_in_another_format_is_left_to_the_engine(make_model: Any) -> None:
+    folder = make_model()
+    (folder / "tokenizer.json").rename(folder / "vocab.json")
+    (folder / "tokenizer_config.json").unlink()
+    facts = check_causal_lm(str(folder))
+    assert (facts.tokenizer, facts.has_pad, facts.has_end) == (None, None, None)
+
+
+def test_a_folder_that_cannot_be_read(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_model()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        assert_refused(folder, "cannot be read: Permission denied")
+    monkeypatch.setattr("os.scandir", refuse)
+    assert_refused(folder, "cannot be read: Permission denied")
+
+
+def test_positions_come_from_a_nested_text_config(make_model: Any) -> None:
+    folder = make_model(n_positions=None, text_config={"max_position_embeddings": 77})
+    assert check_causal_lm(str(folder)).max_positions == 77
+    assert check_causal_lm(str(make_model("b", n_positions=None))).max_positions is None
+
+
+# --- reward models ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_single_output_needs_no_label(make_reward: Any) -> None:
+    folder = str(make_reward())
+    assert check_reward_model(folder).labels == ["score"]
+    assert check_reward_model(folder, label="score") and check_reward_model(folder, label="0")
+
+
+def test_several_outputs_need_one(make_reward: Any) -> None:
+    labels = tuple(f"L{index}" for index in range(12))
+    folder = str(make_reward(labels=labels))
+    assert check_reward_model(folder, label="L11").labels == list(labels)
+    assert check_reward_model(folder, label="11")
+    with pytest.raises(ModelError, match="has 12 labels; say which one is the reward: L0, L1, L2") as caught:
+        check_reward_model(folder)
+    assert caught.value.setting == "label"
+    for label in ("positive", "12", "²"):
+        with pytest.raises(ModelError, match="its labels are: L0") as caught:
+            check_reward_model(folder, label=label)
+        assert caught.value.setting == "label"
+
+
+def test_labels_without_names(make_reward: Any) -> None:
+    assert check_reward_model(str(make_reward(id2label=None)), label="LABEL_1").labels == ["LABEL_0", "LABEL_1"]
+    assert check_reward_model(str(make_reward("b", id2label=None, num_labels=1))).labels == ["LABEL_0"]
+
+
+def test_a_policy_is_no_reward_model(make_model: Any) -> None:
+    with pytest.raises(ModelError, match="is a GPT2LMHeadModel, not a sequence-classification model") as caught:
+        check_reward_model(str(make_model()))
+    assert caught.value.setting == "model"

@@ -1,0 +1,228 @@
+"""The check before a start: one problem per setting that is wrong, none for what works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.inputs.preflight import check_run, inspect_run
+
+ROOMY = 10**12
+
+
+def problems(config: Any, tmp_path: Path) -> list[Problem]:
+    return inspect_run(config, tmp_path, free_bytes=lambda _: ROOMY).problems
+
+
+def the_problem(config: Any, tmp_path: Path) -> Problem:
+    found = problems(config, tmp_path)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_good_configuration_has_no_problems(make_config: Any, tmp_path: Path) -> None:
+    report = inspect_run(make_config(), tmp_path)
+    assert (report.problems, report.notes, report.prompts) == ([], [], 100)
+    assert check_run(make_config(), tmp_path) == []
+
+
+def test_every_input_is_checked_even_when_another_is_wrong(make_config: Any, tmp_path: Path) -> None:
+    config = make_config(
+        model__policy="no/such/folder",
+        data__prompts="none.csv",
+        reward__components=[{"kind": "reward_model", "model": "./none"}, {"kind": "regex", "pattern": "("}],
+    )
+    assert [problem.field for problem in problems(config, tmp_path)] == [
+        "model.policy",
+        "reward.components.0.model",
+        "reward.components.1.pattern",
+        "data.prompts",
+    ]
+
+
+def test_pickle_only_policy_and_reward_model(make_config: Any, make_model: Any, make_reward: Any, tmp_path: Path) -> None:
+    for make, name in ((make_model, "pickled"), (make_reward, "pickled-reward")):
+        (make(name, weights=False) / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    config = make_config(
+        model__policy=str(tmp_path / "pickled"),
+        reward__components=[{"kind": "reward_model", "model": str(tmp_path / "pickled-reward")}],
+    )
+    found = problems(config, tmp_path)
+    assert [problem.field for problem in found] == ["model.policy", "reward.components.0.model"]
+    assert all("only as a pickle" in problem.message for problem in found)
+
+
+def test_prompt_column_and_labels(make_config: Any, make_reward: Any, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("text,label\na,1\n")
+    make_reward("two", labels=("NEGATIVE", "POSITIVE"))
+    component = {"kind": "reward_model", "model": str(tmp_path / "two"), "label": "good"}
+    found = problems(make_config(data__prompts=str(tmp_path / "data.csv"), reward__components=[component]), tmp_path)
+    assert [problem.field for problem in found] == ["reward.components.0.label", "data.column"]
+    assert "its labels are: NEGATIVE, POSITIVE" in found[0].message
+    assert "the columns are: text, label" in found[1].message
+
+
+def test_five_prompts_for_a_batch_of_64_work(make_config: Any, tmp_path: Path) -> None:
+    (tmp_path / "five.txt").write_text("the film\n" * 5)
+    report = inspect_run(make_config(data__prompts=str(tmp_path / "five.txt")), tmp_path, free_bytes=lambda _: ROOMY)
+    assert report.problems == []
+    assert report.notes == ["5 prompts for a batch of 64: each is used about 13 times per step."]
+
+
+def test_a_prompt_file_that_changed_is_read_again(make_config: Any, tmp_path: Path) -> None:
+    config = make_config()
+    assert inspect_run(config, tmp_path).prompts == 100
+    (tmp_path / "prompts.txt").write_text("the film\n" * 70)
+    assert inspect_run(config, tmp_path).prompts == 70
+
+
+def test_pad_equal_to_eos_is_a_note(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    make_model("padded", tokenizer={"pad_token": "<end>"})
+    report = inspect_run(make_config(model__policy=str(tmp_path / "padded")), tmp_path)
+    assert report.problems == []
+    assert "pads with its end token" in report.notes[0]
+
+
+def test_other_notes(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    make_model("endless", tokenizer={"eos_token": None})
+    config = make_config(model__policy=str(tmp_path / "endless"), reward__gold="world", ppo__kl_coef=0.0)
+    notes = " ".join(inspect_run(config, tmp_path).notes)
+    assert "names no end token" in notes and "knows only the review world" in notes and "KL coefficient 0" in notes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "message"),
+    [
+        ({"generation__stop_token": "8"}, "generation.stop_token", "there is no token 8; the model has tokens 0 to 7"),
+        ({"generation__response_length": 62}, "generation.response_length", "the longest prompt has 3 tokens, so prompt and response need 65 positions"),
+        ({"generation__response_length": 64}, "generation.response_length", "the model has only 64 positions, prompt included"),
+        ({"lora__enabled": True, "lora__target_modules": "c_attn, q_proj"}, "lora.target_modules", "no layer is called q_proj; this model has: c_attn, wte"),
+        ({"lora__enabled": True, "lora__target_modules": " , "}, "lora.target_modules", "no layer is named"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_the_model(overrides: dict[str, Any], field: str, message: str, make_config: Any, tmp_path: Path) -> None:
+    problem = the_problem(make_config(**overrides), tmp_path)
+    assert problem.field == field
+    assert message in problem.message
+
+
+def test_settings_that_just_fit(make_config: Any, tmp_path: Path) -> None:
+    fitting = make_config(
+        generation__stop_token="7",
+        generation__response_length=61,
+        data__max_prompt_tokens=60,
+        lora__enabled=True,
+        lora__target_modules="attn.c_attn",
+    )
+    assert problems(fitting, tmp_path) == []
+    assert problems(make_config(lora__target_modules="q_proj"), tmp_path) == []  # LoRA is off
+
+
+def test_positions_when_prompts_cannot_be_measured(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    folder = make_model("plain")
+    (folder / "tokenizer.json").rename(folder / "vocab.json")
+    tight = make_config(model__policy=str(folder), data__max_prompt_tokens=50)
+    assert "prompts may have 50 tokens" in the_problem(tight, tmp_path).message
+    over = make_config(model__policy=str(folder), data__max_prompt_tokens=90)
+    assert the_problem(over, tmp_path) == Problem("data.max_prompt_tokens", "prompts may have 90 tokens, but the model has 64 positions; use at most 32")
+
+
+def test_reward_components(make_config: Any, tmp_path: Path) -> None:
+    components = [
+        {"kind": "length"},
+        {"kind": "keywords", "words": " , ,"},
+        {"kind": "repetition", "name": "length"},
+        {"kind": "regex", "pattern": "(unclosed"},
+        {"kind": "regex", "name": "other", "pattern": r"^\p{Lu}"},
+    ]
+    found = problems(make_config(reward__components=components), tmp_path)
+    assert [problem.field for problem in found] == ["reward.components.1.words", "reward.components.2.name", "reward.components.3.pattern"]
+    assert "component 1 is called length too" in found[1].message
+    assert "is not a valid regular expression" in found[2].message
+
+
+# --- disk ------------------------------------------------------------------------------------------------------------------
+
+
+def test_no_disk_space(make_config: Any, tmp_path: Path) -> None:
+    config = make_config()
+    needed = inspect_run(config, tmp_path, free_bytes=lambda _: ROOMY).disk_bytes
+    assert inspect_run(config, tmp_path, free_bytes=lambda _: needed).problems == []
+    found = inspect_run(config, tmp_path, free_bytes=lambda _: needed - 1).problems
+    assert [problem.field for problem in found] == ["engine.keep_checkpoints"]
+    assert "do not fit" in found[0].message and str(tmp_path) in found[0].message
+
+
+def test_the_disk_estimate_counts_kept_checkpoints_and_recorded_tokens(make_config: Any, tmp_path: Path) -> None:
+    parameters = 8 * 4 + 4 * 12 + 12
+    recorded = 60 * 16 * 32 * 240
+    assert inspect_run(make_config(), tmp_path).disk_bytes == 3 * parameters * 12 + recorded
+    assert inspect_run(make_config(engine__checkpoint_every=0), tmp_path).disk_bytes == parameters * 12 + recorded
+    with_lora = inspect_run(make_config(lora__enabled=True), tmp_path)
+    assert with_lora.disk_bytes == 3 * 12 * 16 * (8 + 4 + 4 + 12) + recorded
+
+
+def test_memory_counts_every_model(make_config: Any, tmp_path: Path) -> None:
+    parameters = 8 * 4 + 4 * 12 + 12
+    assert inspect_run(make_config(), tmp_path).memory_bytes == 4 * 3 * parameters + 12 * parameters
+    assert inspect_run(make_config(model__policy="./none"), tmp_path).memory_bytes is None
+
+
+def test_a_workspace_that_does_not_exist_yet_is_measured_at_its_parent(make_config: Any, tmp_path: Path) -> None:
+    asked: list[Path] = []
+
+    def free(folder: Path) -> int:
+        asked.append(folder)
+        return ROOMY
+
+    inspect_run(make_config(), tmp_path / "a" / "b", free_bytes=free)
+    assert asked == [tmp_path]
+
+
+def test_a_workspace_that_cannot_be_used(make_config: Any, tmp_path: Path) -> None:
+    def fail(_: Path) -> int:
+        raise OSError(5, "Input/output error")
+
+    found = inspect_run(make_config(), tmp_path, free_bytes=fail).problems
+    assert found == [Problem("", f"the workspace {tmp_path} cannot be used: Input/output error")]
+
+
+# --- numbers, refused by the configuration itself ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ppo.kl_coef", float("nan")),
+        ("ppo.learning_rate", float("inf")),
+        ("ppo.learning_rate", -1e-4),
+        ("ppo.steps", True),
+        ("ppo.steps", 10**30),
+        ("ppo.batch_size", "64"),
+        ("ppo.batch_size", None),
+        ("ppo.mini_batch_size", 128),
+        ("generation.temperature", 0),
+    ],
+)
+def test_numbers_that_make_no_sense_name_their_setting(field: str, value: Any) -> None:
+    section, name = field.split(".")
+    with pytest.raises(ConfigError) as caught:
+        parse_config({section: {name: value}})
+    assert [problem.field for problem in caught.value.problems] == [field]
+
+
+def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import json, sys; from pathlib import Path; from rlhf_studio.config_io import parse_config; "
+        "from rlhf_studio.inputs.preflight import check_run; "
+        "assert check_run(parse_config(json.load(sys.stdin)), Path('.')) == []; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], input=json.dumps(make_config().model_dump()), text=True, check=True)

@@ -1,0 +1,108 @@
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from store_helpers import NASTY_TEXTS, config, new_run
+
+from rlhf_studio.runs import create, schema
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import RunExists, StoreError
+from rlhf_studio.runs.reader import RunReader
+
+
+def test_a_new_run_is_complete(tmp_path: Path):
+    folder = tmp_path / "deep" / "run"
+    settings = config(steps=7)
+    create_run(folder, settings, name="My run")
+    status = RunReader(folder).status()
+    assert (status.run_id, status.name, status.state, status.total_steps) == ("run", "My run", "queued", 7)
+    assert (status.step, status.seq, status.epoch, status.started_at, status.heartbeat_age) == (0, 0, 0, None, None)
+    assert RunReader(folder).config() == settings
+    assert RunReader(folder).working_folder() == Path.cwd()
+    assert sorted(os.listdir(folder)) == ["checkpoints", "config.yaml", "exports", "reserve.bin", "run.db"]
+    assert os.listdir(folder.parent) == ["run"]  # no temporary folder is left
+
+
+def test_the_name_falls_back_to_configuration_recipe_and_folder(tmp_path: Path):
+    base = config().model_dump()
+    for number, (changes, expected) in enumerate(
+        [({"name": "from config", "recipe": "world"}, "from config"), ({"recipe": "world"}, "world"), ({}, "run-2")]
+    ):
+        folder = tmp_path / f"run-{number}"
+        create_run(folder, type(config()).model_validate({**base, **changes}), name="")
+        assert RunReader(folder).status().name == expected
+
+
+@pytest.mark.parametrize("name", [text for text in NASTY_TEXTS if text])
+def test_nasty_names_survive(tmp_path: Path, name: str):
+    create_run(tmp_path / "run", config(), name=name)
+    assert RunReader(tmp_path / "run").status().name == name
+
+
+def test_an_empty_folder_is_taken_over(tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    new_run(tmp_path / "run")
+    assert RunReader(tmp_path / "run").status().state == "queued"
+
+
+def test_an_occupied_place_is_refused_and_left_alone(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for place in ("folder", "file"):
+        with pytest.raises(RunExists, match="already exists and is not empty"):
+            new_run(tmp_path / place)
+    assert (tmp_path / "folder" / "mine.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_two_creators_of_one_folder_leave_one_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check = create._refuse_occupied
+
+    def late(target: Path) -> None:  # the other creator comes right after the check
+        check(target)
+        monkeypatch.setattr(create, "_refuse_occupied", check)
+        create_run(target, config(), name="the other")
+
+    monkeypatch.setattr(create, "_refuse_occupied", late)
+    with pytest.raises(RunExists):
+        create_run(tmp_path / "run", config(), name="the late one")
+    assert RunReader(tmp_path / "run").status().name == "the other"
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(connection: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(schema, "commit", full)
+    with pytest.raises(StoreError, match=r"The disk is full: .*/run/run\.db could not be written") as caught:
+        new_run(tmp_path / "run")
+    assert caught.value.reason == "full"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_while_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="The disk is full") as caught:
+        new_run(tmp_path / "run")
+    assert caught.value.reason == "full"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError):
+        new_run(tmp_path / "file" / "run")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_files_are_never_overwritten(tmp_path: Path):
+    create.write_durably(tmp_path / "file", b"first")
+    with pytest.raises(FileExistsError):
+        create.write_durably(tmp_path / "file", b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"

@@ -1,0 +1,187 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
+
+from rlhf_studio.runs import launch, liveness
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import AlreadyRunning, StoreError
+from rlhf_studio.runs.launch import command_text, engine_command, engine_environment, engine_processes, kill_engine, start_engine
+from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
+from rlhf_studio.runs.reader import RunReader
+
+
+def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "a run; rm -rf $(x)"
+    assert engine_command(folder) == [sys.executable, "-m", "rlhf_studio", "train", str(folder.resolve())]
+    assert engine_command(folder, resume=True)[3] == "resume"
+    echoed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command_text(folder)}"], capture_output=True, text=True, check=True).stdout
+    assert echoed.splitlines() == engine_command(folder)
+    monkeypatch.chdir(tmp_path)
+    assert engine_command(Path("-o"))[-1] == str(tmp_path.resolve() / "-o")  # never an option
+
+
+SECRETS_AND_OTHERS = """
+    HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN OPENAI_API_KEY ANTHROPIC_API_KEY WANDB_API_KEY my_api_key OAUTH_CLIENT_SECRET
+    SECRET AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN GITHUB_TOKEN DB_PASSWORD PGPASSWORD SSH_PRIVATE_KEY
+    GOOGLE_APPLICATION_CREDENTIALS GPG_PASSPHRASE SSH_AUTH_SOCK RLHF_STUDIO_OPERATOR_TOKEN SESSION_COOKIE
+    --
+    PATH HOME LANG CUDA_VISIBLE_DEVICES TOKENIZERS_PARALLELISM HF_HOME HF_HUB_OFFLINE OMP_NUM_THREADS SECRETARY KEYBOARD
+    RLHF_STUDIO_WORKSPACE HTTPS_PROXY LD_LIBRARY_PATH PYTHONHASHSEED
+"""
+SECRET, HARMLESS = (part.split() for part in SECRETS_AND_OTHERS.split("--"))
+
+
+def test_secrets_stay_with_the_app(tmp_path: Path):
+    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {liveness.START_FD_VARIABLE: "7"}
+    seen = engine_environment(environment, tmp_path / "run-one")
+    assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen)
+    assert seen["PYTHONUNBUFFERED"] == "1" and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert seen["RLHF_STUDIO_RUN"] == "run-one" and liveness.START_FD_VARIABLE not in seen
+    assert (Path(seen["PYTHONPATH"]) / "rlhf_studio" / "__init__.py").is_file()
+    kept = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
+    assert kept["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in kept and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in kept
+    assert kept["PYTHONPATH"].split(os.pathsep)[1] == "/mine"
+
+
+def test_the_package_is_found_from_any_folder(tmp_path: Path):
+    environment = engine_environment(os.environ, tmp_path)
+    done = subprocess.run([sys.executable, "-c", "import rlhf_studio.runs.records"], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_fake_engine(monkeypatch, "hold")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-value")
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    monkeypatch.chdir(origin)
+    run = new_run(tmp_path / "run")
+    (run / "engine.log").write_text("earlier\n")
+    monkeypatch.chdir(tmp_path)
+    engine = start_engine(run)
+    try:
+        wait_until(lambda: RunReader(run).status().state == "running")
+        assert not is_starting(run)  # the ticket was handed on and given up
+        assert os.getsid(engine.pid) == engine.pid != os.getsid(0)
+        assert os.readlink(f"/proc/{engine.pid}/cwd") == str(origin)
+        assert os.readlink(f"/proc/{engine.pid}/fd/0") == "/dev/null"
+        assert os.readlink(f"/proc/{engine.pid}/fd/1") == os.readlink(f"/proc/{engine.pid}/fd/2") == str(run / "engine.log")
+        assert b"canary-value" not in Path(f"/proc/{engine.pid}/environ").read_bytes()
+        assert engine_processes(run) == [engine.pid]
+        assert RunReader(run).log_tail() == "earlier\n"
+    finally:
+        end(engine)
+    assert engine_processes(run) == []
+
+
+def test_the_folder_it_was_created_from_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_fake_engine(monkeypatch, "train")
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    monkeypatch.chdir(origin)
+    run = new_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    origin.rmdir()
+    assert start_engine(run).wait(20) == 0
+    assert RunReader(run).status().state == "finished"
+
+
+def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(StoreError, match="does not exist"):
+        start_engine(tmp_path / "nowhere")
+    (run / "engine.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError):
+        start_engine(run)
+    assert not (tmp_path / "elsewhere").exists()
+    (run / "engine.log").unlink()
+    monkeypatch.setattr(launch, "engine_command", lambda folder, resume: ["/no/such/program"])
+    with pytest.raises(StoreError):
+        start_engine(run)
+    assert not is_starting(run)  # nothing is left taken
+    ticket = StartTicket(run)
+    ticket.take()
+    with pytest.raises(AlreadyRunning):
+        start_engine(run)
+    with pytest.raises(StoreError):
+        start_engine(run, ticket=ticket)
+    assert is_starting(run)  # the caller's ticket stays the caller's
+    ticket.close()
+
+
+# --- ending it by force ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_kill(run: Path):
+    assert kill_engine(run) is False
+
+
+def test_killing_a_deaf_engine(run: Path, monkeypatch: pytest.MonkeyPatch):
+    use_fake_engine(monkeypatch, "deaf")
+    engine = start_engine(run)
+    wait_until(lambda: RunReader(run).status().state == "running")
+    assert kill_engine(run, grace=0.1) is True
+    assert engine.wait(20) == -signal.SIGKILL
+    assert not is_alive(run) and RunReader(run).status().state == "interrupted"
+
+
+def test_killing_takes_the_helpers_along_and_nobody_else(run: Path, monkeypatch: pytest.MonkeyPatch):
+    use_fake_engine(monkeypatch, "forked")
+    bystander = start_fake(new_run(run.parent / "other"), "hold")
+    engine = start_engine(run)
+    try:
+        wait_until(lambda: RunReader(run).status().state == "running" and len(engine_processes(run)) == 2)
+        assert kill_engine(run, grace=0.3) is True
+        assert engine.wait(20) == -signal.SIGTERM
+        assert engine_processes(run) == [] and bystander.poll() is None
+    finally:
+        end(bystander)
+
+
+def test_orphans_of_a_dead_engine_are_found(run: Path, monkeypatch: pytest.MonkeyPatch):
+    use_fake_engine(monkeypatch, "forked")
+    engine = start_engine(run)
+    wait_until(lambda: len(engine_processes(run)) == 2)
+    end(engine)
+    assert not is_alive(run) and len(engine_processes(run)) == 1
+    assert kill_engine(run, grace=5.0) is True
+    assert engine_processes(run) == []
+
+
+def test_an_engine_from_a_shell_is_killed_alone(run: Path):
+    # It shares its session with others, here with this very test: its group must not be killed.
+    engine = subprocess.Popen([sys.executable, str(launch.PACKAGE_PARENT / "tests" / "runs" / "fake_engine.py"), "train", str(run)],
+                              env={**os.environ, "PYTHONPATH": str(launch.PACKAGE_PARENT), "FAKE_ENGINE": "deaf"})  # fmt: skip
+    wait_until(lambda: RunReader(run).status().state == "running")
+    assert kill_engine(run, grace=0.1) is True
+    assert engine.wait(20) == -signal.SIGKILL
+
+
+def test_an_engine_that_will_not_go(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(launch, "engine_processes", lambda folder: [2**22 + 1])  # no such process, but it is always found
+    monkeypatch.setattr(launch, "_wait_until_gone", lambda folder, seconds: False)
+    with pytest.raises(StoreError, match="could not be ended; the system may be waiting"):
+        kill_engine(run)
+
+    def forbidden(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    with pytest.raises(StoreError, match="could not be ended: .*not permitted"):
+        kill_engine(run)
+
+
+def test_runs_of_two_workspaces_with_one_name_are_told_apart(tmp_path: Path):
+    for place in ("one", "two"):
+        create_run(tmp_path / place / "run", config(), name="")
+    engine = start_fake(tmp_path / "one" / "run", "hold")
+    try:
+        wait_until(lambda: is_alive(tmp_path / "one" / "run"))
+        assert engine_processes(tmp_path / "one" / "run") == [engine.pid]
+        assert engine_processes(tmp_path / "two" / "run") == []
+    finally:
+        end(engine)

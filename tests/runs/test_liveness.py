@@ -1,0 +1,262 @@
+"""The locks, tried with real processes: they belong to processes, so one process alone proves nothing."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from store_helpers import end, open_descriptors, python_environment, run_python, start_fake, wait_until
+
+from rlhf_studio.runs import liveness
+from rlhf_studio.runs.errors import AlreadyRunning, StoreError
+from rlhf_studio.runs.liveness import EngineLock, StartTicket, holder_pid, is_alive, is_starting
+from rlhf_studio.runs.reader import RunReader
+
+ASK = "import sys; from pathlib import Path; from rlhf_studio.runs.liveness import *; print(is_alive(Path(sys.argv[1])))"
+TAKE = """
+import sys, time
+from pathlib import Path
+from rlhf_studio.runs.errors import AlreadyRunning
+from rlhf_studio.runs.liveness import EngineLock
+begin = time.monotonic()
+try:
+    EngineLock(Path(sys.argv[1])).acquire()
+    print("taken")
+except AlreadyRunning as error:
+    print("refused", time.monotonic() - begin < 1.0, error)
+"""
+
+
+@pytest.fixture(params=["asked", "tried"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of looking at the lock: by F_GETLK, and by trying it on systems whose struct flock is not known."""
+    if request.param == "tried":
+        monkeypatch.setattr(liveness, "_layout", None)
+    return request.param
+
+
+def test_the_lock_shows_while_it_is_held(tmp_path: Path, way: str):
+    assert not is_alive(tmp_path) and os.listdir(tmp_path) == []  # looking creates nothing
+    lock = EngineLock(tmp_path)
+    with lock:
+        assert is_alive(tmp_path) and run_python(ASK, tmp_path) == "True"
+        assert holder_pid(tmp_path) == os.getpid()
+    assert not is_alive(tmp_path) and run_python(ASK, tmp_path) == "False"
+    lock.release()  # once more is harmless
+    with lock:
+        assert is_alive(tmp_path)
+
+
+def test_looking_from_inside_the_engine_does_not_drop_the_lock(tmp_path: Path):
+    with EngineLock(tmp_path):
+        for _ in range(3):
+            assert is_alive(tmp_path)
+            with pytest.raises(AlreadyRunning):
+                EngineLock(tmp_path).acquire()
+        assert run_python(ASK, tmp_path) == "True"
+
+
+def test_a_second_engine_is_refused_within_a_second(run: Path, way: str):
+    with EngineLock(run):
+        answer = run_python(TAKE, run)
+        assert answer.startswith("refused True An engine is already working on")
+    assert run_python(TAKE, run) == "taken"
+
+
+def test_somebody_elses_lock_shows(run: Path, way: str):
+    engine = start_fake(run, "hold")
+    try:
+        wait_until(lambda: is_alive(run))
+        assert holder_pid(run) == (engine.pid if way == "asked" else 0)
+    finally:
+        end(engine)
+    assert not is_alive(run)
+
+
+def test_two_engines_on_one_run(run: Path):
+    first = start_fake(run, "hold")
+    try:
+        wait_until(lambda: is_alive(run))
+        assert holder_pid(run) == first.pid
+        for _ in range(2):
+            second = start_fake(run, "hold")
+            assert second.wait(20) == 1
+        assert holder_pid(run) == first.pid
+        assert (run.parent / ".journal").read_text() == f"begin {run.name}\n"
+    finally:
+        end(first)
+
+
+def test_death_shows_even_while_a_forked_helper_lives(run: Path):
+    engine = start_fake(run, "forked")
+    wait_until(lambda: RunReader(run).status().state == "running")
+    end(engine)
+    assert not is_alive(run)  # at once: the kernel freed it
+    os.killpg(engine.pid, signal.SIGKILL)  # the helper is still there, in the engine's group
+
+
+def test_looking_never_disturbs_an_engine_that_is_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(liveness, "RETRY_SECONDS", 0.0)  # the first try must do
+    stop = threading.Event()
+    looks = [0, 0, 0]
+
+    code = """
+import sys, threading
+from pathlib import Path
+from rlhf_studio.runs import liveness
+print("ready", flush=True)
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+while threading.active_count() > 1:
+    liveness.is_alive(Path(sys.argv[1]))
+"""
+    outside = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], env=python_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert outside.stdout is not None and outside.stdin is not None
+    outside.stdout.readline()
+
+    def look(number: int) -> None:
+        while not stop.is_set():
+            is_alive(tmp_path)
+            is_starting(tmp_path)
+            looks[number] += 1
+
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(300):
+        with EngineLock(tmp_path):
+            pass
+    wait_until(lambda: min(looks[:2]) > 10)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    outside.stdin.close()
+    assert outside.wait(20) == 0
+    outside.stdout.close()
+
+
+def test_a_forked_child_does_not_think_that_it_holds_the_lock(tmp_path: Path):
+    code = """
+import os, sys
+from pathlib import Path
+from rlhf_studio.runs.liveness import EngineLock, holder_pid
+with EngineLock(Path(sys.argv[1])):
+    if os.fork() == 0:
+        print(holder_pid(Path(sys.argv[1])) == os.getppid(), flush=True)
+        os._exit(0)
+    os.wait()
+    print(holder_pid(Path(sys.argv[1])) == os.getpid())
+"""
+    assert run_python(code, tmp_path) == "True\nTrue"
+
+
+# --- what can be wrong with the file -----------------------------------------------------------------------------------------
+
+
+def test_a_link_in_place_of_a_lock_is_never_followed(tmp_path: Path):
+    target = tmp_path / "target"
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (liveness.ENGINE_LOCK, liveness.START_LOCK):
+        (folder / name).symlink_to(target)
+    assert not is_alive(folder) and not is_starting(folder)
+    for lock in (EngineLock(folder).acquire, StartTicket(folder).take):
+        with pytest.raises(StoreError):
+            lock()
+    assert not target.exists()
+
+
+def test_a_lock_that_cannot_be_looked_at_is_not_called_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def too_many(*arguments: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", too_many)
+    for look in (is_alive, is_starting):
+        with pytest.raises(StoreError, match="Too many open files"):
+            look(tmp_path)
+
+
+def test_a_folder_that_is_gone(tmp_path: Path):
+    for lock in (EngineLock(tmp_path / "gone").acquire, StartTicket(tmp_path / "gone").take):
+        with pytest.raises(StoreError, match="does not exist") as caught:
+            lock()
+        assert caught.value.reason == "missing"
+    (tmp_path / "file").write_text("")
+    assert not is_alive(tmp_path / "file") and not is_starting(tmp_path / "file")
+
+
+def test_a_run_deleted_between_opening_and_locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lockf = fcntl.lockf
+
+    def delete_first(descriptor: int, operation: int) -> None:
+        folder.rename(tmp_path / "trash")
+        lockf(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "lockf", delete_first)
+    with pytest.raises(StoreError, match="was deleted"):
+        EngineLock(folder).acquire()
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    assert not is_alive(tmp_path / "trash")
+
+
+def test_a_disk_that_cannot_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    before = open_descriptors()
+    for lock in (EngineLock(tmp_path).acquire, StartTicket(tmp_path).take):
+        with pytest.raises(StoreError, match="cannot lock files .* Put the run on a local disk"):
+            lock()
+    assert open_descriptors() == before
+
+
+# --- the start ticket --------------------------------------------------------------------------------------------------------
+
+
+def test_the_ticket_is_exclusive_and_passes_to_the_child(tmp_path: Path):
+    assert not is_starting(tmp_path) and os.listdir(tmp_path) == []
+    ticket = StartTicket(tmp_path)
+    ticket.take()
+    assert is_starting(tmp_path)
+    with pytest.raises(AlreadyRunning, match="being started by somebody else"):
+        StartTicket(tmp_path).take()
+    assert ticket.descriptor is not None
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(ticket.descriptor,))
+    ticket.close()
+    ticket.close()  # harmless
+    assert is_starting(tmp_path)  # the child alone holds it now
+    end(child)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert not is_starting(tmp_path)
+
+
+def test_the_engine_gives_the_ticket_up_once_it_has_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ticket = StartTicket(tmp_path)
+    ticket.take()
+    monkeypatch.setenv(liveness.START_FD_VARIABLE, str(ticket.descriptor))
+    with EngineLock(tmp_path):
+        assert is_alive(tmp_path) and not is_starting(tmp_path)
+        assert liveness.START_FD_VARIABLE not in os.environ
+
+
+def test_a_wrong_descriptor_in_the_environment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "mine").write_text("mine")
+    with (tmp_path / "mine").open() as mine:
+        for text in (str(mine.fileno()), "987654", "nonsense"):
+            monkeypatch.setenv(liveness.START_FD_VARIABLE, text)
+            ticket = StartTicket(tmp_path)
+            ticket.take()
+            with EngineLock(tmp_path):
+                assert mine.read(0) == "" and os.fstat(mine.fileno())
+            assert is_starting(tmp_path)  # the variable named something else, so the ticket was not given up
+            ticket.close()

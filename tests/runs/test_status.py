@@ -1,0 +1,192 @@
+"""Which state a run is shown in, for every row of the table in rlhf_studio.runs.status."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from store_helpers import new_run
+
+from rlhf_studio.runs import status
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
+from rlhf_studio.runs.studio import Entry, Studio
+
+FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, False)
+
+
+def entry(state: str, seq: int = 5, **changes: object) -> Entry:
+    return replace(Entry("run-one", 1, state, False, seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stored", "locks", "queue", "in_workspace", "expected"),
+    [
+        # engine.lock held
+        ("queued", HELD, None, True, "loading"),
+        ("stopped", HELD, entry("claimed"), True, "loading"),  # resumed, nothing written yet
+        ("stopped", HELD, entry("claimed", seq=4), True, "stopped"),  # it wrote its end and is leaving
+        ("running", HELD, entry("claimed", seq=4), True, "running"),
+        ("paused", HELD, None, False, "paused"),
+        ("finished", HELD, None, True, "finished"),
+        # start.lock held
+        ("queued", STARTING, entry("claimed"), True, "loading"),
+        ("running", STARTING, entry("claimed"), True, "loading"),  # resuming an interrupted run
+        ("running", STARTING, None, False, "loading"),  # started without a queue
+        ("stopped", STARTING, entry("claimed"), True, "loading"),
+        ("stopped", STARTING, entry("claimed", seq=4), True, "stopped"),  # a helper outlived the engine and kept the ticket
+        # both free
+        ("queued", FREE, entry("waiting"), True, "queued"),
+        ("stopped", FREE, entry("waiting", resume=True), True, "queued"),
+        ("interrupted-on-disk", FREE, entry("waiting", resume=True), True, "queued"),
+        ("stopped", FREE, entry("waiting", resume=True, seq=4), True, "queued"),
+        ("finished", FREE, entry("waiting", resume=True, seq=4), True, "finished"),  # ran from a shell meanwhile
+        ("queued", FREE, entry("claimed"), True, "failed"),
+        ("stopped", FREE, entry("claimed"), True, "failed"),
+        ("queued", FREE, entry("claimed", pid=None), True, "queued"),
+        ("queued", FREE, entry("lost", cause="because"), True, "failed"),
+        ("stopped", FREE, entry("lost", cause="because", seq=4), True, "stopped"),
+        ("loading", FREE, entry("claimed", seq=4), True, "interrupted"),
+        ("running", FREE, entry("done"), True, "interrupted"),
+        ("paused", FREE, None, False, "interrupted"),
+        ("queued", FREE, entry("cancelled"), True, "stopped"),
+        ("stopped", FREE, entry("cancelled"), True, "stopped"),
+        ("queued", FREE, None, True, "interrupted"),
+        ("queued", FREE, entry("done"), True, "failed"),
+        ("queued", FREE, entry("claimed", seq=4), True, "failed"),
+        ("queued", FREE, None, False, "queued"),
+        ("failed", FREE, None, True, "failed"),
+        ("finished", FREE, entry("done"), True, "finished"),
+    ],
+)
+def test_the_table(tmp_path: Path, stored: str, locks: Locks, queue: Entry | None, in_workspace: bool, expected: str):
+    row = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, created_at=0.0)
+    row = replace(row, state="running" if stored == "interrupted-on-disk" else stored)  # type: ignore[arg-type]
+    known = Studio({"run-one": queue} if queue else {}, {})
+    derived = derive(row, locks, known, tmp_path, in_workspace)
+    assert derived.state == expected
+    assert (derived.queue_position == 1) == (expected == "queued" and queue is not None and queue.state == "waiting")
+    assert bool(derived.cause) == (derived.state in ("failed", "interrupted") and derived.state != stored)
+
+
+def derived_cause(tmp_path: Path, stored: str, queue: Entry | None) -> str:
+    row: RunStatus = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, state=stored)  # type: ignore[arg-type]
+    return derive(row, FREE, Studio({"run-one": queue} if queue else {}, {}), tmp_path, True).cause
+
+
+def test_the_cause_names_what_is_known(tmp_path: Path):
+    log = tmp_path / "engine.log"
+    assert derived_cause(tmp_path / "1", "running", None).startswith("The engine ended without saying why: it was killed, memory")
+    killed = derived_cause(tmp_path / "2", "running", entry("done", exit_code=-signal.SIGKILL))
+    assert "SIGKILL" in killed and "memory ran out" in killed and "Resume" in killed
+    older = derived_cause(tmp_path / "3", "running", entry("done", exit_code=-signal.SIGKILL, seq=4))
+    assert "SIGKILL" not in older  # that exit belongs to an earlier start
+    segfault = derived_cause(tmp_path / "4", "running", entry("done", exit_code=-signal.SIGSEGV))
+    assert "SIGSEGV" in segfault and "none" in segfault
+    assert "signal 99" in derived_cause(tmp_path / "5", "running", entry("done", exit_code=-99))
+    assert "Its log is empty" in derived_cause(tmp_path / "6", "queued", entry("claimed"))
+    log.write_text("Traceback\nValueError: no model here\n\n")
+    del log
+    cause = status.early_death(tmp_path, 2)
+    assert "(exit code 2)" in cause and "The last line of its log: ValueError: no model here" in cause and "resume" in cause
+    assert "ValueError: no model here" in status._interruption(entry("done", exit_code=1), tmp_path)
+
+
+def test_a_young_run_without_queue_entry_is_still_queued(run: Path):
+    row = RunReader(run).status()
+    assert derive(row, FREE, Studio({}, {}), run, in_workspace=True).state == "queued"  # submit() is between its two steps
+
+
+def test_the_log(tmp_path: Path):
+    assert read_log(tmp_path, 100) == "" and last_log_line(tmp_path) == ""
+    log = tmp_path / "engine.log"
+    log.write_bytes("progress 1\rprogress 2 ééé\n \n".encode() + b"\xff\x00")
+    assert read_log(tmp_path, 1000) == "progress 1\rprogress 2 ééé\n \n�\x00"
+    log.write_bytes(("x" * 50 + "é" * 50).encode())
+    for size in range(1, 100):
+        assert set(read_log(tmp_path, size)) <= {"é"}  # never begins inside a character
+        assert len(read_log(tmp_path, size).encode()) in (size, size - 1)
+    assert read_log(tmp_path, 0) == ""
+    log.write_text("bar 1 %\rbar 2 %\r\n\n")
+    assert last_log_line(tmp_path) == "bar 2 %"
+    log.write_text("y" * 5000)
+    assert last_log_line(tmp_path) == "y" * 300
+
+
+def test_a_log_that_is_a_link_or_cannot_be_read(tmp_path: Path):
+    (tmp_path / "engine.log").symlink_to("/etc/hostname")
+    with pytest.raises(StoreError):
+        read_log(tmp_path, 100)
+    os.unlink(tmp_path / "engine.log")
+    (tmp_path / "engine.log").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError):
+        RunReader(tmp_path).log_tail()
+
+
+def test_bad_news_needs_a_second_look(run: Path, monkeypatch: pytest.MonkeyPatch):
+    from rlhf_studio.runs.writer import RunWriter
+
+    with RunWriter(run) as writer:
+        writer.set_state("running")
+    looks = [FREE, HELD]  # the engine took its lock between the first look and reading the row
+    monkeypatch.setattr(status, "look_at_locks", lambda folder: looks.pop(0))
+    assert RunReader(run).status().state == "running" and looks == []
+    monkeypatch.setattr(status, "look_at_locks", lambda folder: FREE)
+    assert RunReader(run).status().state == "interrupted"
+
+
+def test_checkpoints_that_count(run: Path):
+    folder = run / "checkpoints"
+    for name in ("step-000040", "step-000005", "step-000020", "step-000060.tmp", "other", "step-1000000"):
+        (folder / name).mkdir()
+        (folder / name / "weights.safetensors").write_bytes(b"x" * 100)
+        (folder / name / "inner").mkdir()
+        if name != "step-000020":  # killed before its manifest was written
+            (folder / name / "manifest.json").write_text("{}")
+    (folder / "step-000070").symlink_to(folder / "step-000040")
+    (folder / "step-000080").write_text("a file")
+    (folder / "step-000040" / "link").symlink_to("/etc/passwd")
+    found = RunReader(run).checkpoints()
+    assert [(info.step, info.bytes) for info in found] == [(5, 102), (40, 102), (1_000_000, 102)]
+    assert found[0].path == str(run.resolve() / "checkpoints" / "step-000005") and found[0].time > 0
+    (run / "checkpoints").rename(run / "away")
+    assert RunReader(run).checkpoints() == []
+    (run / "checkpoints").write_text("")
+    with pytest.raises(StoreError):
+        RunReader(run).checkpoints()
+
+
+def test_a_configuration_that_cannot_be_used(run: Path, tmp_path: Path):
+    (run / "config.yaml").write_text("ppo: {steps: many}")
+    with pytest.raises(StoreError, match=r"config\.yaml cannot be used: ppo\.steps"):
+        RunReader(run).config()
+    (run / "config.yaml").unlink()
+    with pytest.raises(StoreError, match="cannot be used"):
+        RunReader(run).config()
+    (tmp_path / "elsewhere.yaml").write_text("{}")
+    (run / "config.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    with pytest.raises(StoreError, match="is a link"):
+        RunReader(run).config()
+
+
+def test_the_summary_is_worked_out_by_hand(run: Path):
+    from rlhf_studio.runs.records import StepRecord
+    from rlhf_studio.runs.writer import RunWriter
+
+    nothing = {"model": "bundled/world-policy", "steps": 0, "elapsed": None}
+    keys = [f"{name}_{end}" for name in ("score", "gold", "kl") for end in ("first", "last")]
+    assert RunReader(run).summary() == {**nothing, **dict.fromkeys(keys)}
+    with RunWriter(run) as writer:
+        writer.set_state("running")
+        for step in range(1, 26):  # a tenth of 25 steps is 2
+            kl = float("nan") if step in (2, 24, 25) else step / 10
+            writer.commit_step(StepRecord(step, {"objective/scores": float(step), "objective/kl": kl}, []))
+        summary = RunReader(run).summary()
+        assert (summary["steps"], summary["score_first"], summary["score_last"]) == (25, 1.5, 24.5)
+        assert (summary["kl_first"], summary["kl_last"], summary["gold_first"], summary["gold_last"]) == (0.1, None, None, None)
+        assert 0 <= summary["elapsed"] < 60
+        writer.commit_step(StepRecord(30, {"time/elapsed": 1234.5}, []))
+        assert RunReader(run).summary()["elapsed"] == 1234.5

@@ -1,0 +1,83 @@
+"""The Live page alone in a small app, for the browser tests and for looking at it while developing.
+
+By hand:  python tests/ui/live_app.py WORKSPACE --port 7870
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import gradio as gr
+from gradio.context import Context
+
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import live_page, theme
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.live_feed import LiveFeed
+
+
+class LiveApp:
+    """A served Live page with a Train and a Runs tab beside it. Close it when done."""
+
+    def __init__(self, workspace: Path, access: Access | None = None, port: int | None = None, first_id: int = 0) -> None:
+        Context.id = first_id  # a restarted app numbers its components from the same start; another version may not
+        self.feed = LiveFeed(Workspace(workspace), interval=0.1)
+        self.polls = 0
+        ask = self.feed.poll
+
+        def counted(position):
+            self.polls += 1
+            return ask(position)
+
+        self.feed.poll = counted
+        with gr.Blocks(title="RLHF Studio", fill_width=True) as self.demo, gr.Tabs(selected="live") as tabs:
+            with gr.Tab("Train", id="train"):
+                gr.Markdown("The form would be here.")
+                wanted = gr.Textbox(label="run", elem_id="wanted")
+                button = gr.Button("Open it", elem_id="open-it")
+            with gr.Tab("Live", id="live"):
+                self.page = live_page.build(Workspace(workspace), self.feed, access or Access())
+            with gr.Tab("Runs", id="runs"):
+                gr.Markdown("The table would be here.")
+            self.page.connect_tabs(tabs, train="train", runs="runs")
+            button.click(lambda run: (self.page.open(run), gr.Tabs(selected="live")), wanted, [self.page.component, tabs])
+        self.demo.launch(
+            prevent_thread_lock=True,
+            quiet=True,
+            server_name="127.0.0.1",
+            server_port=port,
+            theme=theme.theme(),
+            css=theme.page_css(),
+            footer_links=["gradio"],
+            run_history=False,
+            enable_monitoring=False,
+            show_error=True,
+        )
+        self.url = self.demo.local_url
+        self.port = self.demo.server_port
+
+    def close(self) -> None:
+        """Stop the server and the feed."""
+        self.demo.close(verbose=False)
+        self.feed.close()
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--port", type=int)
+    options = parser.parse_args()
+    app = LiveApp(options.workspace, port=options.port)
+    print(app.url, flush=True)
+    try:
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        app.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Who may change things: every kind of request that should not, and the link that makes an operator."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink, is_loopback
+
+TOKEN = "a-long-secret"
+LOCAL = Access(loopback=True, token=TOKEN)
+OPEN = Access(loopback=False, token=TOKEN)
+
+
+def request(client: str = "127.0.0.1", cookies: dict[str, str] | None = None, query: dict[str, str] | None = None, **headers: str) -> Any:
+    sent = {"host": "127.0.0.1:7860", **{key.replace("_", "-"): value for key, value in headers.items()}}
+    return SimpleNamespace(headers=Headers(sent), client=SimpleNamespace(host=client), cookies=cookies or {}, query_params=query or {})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost:7860", "localhost", "[::1]:7860", "127.1.2.3"])
+def test_whoever_sits_at_the_machine_is_an_operator(host: str) -> None:
+    assert LOCAL.is_operator(request(host=host))
+    assert LOCAL.is_operator(request(host=host, origin=f"http://{host}"))
+    assert LOCAL.is_operator(request("::1", host=host))
+
+
+VIEWERS = {
+    "another machine": request("192.168.1.5"),
+    "no client": request(""),
+    "a foreign name that points here": request(host="evil.example:7860"),
+    "no host": request(host=""),
+    "another website": request(origin="http://evil.example"),
+    "a website on another port": request(origin="http://127.0.0.1:8000"),
+    "an opaque origin": request(origin="null"),
+    "another website, said by the browser": request(sec_fetch_site="cross-site"),
+    "another name of this site": request(sec_fetch_site="same-site"),
+    "a proxy": request(x_forwarded_for="10.0.0.1"),
+    "a proxy, standard header": request(forwarded="for=10.0.0.1"),
+    "a viewer's link": request(query={"view": "1"}),
+    "nobody": None,
+}
+
+
+@pytest.mark.parametrize("case", VIEWERS)
+def test_everyone_else_may_only_watch(case: str) -> None:
+    assert not LOCAL.is_operator(VIEWERS[case])
+    with pytest.raises(gr.Error, match="operator link"):
+        LOCAL.require_operator(VIEWERS[case])
+
+
+def test_a_server_that_others_can_reach_wants_the_token_even_from_this_machine() -> None:
+    assert not OPEN.is_operator(request())
+    assert OPEN.is_operator(request(cookies={COOKIE: TOKEN}))
+    assert OPEN.is_operator(request("10.0.0.9", host="lab.example", **{HEADER: TOKEN}))
+    assert OPEN.is_operator(request("10.0.0.9", cookies={COOKIE: TOKEN}, host="lab.example", origin="https://lab.example", x_forwarded_for="1.2.3.4"))
+    OPEN.require_operator(request(cookies={COOKIE: TOKEN}))
+
+
+@pytest.mark.parametrize("shown", ["", "a-long-secre", TOKEN + "x", "é", "\ud800"])
+def test_a_wrong_token(shown: str) -> None:
+    assert not OPEN.is_operator(request(cookies={COOKIE: shown}))
+
+
+def test_the_token_does_not_help_another_website_nor_a_viewers_link() -> None:
+    assert not OPEN.is_operator(request(cookies={COOKIE: TOKEN}, host="lab.example", origin="https://evil.example"))
+    assert not OPEN.is_operator(request(cookies={COOKIE: TOKEN}, query={"view": "1"}))
+
+
+def test_behind_a_proxy_the_forwarded_name_counts_as_ours() -> None:
+    assert OPEN.is_operator(request(cookies={COOKIE: TOKEN}, host="10.0.0.2:7860", x_forwarded_host="lab.example", origin="https://lab.example"))
+
+
+def test_an_empty_token_admits_nobody() -> None:
+    assert not Access(loopback=False).is_operator(request(cookies={COOKIE: ""}))
+
+
+def test_read_only_holds_for_everyone() -> None:
+    access = Access(read_only=True, loopback=True, token=TOKEN)
+    assert not access.is_operator(request(cookies={COOKIE: TOKEN}))
+    with pytest.raises(gr.Error, match="started read-only"):
+        access.require_operator(request())
+
+
+def test_loopback_names() -> None:
+    assert [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "[::1]")] == [True] * 4
+    assert [is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "localhost.evil.example", "", "::")] == [False] * 5
+
+
+# --- the operator link ---------------------------------------------------------------------------------------------------------
+
+
+def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClient:
+    async def page(_: Any) -> PlainTextResponse:
+        return PlainTextResponse("page")
+
+    app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(OperatorLink, token=token)])
+    return TestClient(app, base_url=base_url, follow_redirects=False)
+
+
+def test_the_link_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None:
+    answer = client().get("/sub/", params={"token": TOKEN, "run": "a b", "x": ""})
+    assert (answer.status_code, answer.headers["location"]) == (303, "?run=a+b&x=")
+    cookie = answer.headers["set-cookie"].lower()
+    assert f"{COOKIE}={TOKEN}" in cookie and "httponly" in cookie and "samesite=strict" in cookie and "secure" not in cookie
+    assert client().get("/", params={"token": TOKEN}).headers["location"] == "./"
+
+
+def test_the_cookie_is_kept_to_https_where_there_is_https() -> None:
+    assert "secure" in client(base_url="https://lab.example").get("/", params={"token": TOKEN}).headers["set-cookie"].lower()
+    proxied = client().get("/", params={"token": TOKEN}, headers={"x-forwarded-proto": "https"})
+    assert "secure" in proxied.headers["set-cookie"].lower()
+
+
+def test_a_wrong_link_is_refused_without_a_cookie() -> None:
+    answer = client().get("/", params={"token": "guess"})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert "operator link is not valid" in answer.text
+
+
+def test_other_requests_pass() -> None:
+    assert client().get("/").text == "page"
+    assert client().post("/", params={"token": TOKEN}).text == "page"
+    assert client(token="").get("/", params={"token": ""}).text == "page"

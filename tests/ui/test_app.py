@@ -1,0 +1,256 @@
+"""The app as a whole: what it loads, how it is served, and what a request that did not come from our page can do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from tests.ui.train_helpers import install_world, start_stand_in
+
+from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import app as app_module
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
+from rlhf_studio.ui.app import Server, build_app, greeting, launch, launch_settings, main
+from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.recipes import load_recipe
+
+READS = {"open_run", "go_train", "opening_tab", "lambda"}
+CHANGES = {"start_run", "act_on_run", "stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
+        yield running
+        running.close()
+
+
+def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from rlhf_studio.ui.app import build_app; from rlhf_studio.ui.access import Access; "
+        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live_feed import LiveFeed; "
+        "w = Workspace(Path(sys.argv[1])); build_app(w, LiveFeed(w), Access()); "
+        "heavy = {'torch', 'transformers', 'datasets', 'tokenizers', 'plotly', 'peft', 'accelerate', 'matplotlib'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_every_event_is_private_and_known_to_change_things_or_not(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    demo = build_app(workspace, LiveFeed(workspace), Access())
+    names = [function.fn.__name__.strip("<>") for function in demo.fns.values() if function.fn is not None]
+    assert set(names) <= READS | CHANGES, "a new event: say above whether it changes anything, and let it ask Access if it does"
+    assert set(names) >= CHANGES
+    assert {function.api_visibility for function in demo.fns.values()} == {"private"}
+    starters = [function for function in demo.fns.values() if function.fn and function.fn.__name__ in ("start_run", "act_on_run")]
+    assert {(function.concurrency_id, function.concurrency_limit) for function in starters} == {("engine", 1)}
+
+
+def test_what_gradio_is_told() -> None:
+    settings = launch_settings("127.0.0.1", None, Access(token="secret"))
+    expected = {
+        "share": False, "run_history": False, "enable_monitoring": False, "mcp_server": False, "ssr_mode": False, "strict_cors": True,
+        "allowed_paths": [], "max_file_size": "5mb", "show_error": True, "server_name": "127.0.0.1", "pwa": False,
+    }  # fmt: skip
+    assert {key: settings[key] for key in expected} == expected
+    assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"))["show_error"]
+    (middleware,) = launch_settings("0.0.0.0", None, Access(read_only=True, token="secret"))["app_kwargs"]["middleware"]
+    assert middleware.kwargs["token"] == ""
+
+
+# --- over HTTP, as anyone can ----------------------------------------------------------------------------------------------------
+
+
+def http(server: Server, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(server.url.rstrip("/") + path, None if body is None else json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    for name, value in headers.items():
+        request.add_header(name.replace("_", "-"), value)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def function_index(server: Server, name: str) -> int:
+    return next(index for index, function in server.demo.fns.items() if function.fn is not None and function.fn.__name__ == name)
+
+
+def event(server: Server, name: str, event_data: Any, **headers: str) -> dict[str, Any]:
+    """Join the queue with an event of ours, as the page does, and wait for its end."""
+    joined, text = http(
+        server,
+        f"/gradio_api/queue/join{headers.pop('query', '')}",
+        {"data": [], "event_data": event_data, "fn_index": function_index(server, name), "session_hash": "s1"},
+        **headers,
+    )
+    assert joined == 200, text
+    with urllib.request.urlopen(server.url.rstrip("/") + "/gradio_api/queue/data?session_hash=s1", timeout=30) as stream:
+        for line in stream:
+            if line.startswith(b"data:"):
+                message = json.loads(line[5:])
+                if message["msg"] == "process_completed":
+                    return message
+    raise AssertionError("the stream ended without an answer")
+
+
+def settings_of_page(**changes: Any) -> dict[str, Any]:
+    values = values_of(load_recipe("world").config)
+    return {"values": {**values, **{name.replace("__", "."): value for name, value in changes.items()}}, "basis": "world", "nonce": "n"}
+
+
+def runs_of(server: Server) -> list[str]:
+    return [run.run_id for run in server.workspace.runs()]
+
+
+def test_the_page_answers_without_reaching_out(server: Server) -> None:
+    status, text = http(server, "/")
+    assert status == 200 and "RLHF Studio" in text
+    for name in ("train.js", "runs.js", "train.css"):
+        assert http(server, f"/gradio_api/file={app_module.html_train.ASSETS.as_posix()}/{name}")[0] == 200
+    assert http(server, f"/gradio_api/file={Path(__file__).as_posix()}")[0] == 403
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "true", "1e999", '"x"', "null", "[]"])
+def test_numbers_that_no_widget_would_send_start_nothing(value: str, server: Server) -> None:
+    number = json.loads(value)
+    message = event(server, "start_run", settings_of_page(ppo__kl_coef=number))
+    outcome = json.loads(message["output"]["data"][0])
+    assert [problem["field"] for problem in outcome["problems"]] == ["ppo.kl_coef"]
+    assert runs_of(server) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": "http://localhost:1"},
+        {"X_Forwarded_For": "10.0.0.1"},
+        {"query": "?view=1"},
+    ],
+    ids=str,
+)
+def test_requests_that_did_not_come_from_an_operator_start_nothing(headers: dict[str, str], server: Server) -> None:
+    message = event(server, "start_run", settings_of_page(ppo__steps=2), **headers)
+    assert message["success"] is False and "operator link" in message["output"]["error"]
+    assert runs_of(server) == []
+
+
+def test_a_start_opens_the_live_page_and_the_run_finishes(server: Server, wait_until: Any) -> None:
+    message = event(server, "start_run", settings_of_page(ppo__steps=2))
+    outcome, tabs, live = message["output"]["data"]
+    run_id = json.loads(outcome)["run_id"]
+    assert tabs["selected"] == "live" and live["value"].startswith(f"{run_id}@")
+    wait_until(lambda: server.workspace.status(run_id).state == "finished")
+    assert event(server, "act_on_run", {"action": "delete", "run": run_id})["success"]
+    assert runs_of(server) == []
+
+
+def test_an_address_with_a_run_opens_the_live_page(server: Server) -> None:
+    def selected(query: str) -> Any:
+        index = function_index(server, "opening_tab")
+        status, text = http(server, f"/gradio_api/run/predict{query}", {"data": [], "fn_index": index, "session_hash": "s2"})
+        assert status == 200, text
+        return json.loads(text)["data"][0].get("selected")
+
+    assert selected("?run=20261121-000000-abcdef") == "live"
+    assert selected("") is None
+
+
+@pytest.fixture
+def wait_until() -> Any:
+    import time
+
+    def wait(condition: Any, seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "did not happen in time"
+            time.sleep(0.02)
+
+    return wait
+
+
+# --- starting and stopping -------------------------------------------------------------------------------------------------------
+
+
+class Stub:
+    """Enough of a server for :func:`main`."""
+
+    def __init__(self, url: str = "http://127.0.0.1:7860/", token: str = "secret", root: Path = Path("/work")):
+        self.url, self.access, self.closed = url, Access(loopback=False, token=token), False
+        self.workspace = Workspace(root)
+
+    def wait(self) -> None:
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+    stub = Stub(root=tmp_path)
+    monkeypatch.setattr(app_module, "launch", lambda root, **options: seen.update(root=root, **options) or stub)
+    monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
+    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
+    assert main([]) == 0
+    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False}
+    assert stub.closed
+    out = capsys.readouterr().out
+    assert "RLHF Studio is at http://127.0.0.1:7860/" in out and "Runs that were working go on" in out and "secret" not in out
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+    main(["--port", "8000", "--workspace", "w", "--read-only"])
+    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True}
+
+
+def test_the_greeting_gives_the_operator_link_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stub: Any = Stub("http://lab:7860/", root=tmp_path)
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    assert len(greeting(stub, "127.0.0.1", False)) == 1
+    assert greeting(stub, "0.0.0.0", False)[-1] == "  http://lab:7860/?token=secret"
+    assert "Read-only" in greeting(stub, "0.0.0.0", True)[-1]
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    assert "secret" not in "".join(greeting(stub, "0.0.0.0", False))
+
+
+def test_a_workspace_or_port_that_cannot_be_used(tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["--workspace", str(tmp_path / "file")]) == 2
+    assert "the app could not start" in capsys.readouterr().err
+    port = server.url.rstrip("/").rsplit(":", 1)[1]
+    assert main(["--workspace", str(tmp_path / "w"), "--port", port]) == 2
+    assert port in capsys.readouterr().err
+
+
+def test_a_server_waits_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(tmp_path)
+    feed = LiveFeed(workspace)
+    server = Server("", Access(), gr.Blocks(), workspace, feed, None)
+    server.close()
+    server.wait()
+    assert start_engine is not None
+
+
+def test_a_read_only_app_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://x/", None))
+    reading = launch(tmp_path, read_only=True)
+    assert reading.dispatcher is None and not reading.access.is_operator(None)
+    working = launch(tmp_path)
+    assert working.dispatcher is not None and len(working.access.token) >= 32
+    for server in (reading, working):
+        server.close()

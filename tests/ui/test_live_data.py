@@ -1,0 +1,182 @@
+"""What the page is told: thinning, columns, and payloads of hostile texts and broken numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.ui import live_data
+from tests.ui.fake_run import HOSTILE
+
+
+def status(**changes) -> RunStatus:
+    known = dict(
+        run_id="20261121-000000-abcdef", name="world", recipe="world", state="running", phase="Sampling", fraction=None, step=3,
+        total_steps=60, created_at=1.0, started_at=2.0, ended_at=None, heartbeat_age=0.4, epoch=0, seq=9, device="cpu", cause="", pid=7,
+    )  # fmt: skip
+    return RunStatus(**{**known, **changes})
+
+
+def test_thinning_keeps_short_series_as_they_are():
+    x, y = np.arange(2000), np.random.default_rng(0).normal(size=2000)
+    kept_x, kept_y = live_data.thin(x, y)
+    assert kept_x is x and kept_y is y
+
+
+@pytest.mark.parametrize("count", [2001, 2500, 4000, 99_999])
+def test_thinning_keeps_spikes_ends_and_the_limit(count):
+    values = np.sin(np.arange(count) / 50)
+    values[count // 3], values[2 * count // 3] = 40.0, -40.0
+    x, y = live_data.thin(np.arange(count), values)
+    assert len(x) <= 2000 and len(x) > 900
+    assert list(x) == sorted(set(x)) and x[-1] == count - 1 and y[-1] == values[-1]
+    assert y.max() == 40.0 and y.min() == -40.0
+    assert (values[x] == y).all()
+
+
+def test_thinning_of_nothing_but_nan_keeps_the_last_point():
+    x, y = live_data.thin(np.arange(5000), np.full(5000, np.nan))
+    assert list(x) == [4999] and math.isnan(y[0])
+
+
+def test_columns_keep_steps_and_fill_gaps_with_nan():
+    series = live_data.Series()
+    series.append([(1, {"a": 1.0}), (2, {"a": None, "b": 5.0}), (4, {"b": math.inf})])
+    assert list(series.steps()) == [1, 2, 4] and series.last_step == 4 and series.names == ["a", "b"]
+    np.testing.assert_array_equal(series.column("a"), np.array([1, np.nan, np.nan], np.float32))
+    np.testing.assert_array_equal(series.column("b", after=1), np.array([5, np.nan], np.float32))
+    assert np.isnan(series.column("unknown")).all()
+
+
+def test_a_frozen_view_is_left_alone_by_later_rows_and_growth():
+    series = live_data.Series()
+    series.append((step, {"a": float(step)}) for step in range(1, 11))
+    frozen = series.freeze()
+    series.append((step, {"a": -1.0, "new": 2.0}) for step in range(11, 1000))
+    assert frozen.last_step == 10 and frozen.names == ["a"]
+    assert list(frozen.column("a")) == [float(step) for step in range(1, 11)]
+    assert series.last_step == 999 and len(series.steps(after=500)) == 499
+
+
+def test_the_payload_sends_equal_steps_once_and_nan_as_null():
+    series = live_data.Series()
+    series.append([(1, {"a": 1.0, "b": None}), (2, {"a": math.nan, "b": 2.0})])
+    sent = json.loads(live_data.encode_numbers(series.payload()))
+    assert sent == {"names": ["a", "b"], "x": [[1, 2]], "at": [0, 0], "y": [[1.0, None], [None, 2.0]]}
+
+
+def test_a_long_run_is_sent_thinned_with_its_own_steps_per_series():
+    series = live_data.Series()
+    series.append((step, {"a": float(step % 7), "b": float(step)}) for step in range(1, 6001))
+    sent = json.loads(live_data.encode_numbers(series.payload()))
+    for name, at, values in zip(sent["names"], sent["at"], sent["y"], strict=True):
+        steps = sent["x"][at]
+        assert len(steps) == len(values) <= 2000, name
+        assert steps[-1] == 6000
+
+
+def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
+    series = live_data.Series()
+    assert live_data.status_payload(status(), series, [])["silent"] is None
+    assert live_data.status_payload(status(heartbeat_age=31.7), series, [])["silent"] == 31
+    assert live_data.status_payload(status(heartbeat_age=31.7, state="interrupted"), series, [])["silent"] is None
+    assert live_data.status_payload(status(fraction=math.nan), series, [])["fraction"] is None
+
+
+def test_status_of_an_ended_run_sums_up_from_first_to_last_tenth():
+    series = live_data.Series()
+    series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
+    told = live_data.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)])
+    assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
+    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5, "time": 1.0}]
+    assert live_data.status_payload(status(), series, [])["summary"] == []
+
+
+def test_access_tokens_in_texts_are_blotted_out():
+    secret = "hf_" + "Ab1" * 10
+    assert secret not in live_data.without_secrets(f"GET https://x?token={secret} failed")
+    assert secret not in live_data.status_payload(status(cause=f"401 for {secret}"), live_data.Series(), [])["cause"]
+    rows = live_data.event_rows([StoredEvent(1, 0.0, 0, "info", "phase", f"with {secret}", {"token": secret})])
+    assert secret not in json.dumps(rows)
+
+
+def test_settings_give_the_target_only_when_the_controller_uses_it():
+    assert live_data.settings_payload(RunConfig())["kl_target"] is None
+    adaptive = RunConfig(ppo=PPOConfig(kl_controller="adaptive", kl_target=4.0, cliprange_high=0.3))
+    told = live_data.settings_payload(adaptive)
+    assert told["kl_target"] == 4.0 and told["cliprange"] == 0.2 and told["cliprange_high"] == 0.3
+
+
+def test_steps_become_ranges():
+    assert live_data.step_ranges([]) == []
+    assert live_data.step_ranges([1, 2, 3, 7, 9, 10]) == [[1, 3], [7, 7], [9, 10]]
+
+
+def rollout(pieces: list[str], value: float = 0.5) -> RolloutRecord:
+    count = len(pieces)
+    tokens = TokenRecord(
+        prompt_ids=np.array([1], np.int32),
+        response_ids=np.arange(count, dtype=np.int32),
+        prompt_pieces=["p"],
+        response_pieces=pieces,
+        arrays={"rewards": np.full(count, value, np.float32)},
+        top_ids=np.zeros((count, 5), np.int32),
+        top_logprobs=np.zeros((count, 5), np.float32),
+        ref_top_ids=np.zeros((count, 5), np.int32),
+        ref_top_logprobs=np.full((count, 5), -np.inf, np.float32),
+        top_pieces={0: "\ud800"},
+        gamma=1.0,
+        lam=0.95,
+        kl_coef=0.1,
+    )
+    return RolloutRecord(0, "p", "".join(pieces), value, {"<b>": value}, None, value, count, True, tokens)
+
+
+def test_hostile_texts_arrive_unchanged():
+    told = json.loads(live_data.tokens_payload(3, rollout(HOSTILE)))
+    assert told["tokens"]["response_pieces"] == HOSTILE
+    assert told["tokens"]["pieces"] == [[0, "\ud800"]]
+    table = json.loads(live_data.samples_payload(3, [rollout(HOSTILE)]))
+    assert table["rows"][0]["response"] == "".join(HOSTILE)
+    watched = json.loads(live_data.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
+    assert watched["rows"][0]["prompt"] == "p"
+
+
+def test_numbers_that_are_not_finite_become_null():
+    told = json.loads(live_data.tokens_payload(3, rollout(["a", "b"], math.nan)))
+    assert told["score"] is None and told["kl"] is None and told["parts"] == [["<b>", None]]
+    assert told["tokens"]["arrays"]["rewards"] == [None, None]
+    assert told["tokens"]["ref_top_logprobs"][0] == [None] * 5
+
+
+def test_a_rollout_without_token_records_says_so():
+    bare = rollout(["a"])
+    bare = RolloutRecord(**{**bare.__dict__, "tokens": None})
+    assert json.loads(live_data.tokens_payload(3, bare))["tokens"] is None
+
+
+def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
+    def answer(sample, text):
+        return WatchRecord(sample, f"prompt {sample}", text, 1.0, 0.5)
+
+    rows = json.loads(live_data.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))]))["rows"]
+    assert [row["before"]["response"] for row in rows] == ["old", "only"]
+    assert [(row["now"]["step"], row["now"]["response"]) for row in rows] == [(10, "new"), (0, "only")]
+
+
+def test_text_encoding_refuses_numbers_that_json_has_no_word_for():
+    with pytest.raises(ValueError):
+        live_data.encode_text({"x": math.nan})
+
+
+def test_no_module_of_the_page_loads_torch():
+    source = Path(live_data.__file__).parent
+    for name in ("live_data", "live_feed", "live_page", "live_charts", "html", "theme"):
+        text = (source / f"{name}.py").read_text(encoding="utf-8")
+        assert "import torch" not in text and "transformers" not in text

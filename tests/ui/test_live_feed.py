@@ -1,0 +1,241 @@
+"""The feed: what viewers are told, how little is read from disk, and what happens when a run is cut back, breaks or goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.live_feed import LiveFeed, Position
+from tests.ui.fake_run import FakeRun, config
+
+DEADLINE = 20
+
+
+class CountingReader(RunReader):
+    """Counts the reads of a run's data."""
+
+    reads: dict[str, int] = {}
+
+    def _count(self, name):
+        self.reads[name] = self.reads.get(name, 0) + 1
+
+    def metrics_since(self, *arguments, **options):
+        self._count("metrics")
+        return super().metrics_since(*arguments, **options)
+
+    def rollouts(self, step):
+        self._count("rollouts")
+        return super().rollouts(step)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def feed(workspace):
+    CountingReader.reads = {}
+    feed = LiveFeed(workspace, open_reader=CountingReader, interval=0.02)
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = FakeRun(tmp_path)
+    run.run()
+    yield run
+    run.close()
+
+
+def ask(feed, position, until=lambda reply: True):
+    """Poll until the reply satisfies ``until``."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        reply = json.loads(b"{" + feed.poll(position) + b"}")
+        if not reply.get("opening") and until(reply):
+            return reply
+        time.sleep(0.01)
+    raise AssertionError(f"never came: {reply}")
+
+
+def position_after(run, reply, **changes):
+    known = dict(run=run.run_id, version=reply["version"], epoch=reply["epoch"], step=reply["last_step"], event=max((e["id"] for e in reply["events"]), default=0))
+    return Position(**{**known, **changes})
+
+
+def test_a_new_viewer_gets_everything_and_then_only_what_is_new(feed, run):
+    run.step(3)
+    first = ask(feed, Position(run=run.run_id))
+    assert first["full"] and first["last_step"] == 3 and first["settings"]["kl_target"] == 6.0 and first["sample_steps"] == [[1, 3]]
+    at = position_after(run, first)
+    assert ask(feed, at) == {"same": True}
+    run.step(2)
+    news = ask(feed, at, until=lambda reply: reply.get("last_step") == 5)
+    assert not news["full"] and "settings" not in news and news["series"]["x"][0] == [4, 5]
+    assert news["status"]["step"] == 5 and news["sample_steps"] == [[1, 5]]
+
+
+def test_events_come_once(feed, run):
+    first = ask(feed, Position(run=run.run_id))
+    assert [event["kind"] for event in first["events"]] == ["phase"]
+    run.step(7)
+    news = ask(feed, position_after(run, first), until=lambda reply: reply.get("last_step") == 7)
+    assert [event["kind"] for event in news["events"]] == ["health"]
+
+
+def test_many_viewers_share_the_bytes_and_one_read_per_change(feed, run):
+    run.step(2)
+    first = ask(feed, Position(run=run.run_id))
+    reads = CountingReader.reads["metrics"]
+    answers = {feed.poll(Position(run=run.run_id)) for _ in range(200)}
+    bodies = [feed.poll(Position(run=run.run_id)) for _ in range(2)]
+    assert len(answers) == 1 and bodies[0] is bodies[1]
+    assert CountingReader.reads["metrics"] == reads
+    run.step()
+    at = position_after(run, first)
+    ask(feed, at, until=lambda reply: reply.get("last_step") == 3)
+    for _ in range(200):
+        feed.poll(at)
+    assert CountingReader.reads["metrics"] - reads <= 2  # one with rows, one that finds no more
+
+
+def test_details_are_read_once_however_many_ask(feed, run):
+    run.step(2)
+    ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 2)
+    answers = [feed.detail(run.run_id, "samples", 2) for _ in range(50)]
+    assert len({answer.result(DEADLINE) for answer in answers}) == 1
+    assert CountingReader.reads["rollouts"] == 1
+    tokens = json.loads(feed.detail(run.run_id, "tokens", 2, 3).result(DEADLINE))
+    assert tokens["sample"] == 3 and len(tokens["tokens"]["arrays"]["advantages"]) == len(tokens["tokens"]["response_pieces"])
+
+
+def test_a_step_that_is_not_there_yet_is_not_remembered_as_empty(feed, run):
+    run.step()
+    ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 1)
+    assert json.loads(feed.detail(run.run_id, "samples", 2).result(DEADLINE))["rows"] == []
+    run.step()
+    assert len(json.loads(feed.detail(run.run_id, "samples", 2).result(DEADLINE))["rows"]) == 12
+
+
+def test_a_viewer_of_a_cut_history_starts_over(feed, run):
+    run.step(6)
+    first = ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 6)
+    run.writer.cut_after(2)
+    run.step_number = 2
+    again = ask(feed, position_after(run, first), until=lambda reply: reply.get("epoch") == 1)
+    assert again["full"] and again["series"]["x"][0] == [1, 2] and again["sample_steps"] == [[1, 2]]
+    run.step()
+    later = ask(feed, position_after(run, again), until=lambda reply: reply.get("last_step") == 3)
+    assert not later["full"] and later["series"]["x"][0] == [3]
+
+
+def test_a_viewer_far_behind_gets_a_full_copy(feed, run):
+    run.step(1)
+    for step in range(2, 600):
+        run.writer.commit_step(type(run)._bare(step))
+    reply = ask(feed, Position(run=run.run_id, epoch=0, step=1), until=lambda reply: reply.get("last_step") == 599)
+    assert reply["full"] and len(reply["series"]["x"][0]) == 599
+    near = ask(feed, Position(run=run.run_id, epoch=0, step=580))
+    assert not near["full"] and len(near["series"]["x"][0]) == 19
+
+
+def test_a_number_that_was_not_finite_is_null(feed, run):
+    run.step(4)  # the fake run's gold score is NaN at step 4
+    reply = ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 4)
+    gold = reply["series"]["y"][reply["series"]["names"].index("gold/score")]
+    assert gold[3] is None and gold[2] is not None
+
+
+def test_a_killed_engine_shows_as_interrupted_and_a_failed_one_with_its_cause(feed, run, tmp_path):
+    run.step()
+    first = ask(feed, Position(run=run.run_id))
+    run.lock.release()
+    gone = ask(feed, position_after(run, first), until=lambda reply: not reply.get("same"))
+    assert gone["status"]["state"] == "interrupted"
+    failing = FakeRun(tmp_path)
+    failing.run()
+    failing.fail("It broke. Do this next.")
+    assert ask(feed, Position(run=failing.run_id))["status"]["cause"] == "It broke. Do this next."
+
+
+def test_a_queued_run_has_its_position(feed, workspace):
+    workspace.submit(config(), "first")
+    second = workspace.submit(config(), "second")
+    reply = ask(feed, Position(run=second))
+    assert reply["status"]["state"] == "queued" and reply["status"]["queue_position"] == 2 and reply["last_step"] == 0
+
+
+def test_unknown_and_deleted_runs_are_missing(feed, run):
+    assert ask(feed, Position(run="nobody-here")) == {"missing": True}
+    ask(feed, Position(run=run.run_id))
+    shutil.rmtree(run.folder)
+    assert ask(feed, Position(run=run.run_id), until=lambda reply: "missing" in reply) == {"missing": True}
+
+
+def test_a_damaged_run_says_what_is_wrong(feed, tmp_path):
+    folder = tmp_path / "runs" / "20261121-000000-broken"
+    folder.mkdir(parents=True)
+    (folder / "run.db").write_bytes(b"not a database at all" * 100)
+    (folder / "config.yaml").write_text("{}", encoding="utf-8")
+    assert "run.db" in ask(feed, Position(run=folder.name))["problem"]
+
+
+def test_the_list_names_the_newest_run_and_prefers_one_that_is_alive(feed, workspace, tmp_path):
+    assert ask(feed, Position()) == {"newest": None, "alive": False}
+    alive = FakeRun(tmp_path)
+    alive.run()
+    workspace.submit(config(), "waits")
+    assert ask(feed, Position(), until=lambda reply: reply["newest"]) == {"newest": alive.run_id, "alive": True}
+    alive.close()
+
+
+def test_details_of_nonsense_are_refused_in_words(feed, run):
+    for arguments in (("../../etc", "samples"), (run.run_id, "secrets"), ("nobody-here", "log"), (run.run_id, "tokens", 99, 0)):
+        assert json.loads(feed.detail(*arguments).result(DEADLINE))["problem"]
+
+
+def test_an_unexpected_fault_is_answered_and_the_thread_lives_on(feed, run, monkeypatch):
+    ask(feed, Position(run=run.run_id))
+    monkeypatch.setattr(CountingReader, "watched", lambda self: 1 / 0)
+    assert "ZeroDivisionError" in json.loads(feed.detail(run.run_id, "watched").result(DEADLINE))["problem"]
+    assert "engine started" in json.loads(feed.detail(run.run_id, "log").result(DEADLINE))["text"]
+
+
+def test_the_log_is_shown_without_access_tokens(feed, run):
+    text = json.loads(feed.detail(run.run_id, "log").result(DEADLINE))["text"]
+    assert "engine started" in text and "AAAAAAAA" not in text
+
+
+def test_runs_nobody_watches_are_forgotten(workspace, run):
+    feed = LiveFeed(workspace, interval=0.02, forget_after=0.1)
+    try:
+        ask(feed, Position(run=run.run_id))
+        end = time.monotonic() + DEADLINE
+        while feed._followers and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not feed._followers and not feed._answers
+    finally:
+        feed.close()
+
+
+def test_too_many_runs_at_once_are_refused(feed):
+    for number in range(32):
+        feed.poll(Position(run=f"run-number-{number}"))
+    assert b"Too many" in feed.poll(Position(run="one-too-many"))
+
+
+@pytest.mark.parametrize("data", [None, 7, "x", [], {"run": "../x"}, {"run": 5, "step": True, "epoch": "1", "event": 1.5}, {"run": "a" * 101}])
+def test_a_malformed_position_is_nowhere(data):
+    assert Position.parse(data) == Position()
+
+
+def test_a_position_is_read():
+    sent = {"run": "20261121-000000-abcdef", "version": "v", "epoch": 2, "step": 7, "event": 3, "view": True}
+    assert Position.parse(sent) == Position("20261121-000000-abcdef", "v", 2, 7, 3, True)

@@ -1,0 +1,53 @@
+"""Every number has a name, a meaning and what good looks like; charts and tiles use no other names."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlhf_studio.glossary import GLOSSARY, term
+from rlhf_studio.runs.records import TOKEN_QUANTITIES
+from rlhf_studio.ui import live_charts, live_data
+
+METRICS = """objective/scores objective/scores_std objective/scores_min objective/scores_max objective/kl objective/kl_k3 objective/entropy
+objective/non_score_reward objective/rlhf_reward objective/kl_coef policy/approxkl_avg policy/clipfrac_avg policy/entropy_avg loss/policy_avg
+loss/value_avg val/ratio val/ratio_var val/clipfrac_avg val/explained_variance val/num_eos_tokens val/returns_mean val/values_mean
+tokens/response_length tokens/cut_off optim/grad_norm lr episode time/rollout time/score time/reference time/update time/record time/total
+time/elapsed speed/episodes_per_second speed/tokens_per_second memory/peak gold/score gold/score_se""".split()
+
+
+@pytest.mark.parametrize("name", [*METRICS, *TOKEN_QUANTITIES])
+def test_every_recorded_quantity_is_explained(name):
+    entry = GLOSSARY[name]
+    assert entry.title and entry.title[0].isupper() and len(entry.title) <= 26
+    for sentence in (entry.meaning, entry.good):
+        assert sentence.endswith(".") and "!" not in sentence
+
+
+@pytest.mark.parametrize("name", GLOSSARY)
+def test_healthy_ranges_are_ranges(name):
+    entry = GLOSSARY[name]
+    assert (entry.healthy_low is None) is (entry.healthy_high is None)
+    assert entry.healthy_low is None or entry.healthy_low < entry.healthy_high
+
+
+def test_reward_components_and_unknown_names_have_a_title():
+    assert term("reward/length").title == "length" and term("reward/length").meaning == GLOSSARY["reward/*"].meaning
+    assert term("some/new_metric").title == "some/new_metric"
+
+
+def test_the_page_shows_only_what_is_explained():
+    page = live_charts.page_data()
+    used = {line["metric"] for chart in page["charts"] for line in chart["lines"]} | {tile["metric"] for tile in page["tiles"]}
+    used |= {chart["x_metric"] for chart in page["charts"] if chart["x_metric"]} | {item["name"] for item in page["quantities"]}
+    assert used <= set(GLOSSARY) and set(live_data.SUMMARY_METRICS) <= set(GLOSSARY)
+
+
+def test_one_quantity_has_one_colour_everywhere():
+    page = live_charts.page_data()
+    seen: dict[str, str] = {}
+    for item in [line for chart in page["charts"] for line in chart["lines"]] + page["tiles"]:
+        assert seen.setdefault(item["metric"], item["colour"]) == item["colour"]
+
+
+def test_the_inspector_has_the_eight_quantities_in_their_order():
+    assert [item.label for item in live_charts.QUANTITIES] == ["Reward", "KL", "Advantage", "Return", "Value", "Log-ratio", "Entropy", "Clipped"]

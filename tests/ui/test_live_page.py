@@ -1,0 +1,133 @@
+"""The Live page's Python side: the buttons' handlers, who may press them, and what the component is made of."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+
+import gradio as gr
+import httpx
+import pytest
+
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import html, live_page
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.live_feed import Position
+from tests.ui.fake_run import FakeRun, config
+from tests.ui.live_app import LiveApp
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = FakeRun(tmp_path)
+    run.run()
+    run.step()
+    yield run
+    run.close()
+
+
+def commands(run) -> list[str]:
+    return [command.kind for command in run.writer.pending_commands()]
+
+
+@pytest.mark.parametrize(("action", "kind"), live_page.COMMANDS.items())
+def test_buttons_leave_requests_for_the_engine(workspace, run, action, kind):
+    live_page.steer(workspace, action, run.run_id)
+    assert commands(run) == [kind]
+
+
+def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
+    waiting = workspace.submit(config(), "waits")
+    live_page.steer(workspace, "stop_run", waiting)
+    assert workspace.queue_position(waiting) is None and workspace.status(waiting).state == "stopped"
+
+
+def test_resume_queues_an_interrupted_run(workspace, run):
+    run.lock.release()
+    live_page.steer(workspace, "resume_run", run.run_id)
+    assert workspace.queue_position(run.run_id) == 1
+
+
+@pytest.mark.parametrize(("action", "name"), [("stop_run", "nobody-here"), ("resume_run", "../../etc"), ("checkpoint_run", "")])
+def test_a_refusal_of_the_store_becomes_one_sentence(workspace, action, name):
+    with pytest.raises(gr.Error):
+        live_page.steer(workspace, action, name)
+
+
+def test_resume_of_a_running_run_is_refused(workspace, run):
+    with pytest.raises(gr.Error, match="only a stopped, failed or interrupted run"):
+        live_page.steer(workspace, "resume_run", run.run_id)
+
+
+@pytest.mark.parametrize("data", [None, {}, {"run": 5}, {"run": ""}, ["x"]])
+def test_a_button_without_a_run_is_refused(data):
+    with pytest.raises(gr.Error, match="No run is open"):
+        live_page.run_of(data)
+
+
+def test_opening_the_same_run_twice_is_a_change():
+    first, second = live_page.value_for("abc"), live_page.value_for("abc")
+    assert first != second and first.rsplit("@", 1)[0] == second.rsplit("@", 1)[0] == "abc"
+
+
+def test_a_reply_puts_the_viewers_part_before_the_shared_bytes():
+    reply = json.loads(live_page.poll_reply(Position(run="abc"), b'"same":true', False, 'Only "you" may watch.', 12.3456))
+    assert reply == {"now": 12.346, "run": "abc", "operator": False, "why_not": 'Only "you" may watch.', "same": True}
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------------------
+
+
+def server_function(app, name, data):
+    body = {"data": data, "component_id": app.page.component._id, "fn_name": name, "session_hash": "test"}
+    return httpx.post(f"{app.url}gradio_api/component_server/", json=body, timeout=20).json()
+
+
+def press(app, action, run_id):
+    body = {"data": [], "event_data": {"run": run_id}, "session_hash": "test"}
+    return httpx.post(f"{app.url}gradio_api/run/{action}", json=body, timeout=20)
+
+
+@pytest.fixture(params=[Access(), Access(read_only=True)], ids=["operator", "viewer"])
+def app(request, tmp_path):
+    app = LiveApp(tmp_path, request.param)
+    app.access = request.param
+    yield app
+    app.close()
+
+
+def test_only_operators_change_anything(app, run):
+    before = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
+    for action in live_page.COMMANDS:
+        reply = press(app, action, run.run_id)
+        assert (reply.status_code == 200) is not app.access.read_only, reply.text
+    after = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
+    assert after - before == (0 if app.access.read_only else 4)
+
+
+def test_server_functions_only_read(app, run):
+    deadline = time.monotonic() + 20
+    while "status" not in (reply := server_function(app, "poll", {"run": run.run_id})):
+        assert time.monotonic() < deadline, reply
+    assert reply["operator"] is not app.access.read_only and reply["status"]["state"] == "running"
+    assert bool(reply["why_not"]) is app.access.read_only
+    assert server_function(app, "poll", {"run": run.run_id, "view": True})["operator"] is False
+    page = server_function(app, "fetch", {"kind": "page"})
+    assert len(page["charts"]) >= 9 and page["glossary"]["gold/score"]["meaning"]
+    assert len(server_function(app, "fetch", {"kind": "samples", "run": run.run_id, "step": 1})["rows"]) == 12
+    for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
+        assert isinstance(server_function(app, "fetch", nonsense), dict)
+    assert commands(run) == []
+
+
+def test_scripts_are_served_and_nothing_else_of_the_package(app):
+    for name in (*html.LIVE_SCRIPTS, *html.LIVE_STYLES):
+        assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS / name}").status_code == 200, name
+    assert httpx.get(f"{app.url}gradio_api/file={html.plotly_script()}").status_code == 200
+    assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS.parent / 'access.py'}").status_code == 403

@@ -1,0 +1,227 @@
+"""The Runs page's answers, without a browser: rows, what deleting loses, and what may be done by whom."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import gradio as gr
+import pytest
+from tests.ui.train_helpers import OPERATOR, VIEWER
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.records import ALIVE, RunStatus, State, StepRecord
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.runs_page import RunsPage, allowed_actions
+
+CONFIG = load_recipe("world").config
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def page(workspace: Workspace) -> RunsPage:
+    return RunsPage(workspace, Access())
+
+
+def rows(page: RunsPage, request: Any = OPERATOR) -> list[dict[str, Any]]:
+    page._listing = (float("-inf"), "", [])  # do not wait until the listing is old enough
+    return page.runs({}, request)["rows"]
+
+
+def ended(workspace: Workspace, state: State = "finished", steps: int = 3, name: str = "a run", cause: str = "") -> str:
+    """A run that has written some steps and ended."""
+    run_id = workspace.submit(CONFIG, name)
+    folder = workspace.run_dir(run_id)
+    workspace.cancel(run_id)
+    with EngineLock(folder), RunWriter(folder) as writer:
+        for step in range(1, steps + 1):
+            writer.commit_step(StepRecord(step, {"objective/scores": step - 1.0, "gold/score": 0.5, "objective/kl": 2.0 * step}, []))
+        writer.set_state(state, cause=cause)
+    return run_id
+
+
+def checkpoint(workspace: Workspace, run_id: str, step: int, size: int) -> None:
+    folder = paths.checkpoint_dir(workspace.run_dir(run_id), step)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"\0" * size)
+    (folder / paths.MANIFEST).write_text("{}")
+
+
+def test_an_empty_workspace(page: RunsPage) -> None:
+    answer = page.runs(None, OPERATOR)
+    assert (answer["rows"], answer["operator"], answer["why_not"]) == ([], True, "")
+
+
+def test_a_row_says_what_the_run_has_done(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, name="<b>x</b>")
+    (row,) = rows(page)
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    expected = {"id": run_id, "name": "<b>x</b>", "recipe": "world", "model": "bundled/world-policy", "state": "finished", "step": 3, "total": CONFIG.ppo.steps}
+    assert {key: row[key] for key in expected} == expected
+    assert (row["score_first"], row["score_last"], row["gold_last"], row["kl_last"]) == (0.0, 2.0, 0.5, 6.0)
+    assert row["actions"] == ["rename", "delete"] and not row["alive"]
+
+
+def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Workspace) -> None:
+    failed = ended(workspace, "failed", cause="The disk is full.")
+    first, second = workspace.submit(CONFIG, "first"), workspace.submit(CONFIG, "second")
+    by_id = {row["id"]: row for row in rows(page)}
+    assert list(by_id) == sorted(by_id, key=lambda run_id: by_id[run_id]["created_at"], reverse=True)
+    assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (1, 2)
+    assert by_id[first]["actions"] == ["cancel", "rename", "delete"]
+    assert (by_id[failed]["note"], by_id[failed]["actions"]) == ("The disk is full.", ["resume", "rename", "delete"])
+
+
+def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace)
+    version = page.runs({}, OPERATOR)["version"]
+    again = page.runs({"version": version}, OPERATOR)
+    assert again["same"] and "rows" not in again
+    workspace.rename(run_id, "other")
+    page._listing = (float("-inf"), "", [])
+    changed = page.runs({"version": version}, OPERATOR)
+    assert [row["name"] for row in changed["rows"]] == ["other"]
+
+
+def test_many_viewers_cost_one_reading(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(workspace)
+    read: list[int] = []
+    listing = Workspace.runs
+    monkeypatch.setattr(Workspace, "runs", lambda self: read.append(1) or listing(self))
+    for _ in range(30):
+        page.runs({}, VIEWER)
+    assert len(read) == 1
+
+
+def test_figures_are_read_again_only_when_the_run_moved_on(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = ended(workspace)
+    assert rows(page)[0]["step"] == 3
+    monkeypatch.setattr("rlhf_studio.runs.reader.RunReader.summary", lambda _: pytest.fail("read without need"))
+    assert rows(page)[0]["step"] == 3
+    monkeypatch.undo()
+    with EngineLock(workspace.run_dir(run_id)), RunWriter(workspace.run_dir(run_id)) as writer:
+        writer.commit_step(StepRecord(4, {"objective/scores": 9.0}, []))
+    assert rows(page)[0]["step"] == 4
+
+
+def test_a_damaged_run_is_listed_with_its_cause_and_can_be_deleted(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace)
+    (workspace.run_dir(run_id) / "run.db").write_bytes(b"not a database" * 100)
+    (row,) = rows(page)
+    assert row["state"] == "failed" and "damaged" in row["note"] and row["score_last"] is None
+    assert "cannot be read" in page.loss({"run": run_id}, OPERATOR)["text"]
+    page.act({"action": "delete", "run": run_id}, OPERATOR)
+    assert rows(page) == []
+
+
+def test_a_workspace_that_cannot_be_read_is_said(page: RunsPage, workspace: Workspace) -> None:
+    ended(workspace)
+    (workspace.root / paths.STUDIO_DATABASE).write_bytes(b"not a database" * 100)
+    page._listing = (float("-inf"), "", [])
+    answer = page.runs({}, OPERATOR)
+    assert answer["rows"] == [] and "damaged" in answer["problem"]
+
+
+@pytest.mark.parametrize("state", get_args(State))
+def test_what_may_be_done_in_each_state(state: State) -> None:
+    values = dict.fromkeys(RunStatus.__dataclass_fields__)
+    actions = allowed_actions(RunStatus(**{**values, "state": state}))
+    assert ("resume" in actions) == (state in ("stopped", "failed", "interrupted"))
+    assert ("cancel" in actions) == (state == "queued")
+    assert ("delete" in actions) == (state not in ALIVE)
+
+
+# --- deleting says what is lost ------------------------------------------------------------------------------------------------
+
+
+def test_what_deleting_loses(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, name="mine")
+    for step in (2, 3):
+        checkpoint(workspace, run_id, step, 3_000_000)
+    text = page.loss({"run": run_id}, OPERATOR)["text"]
+    assert text.startswith("Deleting mine removes 3 recorded steps with every response and token and 2 checkpoints with the trained weights")
+    assert "(the last at step 3): 6." in text and text.endswith(" MB. It cannot be undone.")
+
+
+def test_what_deleting_loses_when_there_is_little(page: RunsPage, workspace: Workspace) -> None:
+    queued = workspace.submit(CONFIG, "young")
+    assert "its settings and its log; it has no steps yet" in page.loss({"run": queued}, OPERATOR)["text"]
+    one = ended(workspace, steps=1)
+    checkpoint(workspace, one, 1, 10)
+    text = page.loss({"run": one}, OPERATOR)["text"]
+    assert "1 recorded step with" in text and "1 checkpoint with" in text
+
+
+# --- acting --------------------------------------------------------------------------------------------------------------------
+
+
+def test_resume_cancel_rename_delete(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, "stopped")
+    assert page.act({"action": "resume", "run": run_id}, OPERATOR)["done"] == "resume"
+    assert rows(page)[0]["queue_position"] == 1
+    page.act({"action": "cancel", "run": run_id}, OPERATOR)
+    assert rows(page)[0]["state"] == "stopped"
+    page.act({"action": "rename", "run": run_id, "name": " new "}, OPERATOR)
+    assert rows(page)[0]["name"] == "new"
+    page.act({"action": "delete", "run": run_id}, OPERATOR)
+    assert rows(page) == [] and not (workspace.root / paths.RUNS / run_id).exists()
+
+
+def test_a_living_run_is_not_deleted(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace)
+    with EngineLock(workspace.run_dir(run_id)), pytest.raises(gr.Error, match="Stop it before deleting"):
+        page.act({"action": "delete", "run": run_id}, OPERATOR)
+    assert rows(page)[0]["id"] == run_id
+
+
+@pytest.mark.parametrize("action", ["resume", "cancel", "rename", "delete"])
+def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, "stopped") if action != "cancel" else workspace.submit(CONFIG, "queued")
+    before = rows(page)
+    with pytest.raises(gr.Error, match="operator link"):
+        page.act({"action": action, "run": run_id, "name": "theirs"}, VIEWER)
+    assert rows(page) == before
+    answer = page.runs({}, VIEWER)
+    assert not answer["operator"] and "operator link" in answer["why_not"]
+    assert not page.runs({"view": "1"}, OPERATOR)["operator"]
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"action": "delete"}, {"action": "_rows", "run": "x"}, {"action": "delete", "run": 3}, {"action": "submit", "run": "x"}])
+def test_what_is_no_action(data: Any, page: RunsPage) -> None:
+    with pytest.raises(gr.Error, match="There is no such"):
+        page.act(data, OPERATOR)
+
+
+@pytest.mark.parametrize("run_id", ["../../etc", "/etc", "..", "a/b", "x" * 300, "%2e%2e", "", "nowhere-at-all"])
+def test_ids_that_are_none_reach_no_file(run_id: str, page: RunsPage, workspace: Workspace) -> None:
+    ended(workspace)
+    with pytest.raises(gr.Error, match="There is no|no run|no such"):
+        page.act({"action": "delete", "run": run_id}, OPERATOR)
+    assert "problem" in page.settings({"run": run_id}, OPERATOR)
+    assert "cannot be read" in page.loss({"run": run_id}, OPERATOR)["text"]
+    assert len(rows(page)) == 1
+
+
+def test_a_long_name_is_refused(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace)
+    with pytest.raises(gr.Error):
+        page.act({"action": "rename", "run": run_id, "name": "x" * 500}, OPERATOR)
+    page.act({"action": "rename", "run": run_id, "name": ["x"]}, OPERATOR)
+    assert rows(page)[0]["name"] == "a run"
+
+
+def test_settings_of_a_run_for_the_train_page(page: RunsPage, workspace: Workspace) -> None:
+    config = RunConfig.model_validate({**CONFIG.model_dump(), "name": "old"})
+    answer = page.settings({"run": workspace.submit(config, "old")}, OPERATOR)
+    assert answer["basis"] == "world"
+    assert (answer["values"]["ppo.steps"], answer["values"]["name"]) == (CONFIG.ppo.steps, "")

@@ -1,0 +1,276 @@
+"""The Train page's answers, without a browser: what is said about settings, and what starts a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.ui import outlook
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage, plain
+
+WORLD = load_recipe("world")
+
+
+class Bench:
+    """A page whose runs only exist on a list."""
+
+    def __init__(self, workspace: Path):
+        self.submitted: list[tuple[RunConfig, str]] = []
+        self.error: Exception | None = None
+        self.page = TrainPage(workspace, Access(), self.submit, lambda: len(self.submitted))
+
+    def submit(self, config: RunConfig, name: str) -> str:
+        if self.error:
+            raise self.error
+        self.submitted.append((config, name))
+        return f"run-{len(self.submitted)}"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    install_world(tmp_path, monkeypatch)
+    return Bench(tmp_path)
+
+
+def sent(basis: str = "world", **changes: Any) -> dict[str, Any]:
+    """What the browser sends: the recipe's values with changes; ``ppo__steps=3`` sets ``ppo.steps``."""
+    values = values_of(load_recipe(basis).config)
+    values.update({name.replace("__", "."): value for name, value in changes.items()})
+    return {"values": json.loads(json.dumps(values)), "basis": basis, "view": ""}
+
+
+def fields(answer: dict[str, Any]) -> list[str]:
+    return [problem["field"] for problem in answer["problems"]]
+
+
+def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
+    boot = bench.page.boot({}, OPERATOR)
+    assert json.loads(json.dumps(boot, allow_nan=False)) == boot
+    assert [card["name"] for card in boot["recipes"]][:2] == ["world", "world-lora"]
+    assert boot["recipes"][0]["tags"] == ["about 1 minute", "no download"]
+    assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
+    assert not bench.page.boot({"view": "1"}, OPERATOR)["operator"]
+    assert not bench.page.boot({}, VIEWER)["operator"]
+
+
+def test_a_recipe_as_it_stands_can_start(bench: Bench) -> None:
+    answer = bench.page.check(sent(), OPERATOR)
+    assert (answer["problems"], answer["notes"]) == ([], [])
+    assert answer["command"] == "python -m rlhf_studio train --recipe world"
+    assert answer["sentence"] == outlook.sentence(WORLD.config)
+    assert [figure["label"] for figure in answer["figures"]] == ["Time", "Memory", "Download", "Disk"]
+
+
+def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
+    outcome = bench.page.start({**sent(ppo__steps=5, name="mine"), "nonce": "n1"}, OPERATOR)
+    assert outcome == {"run_id": "run-1", "nonce": "n1"}
+    config, name = bench.submitted[0]
+    assert (config.ppo.steps, config.recipe, name) == (5, "world", "mine")
+    assert config == WORLD.config.model_copy(update={"name": "mine", "ppo": config.ppo})
+    bench.page.start({**sent(), "nonce": "n2"}, OPERATOR)
+    assert bench.submitted[1][1] == WORLD.title
+
+
+def test_a_double_click_starts_one_run(bench: Bench) -> None:
+    request = {**sent(), "nonce": "same"}
+    assert [bench.page.start(request, OPERATOR)["run_id"] for _ in range(100)] == ["run-1"] * 100
+    assert len(bench.submitted) == 1
+
+
+def test_only_so_many_starts_are_remembered(bench: Bench) -> None:
+    for number in range(250):
+        bench.page.start({**sent(), "nonce": f"n{number}"}, OPERATOR)
+    assert len(bench.page._started) == 200 and "n249" in bench.page._started
+
+
+def test_viewers_start_nothing(bench: Bench) -> None:
+    with pytest.raises(gr.Error, match="operator link"):
+        bench.page.start(sent(), VIEWER)
+    assert bench.submitted == []
+
+
+BAD_VALUES = {
+    "ppo.kl_coef": [float("nan"), float("inf"), -1, "abc", "", None, [1], {"a": 1}, 1e9],
+    "ppo.steps": [True, 0, 1.5, "60", 10**30, -5],
+    "model.policy": ["", 3, "x" * 5000, "./no-such-folder"],
+    "generation.stop_token": ["end", "999"],
+    "lora.enabled": [1, "yes"],
+    "data.prompts": ["./none.csv"],
+    "reward.components": [[], None, "x", [{"kind": "magic"}]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values])
+def test_a_bad_value_is_named_and_starts_nothing(name: str, value: Any, bench: Bench) -> None:
+    data = sent()
+    data["values"][name] = value
+    checked, started = bench.page.check(data, OPERATOR), bench.page.start({**data, "nonce": "n"}, OPERATOR)
+    assert all(field == name or field.startswith(f"{name}.") for field in fields(checked)), checked
+    assert checked["problems"] and started["problems"] == checked["problems"]
+    assert bench.submitted == []
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 3, {}, {"values": None}, {"values": []}, {"values": {"ppo": 1, "ppo.steps": 2}, "basis": 7}])
+def test_anything_else_than_settings_starts_nothing_and_breaks_nothing(data: Any, bench: Bench) -> None:
+    for ask in (bench.page.check, bench.page.to_yaml, bench.page.start):
+        assert ask(data, OPERATOR)["problems"]
+    assert bench.page.preview(data, OPERATOR)["rows"] == []
+    assert bench.page.from_yaml(data, OPERATOR)["problems"]
+    assert bench.submitted == []
+
+
+def test_problems_of_all_sections_are_shown_together_in_the_order_of_the_form(bench: Bench) -> None:
+    data = sent(ppo__kl_coef=-1, data__column="text", model__policy="./none")
+    answer = bench.page.check(data, OPERATOR)
+    assert fields(answer) == ["model.policy", "data.column", "ppo.kl_coef"]
+    assert answer["problems"][2]["message"] == "Should be at least 0, not -1"
+    assert (answer["sentence"], answer["command"]) == ("", "")
+
+
+def test_settings_that_must_fit_together(bench: Bench) -> None:
+    answer = bench.page.check(sent(ppo__mini_batch_size=128), OPERATOR)
+    assert answer["problems"] == [{"field": "ppo.mini_batch_size", "message": "128 is larger than batch_size 64; use at most the batch size"}]
+
+
+def test_unknown_settings_are_refused(bench: Bench) -> None:
+    data = sent()
+    data["values"]["ppo.magic"] = 1
+    assert bench.page.check(data, OPERATOR)["problems"] == [{"field": "ppo.magic", "message": "There is no such setting"}]
+
+
+def test_a_problem_without_a_setting_comes_first(bench: Bench, tmp_path: Path) -> None:
+    bench.error = StoreError("The disk is full.", "full")
+    outcome = bench.page.start({**sent(), "nonce": "n"}, OPERATOR)
+    assert outcome["problems"] == [{"field": "", "message": "The run could not be created: The disk is full."}]
+    bench.error = None
+    assert bench.page.start({**sent(), "nonce": "n"}, OPERATOR)["run_id"] == "run-1"
+
+
+def test_the_queue_is_counted(bench: Bench) -> None:
+    bench.page.start({**sent(), "nonce": "n"}, OPERATOR)
+    assert bench.page.check(sent(), OPERATOR)["waiting"] == 1
+
+
+def test_plain_words() -> None:
+    assert plain("input should be greater than 0, not -1") == "Should be above 0, not -1"
+    assert plain("input should be less than or equal to 1, not 2") == "Should be at most 1, not 2"
+    assert plain("string should have at least 1 character, not ''") == "Needs a value"
+    assert plain("") == ""
+
+
+# --- viewers look at the form, not at the machine ----------------------------------------------------------------------------------
+
+
+def test_viewers_learn_nothing_about_files(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hidden\n")
+    data = sent(data__prompts=str(tmp_path / "secret.txt"), model__policy=str(tmp_path / "nowhere"))
+    assert bench.page.check(data, VIEWER)["problems"] == []
+    preview = bench.page.preview(data, VIEWER)
+    assert preview == {"rows": [], "message": "Only operators see the rows of files on this machine."}
+    assert bench.page.preview(sent(data__column="none"), VIEWER)["message"].startswith("There is no column 'none'")
+    assert len(bench.page.preview(sent(), VIEWER)["rows"]) == 5
+    assert bench.page.preview(sent(model__policy=str(tmp_path / "assets/world/policy")), VIEWER)["rows"][0]["tokens"] is None
+
+
+# --- preview and YAML ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_prompts_with_their_token_counts(bench: Bench) -> None:
+    preview = bench.page.preview(sent(), OPERATOR)
+    assert preview["total"] == 90
+    assert preview["rows"][0] == {"text": f"{PROMPT} 0", "tokens": 6, "cut": False}
+    assert bench.page.preview(sent(data__max_prompt_tokens=3), OPERATOR)["rows"][0]["cut"]
+
+
+@pytest.mark.parametrize("change", [{"data__prompts": "./none.txt"}, {"data__max_prompts": 0}, {"data__column": None}])
+def test_no_rows_while_the_prompts_cannot_be_read(change: dict[str, Any], bench: Bench) -> None:
+    assert bench.page.preview(sent(**change), OPERATOR) == {"rows": [], "message": "The first rows appear here once the prompts can be read."}
+
+
+@pytest.mark.parametrize("change", [{"model__policy": "./none"}, {"model__policy": 3}, {"model__revision": None}])
+def test_rows_without_counts_while_the_policy_cannot_be_read(change: dict[str, Any], bench: Bench) -> None:
+    assert bench.page.preview(sent(**change), OPERATOR)["rows"][0]["tokens"] is None
+
+
+def test_settings_as_yaml_and_back(bench: Bench) -> None:
+    saved = bench.page.to_yaml(sent("world-lora", ppo__steps=7), OPERATOR)
+    assert saved["file_name"] == "world-lora.yaml"
+    assert config_from_yaml(saved["text"]).ppo.steps == 7
+    loaded = bench.page.from_yaml({"text": saved["text"]}, OPERATOR)
+    assert loaded == {"values": sent("world-lora", ppo__steps=7)["values"], "basis": "world-lora"}
+    assert bench.page.from_yaml({"text": "recipe: moon\nppo: {steps: 3}"}, OPERATOR)["basis"] == "world"
+
+
+@pytest.mark.parametrize("text", ["", "][", "- a", "ppo: {steps: nan}", "ppo: {steps: 1, steps: 2}", "!!python/object:os.system {}", "name: 2020-13-01", "x" * 1_000_001])
+def test_a_file_that_is_no_configuration(text: str, bench: Bench) -> None:
+    assert bench.page.from_yaml({"text": text}, OPERATOR)["problems"]
+
+
+def test_bad_settings_are_not_saved(bench: Bench) -> None:
+    assert fields(bench.page.to_yaml(sent(ppo__steps=0), OPERATOR)) == ["ppo.steps"]
+
+
+# --- what will happen -----------------------------------------------------------------------------------------------------------------
+
+
+def changed(**sections: Any) -> RunConfig:
+    data = WORLD.config.model_dump()
+    for section, values in sections.items():
+        data[section].update(values)
+    return RunConfig.model_validate(data)
+
+
+def test_the_sentence() -> None:
+    config = changed(ppo={"steps": 1, "batch_size": 8, "mini_batch_size": 8, "ppo_epochs": 1}, lora={"enabled": True, "r": 4})
+    assert outlook.sentence(config) == (
+        "In each of 1 step, world-policy with LoRA adapters of rank 4 writes 8 responses of up to 32 tokens, "
+        f"they are scored by {WORLD.config.reward.components[0].name}, and PPO learns from the batch in 1 pass over 1 mini-batch: 8 responses in all."
+    )
+
+
+@pytest.mark.parametrize(
+    ("components", "words"),
+    [
+        ([{"kind": "reward_model", "model": "someone/judge"}], "scored by judge, and"),
+        ([{"kind": "length"}, {"kind": "regex", "name": "ends well"}], "scored by the length rule and ends well, and"),
+        ([{"kind": "length"}, {"kind": "regex"}, {"kind": "keywords"}], "scored by the length rule, the regex rule and the keywords rule, and"),
+        ([{"kind": "length"}] * 4, "scored by 4 reward components, and"),
+    ],
+)
+def test_who_scores(components: list[dict[str, Any]], words: str) -> None:
+    assert words in outlook.sentence(changed(reward={"components": components}))
+
+
+def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
+    def time(config: RunConfig) -> str:
+        return outlook.figures(config, None, WORLD)[0]["value"]
+
+    per_run = WORLD.minutes
+    assert time(WORLD.config) == f"about {outlook.duration(per_run)}"
+    assert time(changed(ppo={"steps": WORLD.config.ppo.steps * 100})) == f"about {outlook.duration(100 * per_run)}"
+    assert time(changed(model={"policy": "gpt2"})) == "known after the first step"
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(0.01, "10 seconds"), (0.5, "30 seconds"), (1.2, "1 minute"), (45, "45 minutes"), (200, "3 hours"), (55, "55 minutes")])
+def test_durations(minutes: float, words: str) -> None:
+    assert outlook.duration(minutes) == words
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 MB"), (900, "1 MB"), (1_500_000, "1.5 MB"), (62_000_000, "62 MB"), (2.5e9, "2.5 GB"), (3e13, "30 TB")])
+def test_sizes(count: float, words: str) -> None:
+    assert outlook.size(int(count)) == words
+
+
+def test_short_names() -> None:
+    assert [outlook.short_name(name) for name in ("a/b", "C:\\x\\y", "/x/", "/")] == ["b", "y", "x", "/"]
