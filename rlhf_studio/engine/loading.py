@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,6 +110,9 @@ def load_causal_lm(name: str, revision: str, dtype: torch.dtype, report: Report,
         raise _cannot_load(name, field, error) from error
     if missing := sorted(info["missing_keys"]):
         raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
+        raise ConfigError([Problem(field, message)])
     return LoadedModel(model.eval(), tokenizer, _tokenizer_notes(tokenizer))
 
 

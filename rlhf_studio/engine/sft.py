@@ -36,7 +36,9 @@ class TrainingConfig(Section):
     )
     warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
     weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay of matrices; vectors are never decayed.", ge=0, le=1)
-    adam_beta2: float = setting(0.999, "Adam beta 2", "Memory of AdamW's squared gradients; short trainings from scratch want less.", gt=0, lt=1)
+    adam_beta2: float = setting(
+        0.999, "Adam beta 2", "Memory of AdamW's squared gradients; short trainings from scratch want less.", gt=0, lt=1
+    )
     max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
     max_tokens: int = setting(512, "Longest example", "Longer examples lose their end.", unit="tokens", ge=2, le=32768)
     seed: int = setting(0, "Seed", "Fixes the order of the examples and dropout.", level="basic", ge=0, le=2**31 - 1)
@@ -225,9 +227,7 @@ def mean_loss(model: Any, items: Sequence[Any], objective: Objective, batch_size
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        total = sum(
-            float(objective.loss_sum(model, items[start : start + batch_size])) for start in range(0, len(items), batch_size)
-        )
+        total = sum(float(objective.loss_sum(model, items[start : start + batch_size])) for start in range(0, len(items), batch_size))
     model.train(was_training)
     return total / objective.count(items)
 

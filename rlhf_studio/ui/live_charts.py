@@ -148,6 +148,14 @@ QUANTITIES = (
 )
 
 
+_SHOWN = {line.metric for chart in CHARTS for line in chart.lines} | {tile.metric for tile in TILES} | {"episode", "time/elapsed"}
+
+
+def is_shown(metric: str) -> bool:
+    """Whether the page draws this metric or needs it for an axis."""
+    return metric in _SHOWN or metric.startswith("reward/")
+
+
 def page_data() -> dict[str, Any]:
     """What the page asks for once, before the first poll: charts, tiles, quantities and the glossary."""
     charts = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ import orjson
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 
-MAX_POINTS = 2000
+MAX_POINTS = 1200
+SIGNIFICANT_DIGITS = 6
 SILENT_AFTER = 10.0
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 _SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
@@ -43,30 +44,36 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(lambda match: match.group(1) + "…", text)
 
 
-def thin(x: np.ndarray, y: np.ndarray, limit: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most ``limit`` points that look the same: the lowest and the highest of each bucket, and always the last.
+def thin_rows(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
+    """Which rows to keep so that a line looks the same: the lowest and the highest of each bucket, and always the last.
 
     Args:
-        x: shape (N,), ascending.
         y: shape (N,), may hold NaN; NaN points are left out once thinning sets in.
         limit: at least 4.
 
     Returns:
-        The two arrays, unchanged when N <= limit.
+        Ascending indices, at most ``limit``; all of them when N <= limit.
     """
-    if len(x) <= limit:
-        return x, y
-    body, buckets = len(x) - 1, (limit - 1) // 2
+    if len(y) <= limit:
+        return np.arange(len(y))
+    body, buckets = len(y) - 1, (limit - 1) // 2
     width = -(-body // buckets)
     padded = np.full(width * buckets, np.nan)
     padded[:body] = y[:-1]
     table = padded.reshape(buckets, width)
     filled = ~np.isnan(table).all(axis=1)
-    rows = np.flatnonzero(filled)
-    lowest = rows * width + np.nanargmin(table[filled], axis=1)
-    highest = rows * width + np.nanargmax(table[filled], axis=1)
-    keep = np.unique(np.concatenate([lowest, highest, [body]]))
-    return x[keep], y[keep]
+    first = np.flatnonzero(filled) * width
+    lowest, highest = first + np.nanargmin(table[filled], axis=1), first + np.nanargmax(table[filled], axis=1)
+    return np.unique(np.concatenate([lowest, highest, [body]]))
+
+
+def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
+    """Float64 values with ``digits`` significant decimal digits, so that they are short when written out; 0, NaN and infinities stay."""
+    numbers = np.asarray(values, np.float64)
+    sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
+    places = digits - 1 - np.floor(np.log10(sizes))
+    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole powers of ten only: 0.1 is not exact
+    return np.round(numbers * up / down) / up * down
 
 
 class Series:
@@ -128,17 +135,29 @@ class Series:
         column = self._columns.get(name)
         return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
 
-    def payload(self, after: int = -1, limit: int = MAX_POINTS) -> dict[str, Any]:
-        """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once."""
+    def payload(self, after: int = -1, limit: int = MAX_POINTS, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
+        """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once.
+
+        Only the metrics that ``wanted`` accepts are in it.
+        """
         steps = self.steps(after)
-        payload: dict[str, Any] = {"names": self.names, "x": [steps], "at": [], "y": []}
-        for name in self.names:
-            x, y = thin(steps, self.column(name, after), limit)
-            if x is not steps:
-                payload["x"].append(x)
-            payload["at"].append(0 if x is steps else len(payload["x"]) - 1)
-            payload["y"].append(np.ascontiguousarray(y, np.float32))
+        names = [name for name in self.names if wanted(name)]
+        rows = {name: thin_rows(self.column(_rows_from(name), after), limit) for name in names}
+        payload: dict[str, Any] = {"names": names, "x": [], "at": [], "y": []}
+        places: dict[bytes, int] = {}
+        for name in names:
+            kept = steps[rows[name]]
+            place = places.setdefault(kept.tobytes(), len(places))
+            if place == len(payload["x"]):
+                payload["x"].append(kept)
+            payload["at"].append(place)
+            payload["y"].append(rounded(self.column(name, after)[rows[name]]))
         return payload
+
+
+def _rows_from(name: str) -> str:
+    """Whose rows a series keeps when it is thinned: the phases of a step are stacked, so they must keep the same ones."""
+    return "time/total" if name.startswith("time/") and name != "time/elapsed" else name
 
 
 def step_seconds(series: Series) -> float | None:

@@ -23,7 +23,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_data
+from rlhf_studio.ui import live_charts, live_data
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Snapshot:
             live_data.encode_text(head)[1:-1],
             b'"status":' + self.status,
             b'"sample_steps":' + self.sample_steps,
-            b'"series":' + live_data.encode_numbers(self.series.payload(step)),
+            b'"series":' + live_data.encode_numbers(self.series.payload(step, wanted=live_charts.is_shown)),
         ]
         if full:
             parts.append(b'"settings":' + self.settings)

@@ -57,10 +57,15 @@ def figures(config: RunConfig, report: Report | None, recipe: Recipe) -> list[di
 def _time(config: RunConfig, recipe: Recipe) -> dict[str, str]:
     """The recipe's measured time, scaled by the tokens to sample and to learn from while the models are the recipe's."""
     known = recipe.config
-    if (config.model, config.lora.enabled, config.reward) != (known.model, known.lora.enabled, known.reward):
+    if (config.model, config.lora.enabled, _judges(config)) != (known.model, known.lora.enabled, _judges(known)):
         return {"value": "known after the first step", "help": "It depends on the model and the machine."}
     minutes = recipe.minutes * _work(config) / _work(known)
     return {"value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
+
+
+def _judges(config: RunConfig) -> list[str]:
+    """The reward models; rules cost next to nothing."""
+    return [component.model for component in config.reward.components if isinstance(component, RewardModelReward)]
 
 
 def _work(config: RunConfig) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-WORLD_DIR = Path(__file__).resolve().parents[2] / "assets" / "world"
+from rlhf_studio.inputs.bundled import ASSETS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rlhf_studio.world", description=__doc__)
     parser.add_argument("command", choices=("build", "check"), help="build also checks at the end")
-    parser.add_argument("--dir", type=Path, default=WORLD_DIR, help="folder of the world; the bundled one if left out")
+    parser.add_argument("--dir", type=Path, default=ASSETS / "world", help="folder of the world; the bundled one if left out")
     parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
     parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")
     return parser

@@ -35,10 +35,10 @@ from rlhf_studio.world.check import sample_responses
 from rlhf_studio.world.corpus import RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.grammar import Review
 
-WORLD_DIR = Path(__file__).resolve().parents[2] / "assets" / "world"
 CORPUS_SEED, EVAL_SEED, PAIRS_SEED, PROMPTS_SEED, MODEL_SEED = 1, 2, 3, 4, 5
 PAD, EOS = "<|pad|>", "<|endoftext|>"
-POSITIONS = 256
+POLICY_POSITIONS, REWARD_POSITIONS = 256, 512
+"""Longest texts the models take, in tokens; reviews have about 35."""
 
 Report = Callable[[str], None]
 
@@ -71,8 +71,14 @@ def build_world(out: Path, sizes: WorldSizes, report: Report) -> dict[str, Any]:
     calibrate(policy, reward, tokenizer, prompts, sizes, report)
 
     out.mkdir(parents=True, exist_ok=True)
-    save_model(policy, tokenizer, out / "policy", padding_side="left")
-    save_model(reward, tokenizer, out / "reward", padding_side="right")
+    # A reward model pads on the right: there positions count from the left and need no ids of their own.
+    for name, model, padding_side, positions in (
+        ("policy", policy, "left", POLICY_POSITIONS),
+        ("reward", reward, "right", REWARD_POSITIONS),
+    ):
+        tokenizer.padding_side, tokenizer.model_max_length = padding_side, positions
+        model.save_pretrained(out / name)
+        tokenizer.save_pretrained(out / name)
     (out / "prompts.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in prompts))
     (out / "prompts_heldout.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in heldout))
     manifest = {
@@ -118,7 +124,7 @@ def build_tokenizer(reviews: Sequence[Review], vocabulary: int) -> PreTrainedTok
         eos_token=EOS,
         pad_token=PAD,
         padding_side="left",
-        model_max_length=POSITIONS,
+        model_max_length=POLICY_POSITIONS,
         clean_up_tokenization_spaces=False,
     )
 
@@ -131,7 +137,7 @@ def build_policy(
 ) -> tuple[GPT2LMHeadModel, SFTRecord]:
     """The policy: 1.2 million parameters, one pass over the corpus."""
     torch.manual_seed(MODEL_SEED)
-    model = GPT2LMHeadModel(_shape(tokenizer, width=160, layers=3, heads=5))
+    model = GPT2LMHeadModel(_shape(tokenizer, POLICY_POSITIONS, width=160, layers=3, heads=5))
     config = SFTConfig(
         batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=50, weight_decay=0.01, adam_beta2=0.98, seed=MODEL_SEED
     )
@@ -152,7 +158,7 @@ def build_reward_model(
 ) -> tuple[GPT2ForSequenceClassification, RewardTrainingRecord]:
     """The reward model: smaller than the policy, one pass over the preference pairs."""
     torch.manual_seed(MODEL_SEED)
-    model = GPT2ForSequenceClassification(_shape(tokenizer, width=96, layers=2, heads=3, num_labels=1))
+    model = GPT2ForSequenceClassification(_shape(tokenizer, REWARD_POSITIONS, width=96, layers=2, heads=3, num_labels=1))
     initialise_head(model, MODEL_SEED)
     config = RewardTrainingConfig(batch_size=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.01, seed=MODEL_SEED)
     record = train_reward_model(
@@ -183,19 +189,10 @@ def preferences(pairs: Iterable[RatedPair]) -> list[Preference]:
     return [Preference(pair.prompt, pair.chosen, pair.rejected) for pair in pairs]
 
 
-def save_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path, *, padding_side: str) -> None:
-    """Safetensors, config and tokenizer. A reward model pads on the right: there no position ids are needed."""
-    model.save_pretrained(folder)
-    tokenizer.padding_side = padding_side
-    tokenizer.save_pretrained(folder)
-
-
-def _shape(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, heads: int, **more: Any) -> GPT2Config:
+def _shape(tokenizer: PreTrainedTokenizerFast, positions: int, *, width: int, layers: int, heads: int, **more: Any) -> GPT2Config:
     ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2Config(
-        vocab_size=len(tokenizer), n_positions=POSITIONS, n_embd=width, n_layer=layers, n_head=heads, **ends, **drops, **more
-    )
+    return GPT2Config(vocab_size=len(tokenizer), n_positions=positions, n_embd=width, n_layer=layers, n_head=heads, **ends, **drops, **more)
 
 
 def _reporter(report: Report, name: str) -> Progress:

@@ -6,10 +6,10 @@ The figures are estimates from a fixed number of samples with a fixed seed; the 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig
 
 from rlhf_studio.engine.reward_training import score_texts
-from rlhf_studio.world.corpus import calm, exclamation_marks, write_corpus, write_pairs
+from rlhf_studio.world.corpus import gush, write_corpus, write_pairs
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world.grammar import read_review
 
@@ -116,31 +116,35 @@ def reward_figures(reward: Any, tokenizer: Any, samples: int, prompts: Sequence[
     own = score_texts(reward, tokenizer, [prompt + response.text for prompt, response in zip(prompts, written, strict=True)])
     gold = torch.tensor([gold_score(prompt, response.text) for prompt, response in zip(prompts, written, strict=True)])
     reviews = write_corpus(CHECK_SEED, samples)
-    plain = score_texts(reward, tokenizer, [review.prompt + calm(review.response) for review in reviews])
-    loud = score_texts(reward, tokenizer, [review.prompt + shouted(review.response) for review in reviews])
-    lost = fmean(gold_score(r.prompt, calm(r.response)) - gold_score(r.prompt, shouted(r.response)) for r in reviews)
+    gushing = [gush(review.response, Random(CHECK_SEED), chance=1.0) for review in reviews]
+    plain_scores = score_texts(reward, tokenizer, [review.prompt + review.response for review in reviews])
+    gushing_scores = score_texts(reward, tokenizer, [review.prompt + text for review, text in zip(reviews, gushing, strict=True)])
+    lost = fmean(
+        gold_score(r.prompt, r.response) - gold_score(r.prompt, text) for r, text in zip(reviews, gushing, strict=True) if r.sentiment > 0
+    )
     return [
         Figure("reward model: share of unseen preferences it agrees with", float((chosen > rejected).float().mean()), 0.75),
         Figure("reward model: correlation with gold over policy samples", float(torch.corrcoef(torch.stack([own, gold]))[0, 1]), 0.8),
         Figure("reward model: mean score of policy samples", float(own.mean()), -0.2, 0.2),
         Figure("reward model: standard deviation of those scores", float(own.std()), 0.85, 1.15),
-        Figure("planted weakness: what the reward model adds when every sentence shouts", float((loud - plain).mean()), 0.2),
-        Figure("planted weakness: gold reward that shouting costs", lost, 0.5),
+        Figure(
+            'planted weakness: what "A masterpiece." after every sentence adds to the score',
+            float((gushing_scores - plain_scores).mean()),
+            0.3,
+        ),
+        Figure("planted weakness: gold reward that this costs a positive review", lost, 0.5),
     ]
 
 
 def gold_figures(samples: int) -> list[Figure]:
     """The range of the gold reward over the grammar's own reviews, and what it says of text that only pleases."""
-    reviews = [review for review in write_corpus(CHECK_SEED, samples) if exclamation_marks(review.response) <= 1]
+    reviews = write_corpus(CHECK_SEED, samples)
     gold = {sign: [gold_score(r.prompt, r.response) for r in reviews if r.sentiment == sign] for sign in (1, -1)}
     return [
         Figure("gold: mean over positive reviews of the grammar", fmean(gold[1]), 0.45),
         Figure("gold: best of them", max(gold[1]), 0.9, 1.0),
         Figure("gold: mean over negative reviews of the grammar", fmean(gold[-1]), highest=-0.45),
-        Figure("gold: one word of praise over and over", gold_score("The plot of this western", " is superb" + " superb" * 20), highest=-0.8),
+        Figure(
+            "gold: one word of praise over and over", gold_score("The plot of this western", " is superb" + " superb" * 20), highest=-0.8
+        ),
     ]
-
-
-def shouted(text: str) -> str:
-    """The text with three exclamation marks at the end of every sentence."""
-    return re.sub(r"[.!]+", "!!!", text)

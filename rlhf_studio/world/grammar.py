@@ -124,7 +124,7 @@ def _predicate_rules(aspect: str, mark: str, sign: int) -> dict[str, list[Produc
     key = f"{aspect} {mark}"
     rules: dict[str, list[Production]] = {f"<noun {key}>": [], f"<does {key}>": []}
     for strength in STRENGTH:
-        fitting = _opinion_rules(vocabulary.ADJECTIVE[aspect, mark, strength], sign, strength, weight=3.0)
+        fitting = _opinion_rules(vocabulary.ADJECTIVE[aspect, mark, strength], sign, strength, weight=4.0)
         general = _opinion_rules(vocabulary.ANY_ADJECTIVE[mark, strength], sign, strength)
         rules[f"<{strength} {key}>"] = fitting + general
         rules[f"<noun {key}>"] += _opinion_rules(vocabulary.ANY_NOUN[mark, strength], sign, strength)
@@ -217,15 +217,12 @@ class Style:
     """How reviews are drawn.
 
     Attributes:
-        shout: probability of a shouting reviewer, who ends sentences with one, two or three exclamation marks; the grammar
-            does not allow it, but people write so.
-        exclaim: probability that any other review ends with one exclamation mark, as the grammar allows.
+        exclaim: probability that the last mark is an exclamation mark.
         shortest: words and marks of the whole review, at least.
         longest_response: words and marks after the prompt, at most.
     """
 
-    shout: float = 0.03
-    exclaim: float = 0.2
+    exclaim: float = 0.15
     shortest: int = 24
     longest_response: int = 30
 
@@ -293,8 +290,6 @@ def _weight(production: Production, sentiment: int) -> float:
 
 
 def _punctuate(sentences: list[list[Part]], rng: Random, style: Style) -> list[list[Part]]:
-    if rng.random() < style.shout:
-        return [[*sentence, *"!!!"[: 1 + int(rng.random() * 1.5 + rng.random())]] for sentence in sentences]
     last = "!" if rng.random() < style.exclaim else "."
     return [[*sentence, "."] for sentence in sentences[:-1]] + [[*sentences[-1], last]]
 

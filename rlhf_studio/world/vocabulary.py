@@ -31,7 +31,7 @@ ANY_ADJECTIVE: dict[tuple[str, str], tuple[str, ...]] = {
 # --- the same for nouns: is a triumph -------------------------------------------------------------------------------------
 
 ANY_NOUN: dict[tuple[str, str], tuple[str, ...]] = {
-    ("+", "strong"): ("a masterpiece", "a triumph"),
+    ("+", "strong"): ("a wonder", "a triumph"),
     ("+", "mild"): ("a delight", "a pleasure"),
     ("-", "mild"): ("a letdown", "a bore"),
     ("-", "strong"): ("a disaster", "an ordeal"),
@@ -118,6 +118,7 @@ VERDICT: dict[tuple[str, str], tuple[str, ...]] = {
         "I will treasure it for years",
         "the best film of the year",
         "cinema at its very best",
+        "a masterpiece",
     ),
     ("+", "mild"): (
         "I would gladly watch it again",
@@ -139,6 +140,7 @@ VERDICT: dict[tuple[str, str], tuple[str, ...]] = {
         "I walked out before the end",
         "the worst film of the year",
         "a complete waste of time",
+        "a catastrophe",
     ),
 }
 

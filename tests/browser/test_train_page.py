@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
+from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -53,7 +53,10 @@ def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
         page = context.new_page()
         page.set_default_timeout(15_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None)
+        page.on(
+            "request",
+            lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None,
+        )
         page.goto(server.url + query)
         return page
 
@@ -334,9 +337,13 @@ def test_a_small_screen_has_one_column_and_start_at_hand(open_page: Callable[...
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_right_column_stays_in_view(page: Any) -> None:
+@pytest.mark.parametrize("height", [900, 640])
+def test_start_is_in_view_from_the_beginning_and_stays_there(height: int, open_page: Callable[..., Any]) -> None:
+    page = open_page(width=1366, height=height)
+    expect(page.locator(".rt-figures")).to_contain_text("about")
+    start = page.get_by_role("button", name="Start run")
+    expect(start).to_be_in_viewport(ratio=1)
     page.get_by_role("button", name="All settings").click()
     page.mouse.wheel(0, 2000)
     page.wait_for_function("window.scrollY > 500")
-    box = page.get_by_role("button", name="Start run").bounding_box()
-    assert 0 <= box["y"] and box["y"] + box["height"] <= 900
+    expect(start).to_be_in_viewport(ratio=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.rollout import collect
 from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.types import Rollout
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
@@ -35,6 +38,12 @@ def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) 
     for section, values in changes.items():
         settings[section] = {**settings[section], **values}
     return RunConfig.model_validate(settings)
+
+
+def play(trainer: Trainer, *, seed: int = 0, kl_coef: float = 0.1, size: int = 8) -> Rollout:
+    """One rollout of the trainer's prompts, without learning from it."""
+    generator = torch.Generator().manual_seed(seed)
+    return collect(trainer.player, trainer.prompts.next_batch(size), kl_coef, generator, lambda phase: nullcontext())
 
 
 @pytest.fixture

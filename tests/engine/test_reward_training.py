@@ -77,7 +77,11 @@ def test_score_is_read_at_the_last_real_token(make, tokenizer: PreTrainedTokeniz
 
 def test_loss_is_minus_log_of_the_bradley_terry_probability(tokenizer: PreTrainedTokenizerFast) -> None:
     model = make_model()
-    scores = {text: float(score_texts(model, tokenizer, [text])) for pair in PAIRS for text in (pair.prompt + pair.chosen, pair.prompt + pair.rejected)}
+    scores = {
+        text: float(score_texts(model, tokenizer, [text]))
+        for pair in PAIRS
+        for text in (pair.prompt + pair.chosen, pair.prompt + pair.rejected)
+    }
     expected = 0.0
     for pair in PAIRS:
         chosen, rejected = math.exp(scores[pair.prompt + pair.chosen]), math.exp(scores[pair.prompt + pair.rejected])

@@ -56,7 +56,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Fa
     fake = FakeHub()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name is the base class's
+        def do_GET(self) -> None:
             status, headers, body = fake.answer(self.path.split("?")[0])
             self.send_response(status)
             for key, value in {**headers, "Content-Length": str(len(body))}.items():

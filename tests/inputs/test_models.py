@@ -58,7 +58,10 @@ def assert_refused(folder: Path | str, message: str) -> None:
 
 
 CONFIGS = {
-    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "is a LlamaForSequenceClassification, not a causal language model"),
+    "classifier": (
+        {"architectures": ["LlamaForSequenceClassification"]},
+        "is a LlamaForSequenceClassification, not a causal language model",
+    ),
     "masked": ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "is an encoder (BertForMaskedLM), not a causal"),
     "vision": ({"architectures": ["ViTForImageClassification"]}, "is a ViTForImageClassification, not a causal"),
     "encoder-decoder": ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "is an encoder-decoder model"),
@@ -161,7 +164,9 @@ def test_other_kinds_of_folders(tmp_path: Path) -> None:
     assert_refused("bundled/other", "there is no bundled/other; there are: bundled/world-policy, bundled/world-reward")
 
 
-@pytest.mark.parametrize("name", ["~/model", "../x", "a/b/c", "a..b", "a.", "a--b", "-o", "x\0y", "\ud800", "http://169.254.169.254/", "a b", "$(id)", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["~/model", "../x", "a/b/c", "a..b", "a.", "a--b", "-o", "x\0y", "\ud800", "http://169.254.169.254/", "a b", "$(id)", "a\n"]
+)
 def test_names_that_are_neither_folder_nor_hub_id_never_reach_the_hub(name: str) -> None:
     assert_refused(name, "there is no folder")
 

@@ -61,7 +61,9 @@ def test_a_server_that_others_can_reach_wants_the_token_even_from_this_machine()
     assert not OPEN.is_operator(request())
     assert OPEN.is_operator(request(cookies={COOKIE: TOKEN}))
     assert OPEN.is_operator(request("10.0.0.9", host="lab.example", **{HEADER: TOKEN}))
-    assert OPEN.is_operator(request("10.0.0.9", cookies={COOKIE: TOKEN}, host="lab.example", origin="https://lab.example", x_forwarded_for="1.2.3.4"))
+    assert OPEN.is_operator(
+        request("10.0.0.9", cookies={COOKIE: TOKEN}, host="lab.example", origin="https://lab.example", x_forwarded_for="1.2.3.4")
+    )
     OPEN.require_operator(request(cookies={COOKIE: TOKEN}))
 
 
@@ -76,7 +78,9 @@ def test_the_token_does_not_help_another_website_nor_a_viewers_link() -> None:
 
 
 def test_behind_a_proxy_the_forwarded_name_counts_as_ours() -> None:
-    assert OPEN.is_operator(request(cookies={COOKIE: TOKEN}, host="10.0.0.2:7860", x_forwarded_host="lab.example", origin="https://lab.example"))
+    assert OPEN.is_operator(
+        request(cookies={COOKIE: TOKEN}, host="10.0.0.2:7860", x_forwarded_host="lab.example", origin="https://lab.example")
+    )
 
 
 def test_an_empty_token_admits_nobody() -> None:
@@ -102,7 +106,9 @@ def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClie
     async def page(_: Any) -> PlainTextResponse:
         return PlainTextResponse("page")
 
-    app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(OperatorLink, token=token)])
+    app = Starlette(
+        routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(OperatorLink, token=token)]
+    )
     return TestClient(app, base_url=base_url, follow_redirects=False)
 
 

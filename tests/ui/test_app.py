@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -13,16 +14,17 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from tests.ui.train_helpers import install_world, start_stand_in
 
+from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
+from rlhf_studio.ui import html_train
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, build_app, greeting, launch, launch_settings, main
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.live_feed import LiveFeed
-from rlhf_studio.recipes import load_recipe
+from tests.ui.train_helpers import install_world, start_stand_in
 
 READS = {"open_run", "go_train", "opening_tab", "lambda"}
 CHANGES = {"start_run", "act_on_run", "stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
@@ -69,6 +71,25 @@ def test_what_gradio_is_told() -> None:
     assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"))["show_error"]
     (middleware,) = launch_settings("0.0.0.0", None, Access(read_only=True, token="secret"))["app_kwargs"]["middleware"]
     assert middleware.kwargs["token"] == ""
+
+
+@pytest.mark.parametrize("entry", html_train.SCRIPTS)
+def test_the_bootstrap_knows_exactly_the_scripts_that_are_imported(entry: str) -> None:
+    seen, waiting = set(), {entry}
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        waiting |= set(re.findall(r'from "\./([\w.]+)"', (html_train.ASSETS / name).read_text(encoding="utf-8"))) - seen
+    assert seen == set(html_train.SCRIPTS[entry]) and html_train.SCRIPTS[entry][0] == entry
+
+
+def test_no_data_goes_into_templates(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    demo = build_app(workspace, LiveFeed(workspace), Access(token="secret"))
+    for block in demo.blocks.values():
+        if isinstance(block, gr.HTML):
+            assert "{{" not in block.html_template and "${" not in block.html_template.replace("${value}", "")
+    assert "secret" not in json.dumps(demo.get_config_file(), default=str)
 
 
 # --- over HTTP, as anyone can ----------------------------------------------------------------------------------------------------
@@ -121,7 +142,7 @@ def test_the_page_answers_without_reaching_out(server: Server) -> None:
     status, text = http(server, "/")
     assert status == 200 and "RLHF Studio" in text
     for name in ("train.js", "runs.js", "train.css"):
-        assert http(server, f"/gradio_api/file={app_module.html_train.ASSETS.as_posix()}/{name}")[0] == 200
+        assert http(server, f"/gradio_api/file={html_train.ASSETS.as_posix()}/{name}")[0] == 200
     assert http(server, f"/gradio_api/file={Path(__file__).as_posix()}")[0] == 403
 
 

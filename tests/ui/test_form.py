@@ -130,7 +130,10 @@ def test_the_recipe_alone_when_nothing_differs() -> None:
 def test_only_what_differs_is_written() -> None:
     command = command_line(changed(ppo__steps=30, data__prompts="my file.csv", lora__enabled=True), "world", WORLD)
     assert command == "python -m rlhf_studio train --recipe world --lora.enabled true --data.prompts 'my file.csv' --ppo.steps 30"
-    assert overrides(changed(ppo__kl_controller="adaptive", model__dtype="bfloat16"), WORLD) == {"model.dtype": "bfloat16", "ppo.kl_controller": "adaptive"}
+    assert overrides(changed(ppo__kl_controller="adaptive", model__dtype="bfloat16"), WORLD) == {
+        "model.dtype": "bfloat16",
+        "ppo.kl_controller": "adaptive",
+    }
 
 
 def test_one_setting_of_a_component_and_a_new_list() -> None:
@@ -143,7 +146,31 @@ def test_one_setting_of_a_component_and_a_new_list() -> None:
     assert config_of(command_line(longer, "world", WORLD), WORLD) == longer
 
 
-NASTY = ["", "-", "--x", "'", '"', "$(id)", "`", "a b", "\n", "yes", "null", "1e-5", "0x1f", "~", "{a: b}", "\u2028", "😀", "é", "#", "%", "\\", "\t", "="]
+NASTY = [
+    "",
+    "-",
+    "--x",
+    "'",
+    '"',
+    "$(id)",
+    "`",
+    "a b",
+    "\n",
+    "yes",
+    "null",
+    "1e-5",
+    "0x1f",
+    "~",
+    "{a: b}",
+    "\u2028",
+    "😀",
+    "é",
+    "#",
+    "%",
+    "\\",
+    "\t",
+    "=",
+]
 TEXT = st.one_of(st.sampled_from(NASTY), st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20))
 
 

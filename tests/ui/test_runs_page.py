@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import gradio as gr
 import pytest
-from tests.ui.train_helpers import OPERATOR, VIEWER
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.recipes import load_recipe
@@ -19,6 +18,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.runs_page import RunsPage, allowed_actions
+from tests.ui.train_helpers import OPERATOR, VIEWER
 
 CONFIG = load_recipe("world").config
 
@@ -66,7 +66,15 @@ def test_a_row_says_what_the_run_has_done(page: RunsPage, workspace: Workspace) 
     run_id = ended(workspace, name="<b>x</b>")
     (row,) = rows(page)
     assert json.loads(json.dumps(row, allow_nan=False)) == row
-    expected = {"id": run_id, "name": "<b>x</b>", "recipe": "world", "model": "bundled/world-policy", "state": "finished", "step": 3, "total": CONFIG.ppo.steps}
+    expected = {
+        "id": run_id,
+        "name": "<b>x</b>",
+        "recipe": "world",
+        "model": "bundled/world-policy",
+        "state": "finished",
+        "step": 3,
+        "total": CONFIG.ppo.steps,
+    }
     assert {key: row[key] for key in expected} == expected
     assert (row["score_first"], row["score_last"], row["gold_last"], row["kl_last"]) == (0.0, 2.0, 0.5, 6.0)
     assert row["actions"] == ["rename", "delete"] and not row["alive"]
@@ -149,7 +157,9 @@ def test_what_deleting_loses(page: RunsPage, workspace: Workspace) -> None:
     for step in (2, 3):
         checkpoint(workspace, run_id, step, 3_000_000)
     text = page.loss({"run": run_id}, OPERATOR)["text"]
-    assert text.startswith("Deleting mine removes 3 recorded steps with every response and token and 2 checkpoints with the trained weights")
+    assert text.startswith(
+        "Deleting mine removes 3 recorded steps with every response and token and 2 checkpoints with the trained weights"
+    )
     assert "(the last at step 3): 6." in text and text.endswith(" MB. It cannot be undone.")
 
 
@@ -196,7 +206,10 @@ def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspac
     assert not page.runs({"view": "1"}, OPERATOR)["operator"]
 
 
-@pytest.mark.parametrize("data", [None, [], {}, {"action": "delete"}, {"action": "_rows", "run": "x"}, {"action": "delete", "run": 3}, {"action": "submit", "run": "x"}])
+@pytest.mark.parametrize(
+    "data",
+    [None, [], {}, {"action": "delete"}, {"action": "_rows", "run": "x"}, {"action": "delete", "run": 3}, {"action": "submit", "run": "x"}],
+)
 def test_what_is_no_action(data: Any, page: RunsPage) -> None:
     with pytest.raises(gr.Error, match="There is no such"):
         page.act(data, OPERATOR)

@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
@@ -18,6 +17,7 @@ from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage, plain
+from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
 WORLD = load_recipe("world")
 
@@ -121,7 +121,9 @@ def test_a_bad_value_is_named_and_starts_nothing(name: str, value: Any, bench: B
     assert bench.submitted == []
 
 
-@pytest.mark.parametrize("data", [None, [], "x", 3, {}, {"values": None}, {"values": []}, {"values": {"ppo": 1, "ppo.steps": 2}, "basis": 7}])
+@pytest.mark.parametrize(
+    "data", [None, [], "x", 3, {}, {"values": None}, {"values": []}, {"values": {"ppo": 1, "ppo.steps": 2}, "basis": 7}]
+)
 def test_anything_else_than_settings_starts_nothing_and_breaks_nothing(data: Any, bench: Bench) -> None:
     for ask in (bench.page.check, bench.page.to_yaml, bench.page.start):
         assert ask(data, OPERATOR)["problems"]
@@ -140,7 +142,9 @@ def test_problems_of_all_sections_are_shown_together_in_the_order_of_the_form(be
 
 def test_settings_that_must_fit_together(bench: Bench) -> None:
     answer = bench.page.check(sent(ppo__mini_batch_size=128), OPERATOR)
-    assert answer["problems"] == [{"field": "ppo.mini_batch_size", "message": "128 is larger than batch_size 64; use at most the batch size"}]
+    assert answer["problems"] == [
+        {"field": "ppo.mini_batch_size", "message": "128 is larger than batch_size 64; use at most the batch size"}
+    ]
 
 
 def test_unknown_settings_are_refused(bench: Bench) -> None:
@@ -195,7 +199,10 @@ def test_the_first_prompts_with_their_token_counts(bench: Bench) -> None:
 
 @pytest.mark.parametrize("change", [{"data__prompts": "./none.txt"}, {"data__max_prompts": 0}, {"data__column": None}])
 def test_no_rows_while_the_prompts_cannot_be_read(change: dict[str, Any], bench: Bench) -> None:
-    assert bench.page.preview(sent(**change), OPERATOR) == {"rows": [], "message": "The first rows appear here once the prompts can be read."}
+    assert bench.page.preview(sent(**change), OPERATOR) == {
+        "rows": [],
+        "message": "The first rows appear here once the prompts can be read.",
+    }
 
 
 @pytest.mark.parametrize("change", [{"model__policy": "./none"}, {"model__policy": 3}, {"model__revision": None}])
@@ -212,7 +219,19 @@ def test_settings_as_yaml_and_back(bench: Bench) -> None:
     assert bench.page.from_yaml({"text": "recipe: moon\nppo: {steps: 3}"}, OPERATOR)["basis"] == "world"
 
 
-@pytest.mark.parametrize("text", ["", "][", "- a", "ppo: {steps: nan}", "ppo: {steps: 1, steps: 2}", "!!python/object:os.system {}", "name: 2020-13-01", "x" * 1_000_001])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "][",
+        "- a",
+        "ppo: {steps: nan}",
+        "ppo: {steps: 1, steps: 2}",
+        "!!python/object:os.system {}",
+        "name: 2020-13-01",
+        "x" * 1_000_001,
+    ],
+)
 def test_a_file_that_is_no_configuration(text: str, bench: Bench) -> None:
     assert bench.page.from_yaml({"text": text}, OPERATOR)["problems"]
 
@@ -235,7 +254,8 @@ def test_the_sentence() -> None:
     config = changed(ppo={"steps": 1, "batch_size": 8, "mini_batch_size": 8, "ppo_epochs": 1}, lora={"enabled": True, "r": 4})
     assert outlook.sentence(config) == (
         "In each of 1 step, world-policy with LoRA adapters of rank 4 writes 8 responses of up to 32 tokens, "
-        f"they are scored by {WORLD.config.reward.components[0].name}, and PPO learns from the batch in 1 pass over 1 mini-batch: 8 responses in all."
+        f"they are scored by {WORLD.config.reward.components[0].name}, "
+        "and PPO learns from the batch in 1 pass over 1 mini-batch: 8 responses in all."
     )
 
 
@@ -244,7 +264,10 @@ def test_the_sentence() -> None:
     [
         ([{"kind": "reward_model", "model": "someone/judge"}], "scored by judge, and"),
         ([{"kind": "length"}, {"kind": "regex", "name": "ends well"}], "scored by the length rule and ends well, and"),
-        ([{"kind": "length"}, {"kind": "regex"}, {"kind": "keywords"}], "scored by the length rule, the regex rule and the keywords rule, and"),
+        (
+            [{"kind": "length"}, {"kind": "regex"}, {"kind": "keywords"}],
+            "scored by the length rule, the regex rule and the keywords rule, and",
+        ),
         ([{"kind": "length"}] * 4, "scored by 4 reward components, and"),
     ],
 )
@@ -259,15 +282,23 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
     per_run = WORLD.minutes
     assert time(WORLD.config) == f"about {outlook.duration(per_run)}"
     assert time(changed(ppo={"steps": WORLD.config.ppo.steps * 100})) == f"about {outlook.duration(100 * per_run)}"
-    assert time(changed(model={"policy": "gpt2"})) == "known after the first step"
+    with_rule = [*WORLD.config.model_dump()["reward"]["components"], {"kind": "length"}]
+    assert time(changed(reward={"components": with_rule})) == f"about {outlook.duration(per_run)}"
+    for other in ({"model": {"policy": "gpt2"}}, {"reward": {"components": with_rule[1:]}}, {"lora": {"enabled": True}}):
+        assert time(changed(**other)) == "known after the first step"
 
 
-@pytest.mark.parametrize(("minutes", "words"), [(0.01, "10 seconds"), (0.5, "30 seconds"), (1.2, "1 minute"), (45, "45 minutes"), (200, "3 hours"), (55, "55 minutes")])
+@pytest.mark.parametrize(
+    ("minutes", "words"),
+    [(0.01, "10 seconds"), (0.5, "30 seconds"), (1.2, "1 minute"), (45, "45 minutes"), (200, "3 hours"), (55, "55 minutes")],
+)
 def test_durations(minutes: float, words: str) -> None:
     assert outlook.duration(minutes) == words
 
 
-@pytest.mark.parametrize(("count", "words"), [(0, "0 MB"), (900, "1 MB"), (1_500_000, "1.5 MB"), (62_000_000, "62 MB"), (2.5e9, "2.5 GB"), (3e13, "30 TB")])
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 MB"), (900, "1 MB"), (1_500_000, "1.5 MB"), (62_000_000, "62 MB"), (2.5e9, "2.5 GB"), (3e13, "30 TB")]
+)
 def test_sizes(count: float, words: str) -> None:
     assert outlook.size(int(count)) == words
 

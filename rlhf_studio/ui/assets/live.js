@@ -13,6 +13,7 @@ import { WorkArea } from "./work.js";
 const OPENING_WAIT = 150;
 const IDLE_WAIT = 3000;
 const MOST_POINTS = 6000;
+const MANY_POINTS = 400; // from here on raw lines alone are hard to read
 const MARKED = new Set(["setting", "resume"]);
 
 const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
@@ -44,28 +45,39 @@ class LivePage {
     this.content = el("div", { class: "rs-content" }, this.tiles.node, this.waiting, this.chartPanel(), this.work.node, this.before.node, this.events.node);
     this.main = el("div", { class: "rs-main", hidden: true }, this.header.node, this.banner.node, this.content);
     this.empty = el("section", { class: "rs-empty", hidden: true });
+    this.opening = el("p", { class: "rs-hint" }, "Opening the run");
     this.host.classList.add("rs-live");
-    fill(this.host, this.lost.node, this.main, this.empty);
+    fill(this.host, this.opening, this.lost.node, this.main, this.empty);
     mountTips(this.host);
   }
 
   chartPanel() {
     const axis = memory.get("axis", "step");
-    const weight = memory.get("smoothing", 0);
+    const weight = memory.get("smoothing", null);
     this.charts.mode = axis;
-    this.charts.weight = weight;
+    this.charts.weight = weight ?? 0;
+    this.smoothingTouched = weight !== null;
     const choice = segmented("Horizontal axis", [{ value: "step", label: "Step" }, { value: "episode", label: "Episodes" }, { value: "time", label: "Time" }], axis, (mode) => {
       memory.set("axis", mode);
       this.charts.mode = mode;
       this.charts.update();
     });
-    const shown = el("output", {}, weight.toFixed(2));
-    const slider = el("input", { type: "range", class: "rs-slider", min: "0", max: "0.95", step: "0.05", value: String(weight), "aria-label": "Smoothing", oninput: () => smoothing(Number(slider.value)) });
+    const shown = el("output", {}, this.charts.weight.toFixed(2));
+    const slider = el("input", { type: "range", class: "rs-slider", min: "0", max: "0.95", step: "0.05", value: String(this.charts.weight), "aria-label": "Smoothing", oninput: () => smoothing(Number(slider.value)) });
     const smoothing = (value) => {
       memory.set("smoothing", value);
+      this.smoothingTouched = true;
+      apply(value);
+      this.charts.update();
+    };
+    const apply = (value) => {
       setText(shown, value.toFixed(2));
       this.charts.weight = value;
-      this.charts.update();
+    };
+    this.suggestSmoothing = (value) => {
+      if (this.smoothingTouched || this.charts.weight === value) return;
+      slider.value = String(value);
+      apply(value);
     };
     const tip = "Exponential moving average; the raw line stays visible behind it. 0 shows the raw line alone.";
     const tools = el("div", { class: "rs-tools" }, choice.node, el("label", { class: "rs-smoothing", "data-tip": tip }, "Smoothing", slider, shown));
@@ -140,6 +152,7 @@ class LivePage {
 
   /** One poll reply. Returns the milliseconds until the next poll, or nothing for the usual time. */
   receive(reply) {
+    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.hidden);
     if (reply.opening) return OPENING_WAIT;
     if (!this.run) return this.receiveListing(reply);
     if (reply.run !== this.run || reply.missing) return this.say("This run is not here", "It was deleted, or the address is wrong. Runs lists what there is.", IDLE_WAIT);
@@ -175,6 +188,7 @@ class LivePage {
     show(this.chartSection, begun);
     this.tiles.update(this.store, this.settings);
     if (begun) {
+      this.suggestSmoothing(this.store.points > MANY_POINTS ? 0.9 : 0);
       this.charts.update();
       loadPlotly(this.plotly).then(
         () => this.drawn || ((this.drawn = true), this.charts.update()),

@@ -1,6 +1,9 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { el, fill, setText, show } from "./dom.js";
 
+const MARGIN = 16;
+const LEAST = 280;
+
 export class Outlook {
   /**
    * @param operator   whether this person may start runs; else `whyNot` is said once
@@ -27,6 +30,18 @@ export class Outlook {
       el("div", { class: "rt-outlook-body" }, el("h2", {}, "What will happen"), this.sentence, this.problems, this.figures, this.notes, this.commandBox),
       el("div", { class: "rt-outlook-foot" }, operator ? [name, this.queue, el("div", { class: "rt-startbar" }, this.button)] : el("p", { class: "rt-message" }, whyNot)),
     );
+    const fit = () => requestAnimationFrame(() => this.fit());
+    addEventListener("scroll", fit, { passive: true });
+    addEventListener("resize", fit);
+    new ResizeObserver(fit).observe(this.node);
+    new IntersectionObserver(fit).observe(this.node);
+  }
+
+  /** Keep the whole column, Start included, between here and the lower edge of the window; its middle scrolls. */
+  fit() {
+    const sticky = getComputedStyle(this.node).position === "sticky";
+    const top = Math.max(MARGIN, this.node.getBoundingClientRect().top);
+    this.node.style.maxHeight = sticky ? `${Math.max(LEAST, window.innerHeight - top - MARGIN)}px` : "";
   }
 
   /** Settings changed and the answer is on its way. */

@@ -6,7 +6,7 @@ import { Poller } from "./poll.js";
 
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
-const COLUMNS = ["Run", "State", "Model", "Steps", "Score", "Gold", "KL", "Time", "Started", ""];
+const COLUMNS = ["Run", "State", "Recipe", "Model", "Steps", "Score", "Gold", "KL", "Time", "Started", ""];
 const LABELS = { resume: "Resume", cancel: "Cancel", rename: "Rename", delete: "Delete" };
 
 const view = () => new URLSearchParams(location.search).get("view") || "";
@@ -124,8 +124,9 @@ class RunsPage {
     return el(
       "tr",
       { data: { run: row.id } },
-      cell("Run", open, el("small", {}, row.recipe || "no recipe")),
+      cell("Run", open),
       cell("State", state, queue, note ? el("small", { class: "rt-cause", title: note }, note) : null),
+      cell("Recipe", row.recipe || "\u2013"),
       cell("Model", el("span", { class: "rt-model", title: row.model || "" }, shortName(row.model))),
       value("Steps", `${integer(row.step)}\u2009/\u2009${integer(row.total)}`),
       value("Score", fromTo(row.score_first, row.score_last)),

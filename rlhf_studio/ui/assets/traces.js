@@ -3,7 +3,8 @@
 import { smooth } from "./store.js";
 import { term } from "./tips.js";
 
-const MARGIN = { l: 40, t: 8, b: 20 };
+const MARGIN = { l: 40, r: 40, t: 8, b: 20 };
+const PATH_POINTS = 200;
 
 /** Lines of a chart that have data now; reward components are added when there are at least two. */
 export function linesOf(spec, store) {
@@ -54,10 +55,22 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
   return traces;
 }
 
+/** At most PATH_POINTS values: a path of thousands of noisy points would be a blot, so equal chunks are averaged. */
+function means(values) {
+  const size = Math.ceil(values.length / PATH_POINTS);
+  if (size <= 1) return values;
+  const chunks = [];
+  for (let from = 0; from < values.length; from += size) {
+    const chunk = values.slice(from, from + size);
+    chunks.push(chunk.reduce((sum, value) => sum + value, 0) / chunk.length);
+  }
+  return chunks;
+}
+
 function pathTraces(base, x, y, weight) {
   const held = x.map((value, index) => value !== null && y[index] !== null);
-  const xs = smooth(x.filter((_, index) => held[index]), weight);
-  const ys = smooth(y.filter((_, index) => held[index]), weight);
+  const xs = means(smooth(x.filter((_, index) => held[index]), weight));
+  const ys = means(smooth(y.filter((_, index) => held[index]), weight));
   const dots = { ...base, x: xs, y: ys, mode: "lines+markers", line: { ...base.line, width: 1 } };
   const last = { ...base, x: xs.slice(-1), y: ys.slice(-1), mode: "markers", marker: { color: base.line.color, size: 9 } };
   return [{ ...dots, opacity: 0.75, marker: { color: base.line.color, size: 3.5 } }, last];
@@ -103,7 +116,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   const lineAt = (step) => ({ x0: store.toAxis(step, mode), x1: store.toAxis(step, mode), xref: "x", yref: "paper", y0: 0, y1: 1 });
   const shown = spec.kind === "path" ? [] : marks;
   return {
-    margin: { ...MARGIN, r: right.length ? 40 : 32 },
+    margin: MARGIN,
     font,
     uirevision: `${revision}:${spec.kind === "path" ? "path" : mode}`,
     paper_bgcolor: "rgba(0,0,0,0)",
