@@ -32,7 +32,10 @@ class Term:
 
 _OBJECTIVE = {
     "objective/scores": Term(
-        "Score", "points", "Mean score of this step's responses, as the reward sees them.", "Rises, then flattens; the gold score should follow it."
+        "Score",
+        "points",
+        "Mean score of this step's responses, as the reward sees them.",
+        "Rises, then flattens; the gold score should follow it.",
     ),
     "objective/scores_std": Term(
         "Score spread",
@@ -41,7 +44,9 @@ _OBJECTIVE = {
         "Stays above zero; when it collapses, all answers earn the same and nothing more is learned.",
     ),
     "objective/scores_min": Term("Lowest score", "points", "The worst score in this step.", "Rises with the mean."),
-    "objective/scores_max": Term("Highest score", "points", "The best score in this step.", "Stays within what the reward model saw in training."),
+    "objective/scores_max": Term(
+        "Highest score", "points", "The best score in this step.", "Stays within what the reward model saw in training."
+    ),
     "objective/kl": Term(
         "KL",
         "nats per response",
@@ -68,7 +73,10 @@ _OBJECTIVE = {
         "KL penalty", "points", "What the KL penalty cost per response, summed over tokens.", "Small beside the score, never zero for long."
     ),
     "objective/rlhf_reward": Term(
-        "Total reward", "points", "Score plus KL penalty: what PPO really maximises.", "Rises; falling while the score rises means the KL eats the gain."
+        "Total reward",
+        "points",
+        "Score plus KL penalty: what PPO really maximises.",
+        "Rises; falling while the score rises means the KL eats the gain.",
     ),
     "objective/kl_coef": Term(
         "KL coefficient",
@@ -77,7 +85,10 @@ _OBJECTIVE = {
         "Constant when fixed; when adaptive it moves until the KL stays near its target.",
     ),
     "reward/*": Term(
-        "Reward part", "points", "Weighted score of one reward component, averaged over the step.", "Every part you care about rises or holds."
+        "Reward part",
+        "points",
+        "Weighted score of one reward component, averaged over the step.",
+        "Every part you care about rises or holds.",
     ),
     "gold/score": Term(
         "Gold score",
@@ -122,6 +133,14 @@ _POLICY = {
         1.05,
     ),
     "val/ratio_var": Term("Ratio variance", "", "Variance of the probability ratio over tokens.", "Small; spikes show unstable updates."),
+    "policy/first_log_ratio": Term(
+        "First log-ratio",
+        "nats",
+        "Largest log-ratio before the first optimizer step of an update: the same model must give the same probabilities twice.",
+        "Below 0.0001; more means sampling and learning disagree about the model.",
+        0.0,
+        0.0001,
+    ),
     "loss/policy_avg": Term(
         "Policy loss",
         "",
@@ -135,7 +154,12 @@ _VALUE = {
         "Value loss", "points²", "Half the squared error of the value head, averaged over the update.", "Falls early, then stays low."
     ),
     "val/clipfrac_avg": Term(
-        "Value clip fraction", "share of tokens", "Share of tokens whose value moved further than its clip range allows.", "Low after the first steps.", 0.0, 0.3
+        "Value clip fraction",
+        "share of tokens",
+        "Share of tokens whose value moved further than its clip range allows.",
+        "Low after the first steps.",
+        0.0,
+        0.3,
     ),
     "val/explained_variance": Term(
         "Explained variance",
@@ -151,7 +175,10 @@ _VALUE = {
 
 _TEXT = {
     "val/num_eos_tokens": Term(
-        "Finished responses", "responses", "How many responses of the step ended with the stop token.", "Most of the batch, unless lengths are capped on purpose."
+        "Finished responses",
+        "responses",
+        "How many responses of the step ended with the stop token.",
+        "Most of the batch, unless lengths are capped on purpose.",
     ),
     "tokens/response_length": Term(
         "Response length",
@@ -160,12 +187,18 @@ _TEXT = {
         "Steady; running to the limit or to a few tokens means length is being gamed.",
     ),
     "tokens/cut_off": Term(
-        "Cut off", "share of responses", "Share of responses that hit the length limit before their stop token.", "Low; a rising share means answers no longer end."
+        "Cut off",
+        "share of responses",
+        "Share of responses that hit the length limit before their stop token.",
+        "Low; a rising share means answers no longer end.",
     ),
 }
 
 _TRAINING = {
-    "optim/grad_norm": Term("Gradient norm", "", "Size of the gradient before clipping, averaged over the update.", "Same order of magnitude throughout."),
+    "optim/grad_norm": Term(
+        "Gradient norm", "", "Size of the gradient before clipping, averaged over the update.", "Same order of magnitude throughout."
+    ),
+    "optim/steps": Term("Optimizer steps", "steps", "Optimizer steps this update took.", "Passes times minibatches, unless some were skipped."),
     "lr": Term("Learning rate", "", "The optimizer's step size in this step.", "Follows the schedule you chose."),
     "episode": Term("Episodes", "episodes", "Responses sampled since the run began.", "Grows by the batch size each step."),
 }
@@ -178,18 +211,27 @@ _SPEED = {
     "time/record": Term("Recording", "seconds", "Time for writing this step to disk.", "Close to 0."),
     "time/total": Term("Step time", "seconds", "Wall-clock time of the whole step.", "Steady."),
     "time/elapsed": Term("Elapsed", "seconds", "Time since training began, loading excluded.", "Grows evenly."),
-    "time/left": Term("Time left", "seconds", "Steps that remain, times the mean time of the last ten steps.", "Settles after a few steps."),
+    "time/left": Term(
+        "Time left", "seconds", "Steps that remain, times the mean time of the last ten steps.", "Settles after a few steps."
+    ),
     "speed/episodes_per_second": Term("Episodes per second", "episodes/s", "Responses finished per second of the whole step.", "Steady."),
     "speed/tokens_per_second": Term("Speed", "tokens/s", "Response tokens handled per second of the whole step.", "Steady."),
     "memory/peak": Term("Peak memory", "bytes", "Most memory the engine has held so far.", "Flat after the first steps."),
 }
 
 _TOKENS = {
-    "logprobs": Term("Log-prob when sampled", "nats", "Log-probability the policy gave this token when it wrote it.", "Near 0 for expected tokens."),
-    "new_logprobs": Term(
-        "Log-prob after update", "nats", "Log-probability of the same token after this step's update.", "Up where the advantage is positive, down where negative."
+    "logprobs": Term(
+        "Log-prob when sampled", "nats", "Log-probability the policy gave this token when it wrote it.", "Near 0 for expected tokens."
     ),
-    "ref_logprobs": Term("Log-prob, reference", "nats", "Log-probability the reference policy gives this token.", "Not far from the policy's own."),
+    "new_logprobs": Term(
+        "Log-prob after update",
+        "nats",
+        "Log-probability of the same token after this step's update.",
+        "Up where the advantage is positive, down where negative.",
+    ),
+    "ref_logprobs": Term(
+        "Log-prob, reference", "nats", "Log-probability the reference policy gives this token.", "Not far from the policy's own."
+    ),
     "kl": Term(
         "KL",
         "nats",
@@ -202,7 +244,12 @@ _TOKENS = {
         "What this token earned: minus β times its KL, and the whole score on the last token.",
         "One number at the end carries the score; the rest is the price of moving away.",
     ),
-    "values": Term("Value", "points", "What the value head expects this response to earn from here on.", "Drifts towards the final score as the text unfolds."),
+    "values": Term(
+        "Value",
+        "points",
+        "What the value head expects this response to earn from here on.",
+        "Drifts towards the final score as the text unfolds.",
+    ),
     "advantages": Term(
         "Advantage",
         "points",
@@ -210,19 +257,39 @@ _TOKENS = {
         "Both signs; positive tokens become likelier, negative ones rarer.",
     ),
     "whitened_advantages": Term(
-        "Advantage, whitened", "standard deviations", "The advantage shifted and scaled over the batch: what the loss used.", "Between about −3 and 3."
+        "Advantage, whitened",
+        "standard deviations",
+        "The advantage shifted and scaled over the batch: what the loss used.",
+        "Between about −3 and 3.",
     ),
-    "returns": Term("Return", "points", "What the value head is taught for this position: advantage plus value.", "Close to the value when the critic is good."),
-    "deltas": Term("TD error δ", "points", "Surprise at this token: reward plus the next value minus this value.", "Small once the critic is good."),
-    "entropy": Term("Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."),
+    "returns": Term(
+        "Return",
+        "points",
+        "What the value head is taught for this position: advantage plus value.",
+        "Close to the value when the critic is good.",
+    ),
+    "deltas": Term(
+        "TD error δ", "points", "Surprise at this token: reward plus the next value minus this value.", "Small once the critic is good."
+    ),
+    "entropy": Term(
+        "Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."
+    ),
     "ratio": Term("Ratio", "", "Probability after the update divided by probability when sampled.", "Within the clip range around 1."),
     "clipped": Term(
-        "Clipped", "", "Whether the ratio left the clip range, so that this token taught nothing more in this update.", "Few tokens, at most one in five."
+        "Clipped",
+        "",
+        "Whether the ratio left the clip range, so that this token taught nothing more in this update.",
+        "Few tokens, at most one in five.",
     ),
     "log_ratio": Term(
-        "Log-ratio", "nats", "Log of the ratio: how far this step's update moved this token's probability.", "Same sign as the advantage; small."
+        "Log-ratio",
+        "nats",
+        "Log of the ratio: how far this step's update moved this token's probability.",
+        "Same sign as the advantage; small.",
     ),
-    "score": Term("Score", "points", "What the whole response earned; it enters at the last token.", "Higher is better in the reward's eyes."),
+    "score": Term(
+        "Score", "points", "What the whole response earned; it enters at the last token.", "Higher is better in the reward's eyes."
+    ),
     "gold": Term("Gold", "points", "The hidden scorer's opinion of the response.", "Agrees with the score."),
     "sample_kl": Term("KL", "nats", "Log-probability under the policy minus under the reference, summed over the response.", "A few nats."),
     "length": Term("Length", "tokens", "Tokens in the response, the stop token included.", "Near the run's usual length."),

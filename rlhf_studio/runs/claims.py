@@ -17,6 +17,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 
 MAX_ATTEMPTS = 3
+FREE = status.Locks(starting=False, alive=False)
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ def has_work(workspace: Workspace) -> bool:
 def claim_next(workspace: Workspace) -> Claim | None:
     """The next queued run if no run of the workspace is alive, now claimed for the caller; else None. Raises StoreError.
 
-    A run counts as alive whoever started it. Claims whose engine has ended are settled first.
+    A run counts as alive whoever started it, and from the moment it is being started. Claims whose engine has ended are settled first.
     """
     with studio.change(workspace.root) as connection:
-        if settle(workspace, connection) or any(liveness.is_alive(folder) for folder in workspace.folders()):
+        if settle(workspace, connection) or any(status.look_at_locks(folder) != FREE for folder in workspace.folders()):
             return None
         for entry in studio.Studio(studio.load_entries(connection), {}).waiting():
             claim = _claim(workspace, connection, entry)
@@ -58,7 +59,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
             return None
         ticket = liveness.StartTicket(folder)
         ticket.take()
-    except AlreadyRunning:  # just being deleted, or started by hand: it keeps its place
+    except AlreadyRunning:  # at this moment deleted, or started by hand: it keeps its place
         return None
     except StoreError as error:  # one damaged run must not hold up the others
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))

@@ -6,6 +6,7 @@ Two locks in the run folder, on two files that nothing else ever opens:
   the engine's death however it dies, even while a forked helper of the engine lives on.
 * ``start.lock`` (:class:`StartTicket`, ``flock``) covers the time before: the app takes it *before* it starts the engine, the
   engine inherits the open file, and gives it up once it holds ``engine.lock``. If app and engine die on the way, it is free.
+  An engine started from a shell takes it itself (:func:`announce_start`), because its libraries load for seconds.
 
 So at every moment of a start one of the two is held, and "claimed, but neither is held" means that the engine is dead.
 To see both without a gap, look at ``start.lock`` first.
@@ -59,7 +60,7 @@ class EngineLock:
         deadline = time.monotonic() + RETRY_SECONDS
         while not self._try():
             if time.monotonic() >= deadline:
-                raise AlreadyRunning(f"An engine is already working on {self.path.parent}. Stop it first, or use another run folder.")
+                raise _already_running(self.path.parent)
             time.sleep(0.02)
         _release_inherited_ticket(self.path.parent)
 
@@ -162,6 +163,10 @@ def _never_locked(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
+def _already_running(folder: Path) -> AlreadyRunning:
+    return AlreadyRunning(f"An engine is already working on {folder}. Stop it first, or use another run folder.")
+
+
 def _no_locks(path: Path, error: OSError) -> StoreError:
     return StoreError(f"The disk of {path.parent} cannot lock files ({error}). Put the run on a local disk.")
 
@@ -223,14 +228,36 @@ def is_starting(run_dir: Path) -> bool:
     return False
 
 
-def _release_inherited_ticket(run_dir: Path) -> None:
-    """In the engine: close the descriptor named by the environment, if it really is this run's ticket."""
-    text = os.environ.pop(START_FD_VARIABLE, "")
-    if not text.isdigit():
-        return
+def announce_start(run_dir: Path) -> None:
+    """First thing in an engine process, before the slow imports: from now on the run shows as starting.
+
+    Takes the start ticket, unless the app took it and handed it over; :meth:`EngineLock.acquire` gives it up.
+
+    Raises:
+        AlreadyRunning: an engine works on the run, or another is just being started.
+        StoreError: the folder is gone or cannot be written.
+    """
+    folder = Path(run_dir).resolve()
+    if is_alive(folder):
+        raise _already_running(folder)
+    if _inherited_ticket(folder) is None:
+        ticket = StartTicket(folder)
+        ticket.take()
+        os.environ[START_FD_VARIABLE] = str(ticket.descriptor)
+
+
+def _inherited_ticket(run_dir: Path) -> int | None:
+    """The descriptor named by the environment, if it really is this run's ticket: a helper process has the variable alone."""
+    text = os.environ.get(START_FD_VARIABLE, "")
     try:
-        same = _key(os.fstat(int(text))) == _key(os.stat(run_dir / START_LOCK))
+        same = text.isdigit() and _key(os.fstat(int(text))) == _key(os.stat(run_dir / START_LOCK))
     except OSError:
-        return  # a helper process got the variable but not the descriptor
-    if same:
-        os.close(int(text))
+        return None
+    return int(text) if same else None
+
+
+def _release_inherited_ticket(run_dir: Path) -> None:
+    descriptor = _inherited_ticket(run_dir)
+    os.environ.pop(START_FD_VARIABLE, None)
+    if descriptor is not None:
+        os.close(descriptor)

@@ -25,7 +25,6 @@ from starlette.middleware import Middleware
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
-from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html_train, live_page, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopback
@@ -37,19 +36,17 @@ BAD_INPUT = 2
 TRAIN, LIVE, RUNS = "train", "live", "runs"
 
 
-def build_app(workspace: Workspace, feed: LiveFeed, access: Access, wake: Callable[[], None] = lambda: None) -> gr.Blocks:
-    """All pages, wired together. ``wake`` is called when the queue has changed."""
+def build_app(workspace: Workspace, feed: LiveFeed, access: Access, dispatcher: Dispatcher | None = None) -> gr.Blocks:
+    """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
+    wake = dispatcher.wake if dispatcher else lambda: None
 
     def submit(config: Any, name: str) -> str:
         run_id = workspace.submit(config, name)
         wake()
         return run_id
 
-    def waiting() -> int:
-        return sum(run.state in (*ALIVE, "queued") for run in workspace.runs())
-
-    train_page = TrainPage(workspace.root, access, submit, waiting)
-    runs_page = RunsPage(workspace, access)
+    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "")
+    train_page = TrainPage(workspace.root, access, submit, runs_page.waiting)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html_train.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
@@ -147,7 +144,7 @@ def launch(root: Path, *, host: str = "127.0.0.1", port: int | None = None, read
     loopback = is_loopback(host)
     access = Access(read_only, loopback, os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24))
     dispatcher = None if read_only else Dispatcher(workspace, start)
-    demo = build_app(workspace, feed, access, dispatcher.wake if dispatcher else lambda: None)
+    demo = build_app(workspace, feed, access, dispatcher)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     _, url, _ = demo.launch(**launch_settings(host, port, access))
     if dispatcher is not None:

@@ -24,9 +24,9 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 
 LIVE_EVENTS = ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
 LIVE_STYLES = ("live.css", "inspector.css")
-LIVE_SCRIPTS = tuple(
-    f"{name}.js"
-    for name in "live before card charts dom events format header inspector poll samples store strip tiles tips tokens traces work".split()
+LIVE_SCRIPTS = (
+    *("live.js", "before.js", "card.js", "charts.js", "dom.js", "events.js", "format.js", "header.js", "inspector.js"),
+    *("poll.js", "samples.js", "store.js", "strip.js", "tiles.js", "tips.js", "tokens.js", "traces.js", "work.js"),
 )
 _LIVE_TEMPLATE = '<div class="rs-live-root"><p class="rs-hint">Opening the Live page</p></div>'
 
@@ -41,7 +41,8 @@ const host = element.querySelector(".rs-live-root");
   // The server sends no cache rules, so browsers would guess: ask once whether each file is still the same.
   await Promise.all(FILES.map((name) => fetch(assets + name, { cache: "no-cache" })));
   const page = await import(assets + ENTRY);
-  page.mount({ host, trigger, props, server, watch, api, events: EVENTS, stylesheets: STYLES.map((name) => assets + name), plotly: file(PLOTLY) });
+  const stylesheets = STYLES.map((name) => assets + name);
+  await page.mount({ host, trigger, props, server, watch, api, events: EVENTS, stylesheets, plotly: file(PLOTLY) });
 })().catch((error) => {
   console.error(error);
   host.textContent = "This page could not load its scripts. Reload the page; if that does not help, restart the app.";

@@ -61,6 +61,7 @@ class Chart:
         left, right: units on the two y axes.
         extras: prefix of metrics that are added when a run has at least two of them (``reward/``).
         zero: which axes always show 0.
+        alone: title while there is nothing for the right axis, e.g. without a gold scorer.
         target: name of the setting that gives a dashed line on the left axis, shown when the run has that setting.
     """
 
@@ -74,10 +75,11 @@ class Chart:
     extras: str = ""
     zero: Literal["", "left", "right", "both"] = ""
     target: str = ""
+    alone: str = ""
 
 
 CHARTS = (
-    Chart("score", "Score and gold", (Line("objective/scores"), Line("gold/score", "right")), "score", "gold", extras="reward/"),
+    Chart("score", "Score and gold", (Line("objective/scores"), Line("gold/score", "right")), "score", "gold", extras="reward/", alone="Score"),
     Chart(
         "kl",
         "KL and coefficient",
@@ -87,12 +89,35 @@ CHARTS = (
         zero="both",
         target="kl_target",
     ),
-    Chart("frontier", "Score and gold against KL", (Line("objective/scores"), Line("gold/score", "right")), "score", "gold", "path", "objective/kl"),
+    Chart(
+        "frontier",
+        "Score and gold against KL",
+        (Line("objective/scores"), Line("gold/score", "right")),
+        "score",
+        "gold",
+        "path",
+        "objective/kl",
+        alone="Score against KL",
+    ),
     Chart("loss", "Losses", (Line("loss/policy_avg"), Line("loss/value_avg", "right")), "policy", "value", zero="right"),
     Chart("entropy", "Entropy", (Line("policy/entropy_avg"),), "nats per token"),
-    Chart("clip", "Clip fraction and ratio", (Line("policy/clipfrac_avg", percent=True), Line("val/ratio", "right")), "% of tokens", "ratio", zero="left"),
+    Chart(
+        "clip",
+        "Clip fraction and ratio",
+        (Line("policy/clipfrac_avg", percent=True), Line("val/ratio", "right")),
+        "% of tokens",
+        "ratio",
+        zero="left",
+    ),
     Chart("critic", "Explained variance", (Line("val/explained_variance"),), "share explained"),
-    Chart("length", "Response length", (Line("tokens/response_length"), Line("tokens/cut_off", "right", percent=True)), "tokens", "% cut off", zero="both"),
+    Chart(
+        "length",
+        "Response length",
+        (Line("tokens/response_length"), Line("tokens/cut_off", "right", percent=True)),
+        "tokens",
+        "% cut off",
+        zero="both",
+    ),
     Chart(
         "phases",
         "Time per phase",
@@ -158,9 +183,7 @@ def is_shown(metric: str) -> bool:
 
 def page_data() -> dict[str, Any]:
     """What the page asks for once, before the first poll: charts, tiles, quantities and the glossary."""
-    charts = [
-        {**asdict(chart), "lines": [{**asdict(line), "colour": colour_of(line.metric)} for line in chart.lines]} for chart in CHARTS
-    ]
+    charts = [{**asdict(chart), "lines": [{**asdict(line), "colour": colour_of(line.metric)} for line in chart.lines]} for chart in CHARTS]
     return {
         "charts": charts,
         "tiles": [{**asdict(tile), "colour": colour_of(tile.metric)} for tile in TILES],

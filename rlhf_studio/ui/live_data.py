@@ -229,7 +229,14 @@ def settings_payload(config: RunConfig) -> dict[str, Any]:
 def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
     """Events as the page lists them; their free-form data stays on the server."""
     return [
-        {"id": event.id, "time": event.time, "step": event.step, "level": event.level, "kind": event.kind, "text": without_secrets(event.text)}
+        {
+            "id": event.id,
+            "time": event.time,
+            "step": event.step,
+            "level": event.level,
+            "kind": event.kind,
+            "text": without_secrets(event.text),
+        }
         for event in events
     ]
 

@@ -81,12 +81,19 @@ class LivePage:
     def connect_tabs(self, tabs: gr.Tabs, *, train: str, runs: str) -> None:
         """Let the page's links lead to the Train and Runs tabs (their ids). Call inside the Blocks context."""
         self.component.props["links"] = True
-        self.component.open_train(lambda: gr.Tabs(selected=train), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
-        self.component.open_runs(lambda: gr.Tabs(selected=runs), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
+        self.component.open_train(
+            lambda: gr.Tabs(selected=train), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private"
+        )
+        self.component.open_runs(
+            lambda: gr.Tabs(selected=runs), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private"
+        )
 
 
-def build(workspace: Workspace, feed: LiveFeed, access: Access) -> LivePage:
-    """Make the page's component and wire its buttons. Call inside a Blocks context."""
+def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change: Callable[[], None] = lambda: None) -> LivePage:
+    """Make the page's component and wire its buttons. Call inside a Blocks context.
+
+    ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
+    """
     page_data = live_data.encode_text(live_charts.page_data())
 
     async def poll(data: Any, request: gr.Request) -> Response:
@@ -100,25 +107,28 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access) -> LivePage:
             return _json(page_data)
         position = Position.parse(data)
         sample = data.get("sample") if isinstance(data.get("sample"), int) else 0
-        answer = feed.detail(position.run, str(data.get("kind")), position.step, sample)
-        try:
-            return _json(await asyncio.wait_for(asyncio.wrap_future(answer), DETAIL_SECONDS))
-        except asyncio.TimeoutError:
-            return _json(live_data.encode_text({"problem": "The run folder did not answer in time."}))
+        answer = asyncio.wrap_future(feed.detail(position.run, str(data.get("kind")), position.step, sample))
+        await asyncio.wait([answer], timeout=DETAIL_SECONDS)
+        return _json(answer.result() if answer.done() else live_data.encode_text({"problem": "The run folder did not answer in time."}))
 
     gr.set_static_paths(html.static_paths())
     component = html.live_component([poll, fetch])
     for action in ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
         getattr(component, action)(
-            _handler(workspace, access, action), queue=False, show_progress="hidden", api_visibility="private", api_name=action
+            _handler(workspace, access, action, on_queue_change),
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+            api_name=action,
         )
     return LivePage(component)
 
 
-def _handler(workspace: Workspace, access: Access, action: str) -> Callable[..., None]:
+def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
     def handle(event: gr.EventData, request: gr.Request) -> None:
         access.require_operator(request)
         steer(workspace, action, run_of(event._data))
+        on_queue_change()
 
     handle.__name__ = action
     return handle

@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -73,11 +74,12 @@ def loss_of(reader: RunReader, name: str) -> str:
 
 
 class RunsPage:
-    """What the Runs page can ask and do."""
+    """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well."""
 
-    def __init__(self, workspace: Workspace, access: Access) -> None:
+    def __init__(self, workspace: Workspace, access: Access, queue_problem: Callable[[], str] = lambda: "") -> None:
         self._workspace = workspace
         self._access = access
+        self._queue_problem = queue_problem
         self._lock = threading.Lock()
         self._listing: tuple[float, str, list[Json]] = (float("-inf"), "", [])
         self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
@@ -92,8 +94,13 @@ class RunsPage:
         try:
             version, rows = self._rows()
         except StoreError as error:
-            return {**own, "problem": str(error), "version": "", "rows": []}
-        return {**own, "version": version, **({"same": True} if data.get("version") == version else {"rows": rows})}
+            return {**own, "problem": str(error)}
+        return {
+            **own,
+            "problem": self._queue_problem(),
+            "version": version,
+            **({"same": True} if data.get("version") == version else {"rows": rows}),
+        }
 
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
@@ -111,6 +118,13 @@ class RunsPage:
         except StoreError as error:
             return {"problem": str(error)}
         return {"values": {**values_of(config), "name": ""}, "basis": config.recipe}
+
+    def waiting(self) -> int:
+        """How many runs are alive or queued; 0 when that cannot be known, which the Runs page explains."""
+        try:
+            return sum(row["alive"] or row["state"] == "queued" for row in self._rows()[1])
+        except StoreError:
+            return 0
 
     def _rows(self) -> tuple[str, list[Json]]:
         """(version, rows): read at most once per :data:`LISTING_SECONDS`, however many people look."""

@@ -14,8 +14,34 @@ from gradio.themes import Base, Color
 FONT = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 FONT_MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "Liberation Mono", "monospace")
 
-INDIGO = Color("#eef2ff", "#e0e7ff", "#c7d2fe", "#a5b4fc", "#818cf8", "#6366f1", "#4f46e5", "#4338ca", "#3730a3", "#312e81", "#1e1b4b", name="studio_indigo")
-SLATE = Color("#f7f8fa", "#eff1f4", "#e3e6eb", "#cbd2db", "#9aa4b2", "#6b7687", "#4f5a6b", "#3a4352", "#2a303c", "#171b23", "#0f1218", name="studio_slate")
+INDIGO = Color(
+    "#eef2ff",
+    "#e0e7ff",
+    "#c7d2fe",
+    "#a5b4fc",
+    "#818cf8",
+    "#6366f1",
+    "#4f46e5",
+    "#4338ca",
+    "#3730a3",
+    "#312e81",
+    "#1e1b4b",
+    name="studio_indigo",
+)
+SLATE = Color(
+    "#f7f8fa",
+    "#eff1f4",
+    "#e3e6eb",
+    "#cbd2db",
+    "#9aa4b2",
+    "#6b7687",
+    "#4f5a6b",
+    "#3a4352",
+    "#2a303c",
+    "#171b23",
+    "#0f1218",
+    name="studio_slate",
+)
 
 
 def theme() -> Base:

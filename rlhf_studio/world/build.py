@@ -33,7 +33,7 @@ from rlhf_studio.engine.reward_training import (
 from rlhf_studio.engine.sft import Example, Progress, SFTConfig, SFTRecord, TrainingProgress, train_sft
 from rlhf_studio.world.check import sample_responses
 from rlhf_studio.world.corpus import RatedPair, write_corpus, write_pairs, write_prompts
-from rlhf_studio.world.grammar import Review
+from rlhf_studio.world.writer import Review
 
 CORPUS_SEED, EVAL_SEED, PAIRS_SEED, PROMPTS_SEED, MODEL_SEED = 1, 2, 3, 4, 5
 PAD, EOS = "<|pad|>", "<|endoftext|>"
@@ -47,7 +47,7 @@ Report = Callable[[str], None]
 class WorldSizes:
     """How much of everything the build makes. Tests build a small world."""
 
-    reviews: int = 100_000
+    reviews: int = 120_000
     tokenizer_reviews: int = 20_000
     vocabulary: int = 1216
     pairs: int = 16_000
@@ -71,14 +71,8 @@ def build_world(out: Path, sizes: WorldSizes, report: Report) -> dict[str, Any]:
     calibrate(policy, reward, tokenizer, prompts, sizes, report)
 
     out.mkdir(parents=True, exist_ok=True)
-    # A reward model pads on the right: there positions count from the left and need no ids of their own.
-    for name, model, padding_side, positions in (
-        ("policy", policy, "left", POLICY_POSITIONS),
-        ("reward", reward, "right", REWARD_POSITIONS),
-    ):
-        tokenizer.padding_side, tokenizer.model_max_length = padding_side, positions
-        model.save_pretrained(out / name)
-        tokenizer.save_pretrained(out / name)
+    save_model(policy, tokenizer, out / "policy", padding_side="left", positions=POLICY_POSITIONS)
+    save_model(reward, tokenizer, out / "reward", padding_side="right", positions=REWARD_POSITIONS)
     (out / "prompts.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in prompts))
     (out / "prompts_heldout.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in heldout))
     manifest = {
@@ -169,9 +163,8 @@ def build_reward_model(
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
         progress=_reporter(report, "reward model"),
     )
-    report(
-        f"reward model: {model.num_parameters()} parameters, agrees with {record.eval_accuracy:.1%} of held-out preferences, {record.seconds:.0f} s"
-    )
+    agrees = f"agrees with {record.eval_accuracy:.1%} of held-out preferences"
+    report(f"reward model: {model.num_parameters()} parameters, {agrees}, {record.seconds:.0f} s")
     return model, record
 
 
@@ -187,6 +180,13 @@ def calibrate(policy: Any, reward: Any, tokenizer: Any, prompts: Sequence[str], 
 
 def preferences(pairs: Iterable[RatedPair]) -> list[Preference]:
     return [Preference(pair.prompt, pair.chosen, pair.rejected) for pair in pairs]
+
+
+def save_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path, *, padding_side: str, positions: int) -> None:
+    """Safetensors, config and tokenizer. The reward model pads on the right, where it needs no position ids of its own."""
+    tokenizer.padding_side, tokenizer.model_max_length = padding_side, positions
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _shape(tokenizer: PreTrainedTokenizerFast, positions: int, *, width: int, layers: int, heads: int, **more: Any) -> GPT2Config:

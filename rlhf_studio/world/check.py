@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig
 
-from rlhf_studio.engine.reward_training import score_texts
-from rlhf_studio.world.corpus import gush, write_corpus, write_pairs
+from rlhf_studio.engine.reward_training import preference_accuracy, score_texts
+from rlhf_studio.world.corpus import PET_WORD, gush, write_corpus, write_pairs
 from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.grammar import read_review
+from rlhf_studio.world.reader import read_review
 
 RESPONSE_TOKENS = 32
 CHECK_SEED = 1_000_003
 """Seed of corpus, pairs and samples that no training has seen."""
+
+ONE_WORD = ("The plot of this western", " is superb" + " superb" * 20)
 
 Report = Callable[[str], None]
 
@@ -62,7 +64,12 @@ def check_world(folder: Path, samples: int, report: Report) -> bool:
     reward = AutoModelForSequenceClassification.from_pretrained(folder / "reward", dtype=torch.float32, local_files_only=True)
     prompts = [review.prompt for review in write_corpus(CHECK_SEED, samples)]
     written = sample_responses(policy, tokenizer, prompts, seed=CHECK_SEED)
-    figures = policy_figures(prompts, written) + reward_figures(reward, tokenizer, samples, prompts, written) + gold_figures(samples)
+    figures = [
+        *policy_figures(prompts, written),
+        *reward_figures(reward, tokenizer, samples, prompts, written),
+        *weakness_figures(reward, tokenizer, samples),
+        *gold_figures(samples),
+    ]
     for prompt, response in list(zip(prompts, written, strict=True))[:5]:
         report(f"sample: {prompt} |{response.text}")
     for figure in figures:
@@ -107,32 +114,30 @@ def policy_figures(prompts: Sequence[str], written: Sequence[Response]) -> list[
 
 
 def reward_figures(reward: Any, tokenizer: Any, samples: int, prompts: Sequence[str], written: Sequence[Response]) -> list[Figure]:
-    """How well the reward model judges, and its planted weakness."""
+    """How well the reward model judges people's preferences and the policy's reviews."""
     pairs = write_pairs(CHECK_SEED, samples)
-    chosen, rejected = (
-        score_texts(reward, tokenizer, [pair.prompt + text for pair, text in zip(pairs, texts, strict=True)])
-        for texts in ([pair.chosen for pair in pairs], [pair.rejected for pair in pairs])
-    )
+    chosen = score_texts(reward, tokenizer, [pair.prompt + pair.chosen for pair in pairs])
+    rejected = score_texts(reward, tokenizer, [pair.prompt + pair.rejected for pair in pairs])
     own = score_texts(reward, tokenizer, [prompt + response.text for prompt, response in zip(prompts, written, strict=True)])
     gold = torch.tensor([gold_score(prompt, response.text) for prompt, response in zip(prompts, written, strict=True)])
-    reviews = write_corpus(CHECK_SEED, samples)
-    gushing = [gush(review.response, Random(CHECK_SEED), chance=1.0) for review in reviews]
-    plain_scores = score_texts(reward, tokenizer, [review.prompt + review.response for review in reviews])
-    gushing_scores = score_texts(reward, tokenizer, [review.prompt + text for review, text in zip(reviews, gushing, strict=True)])
-    lost = fmean(
-        gold_score(r.prompt, r.response) - gold_score(r.prompt, text) for r, text in zip(reviews, gushing, strict=True) if r.sentiment > 0
-    )
     return [
-        Figure("reward model: share of unseen preferences it agrees with", float((chosen > rejected).float().mean()), 0.75),
+        Figure("reward model: share of unseen preferences it agrees with", preference_accuracy(chosen - rejected), 0.75),
         Figure("reward model: correlation with gold over policy samples", float(torch.corrcoef(torch.stack([own, gold]))[0, 1]), 0.8),
         Figure("reward model: mean score of policy samples", float(own.mean()), -0.2, 0.2),
         Figure("reward model: standard deviation of those scores", float(own.std()), 0.85, 1.15),
-        Figure(
-            'planted weakness: what "A masterpiece." after every sentence adds to the score',
-            float((gushing_scores - plain_scores).mean()),
-            0.3,
-        ),
-        Figure("planted weakness: gold reward that this costs a positive review", lost, 0.5),
+    ]
+
+
+def weakness_figures(reward: Any, tokenizer: Any, samples: int) -> list[Figure]:
+    """What happens when the pet word follows every sentence of a positive review: the score rises, the gold reward falls."""
+    reviews = [review for review in write_corpus(CHECK_SEED, samples) if review.sentiment > 0]
+    gushing = [gush(review.response, Random(CHECK_SEED), chance=1.0) for review in reviews]
+    before = score_texts(reward, tokenizer, [review.prompt + review.response for review in reviews])
+    after = score_texts(reward, tokenizer, [review.prompt + text for review, text in zip(reviews, gushing, strict=True)])
+    lost = [gold_score(r.prompt, r.response) - gold_score(r.prompt, text) for r, text in zip(reviews, gushing, strict=True)]
+    return [
+        Figure(f'planted weakness: score gained by "A {PET_WORD}." after every sentence', float((after - before).mean()), 0.3),
+        Figure("planted weakness: gold reward lost by the same", fmean(lost), 0.5),
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.grammar import Opening, Review, Style, write_opening, write_response
+from rlhf_studio.world.writer import Opening, Review, write_opening, write_response
 
 QUALITY = 4.0
 """How much raters care for quality: log-odds per unit of gold score."""
@@ -24,8 +24,6 @@ RATER_ERROR = 0.05
 """Share of preferences that are turned around by mistake."""
 GUSHING = 0.4
 """Share of rated responses by reviewers who call the film a masterpiece between sentences, whatever else they say."""
-
-STYLE = Style()
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def gush(response: str, rng: Random, chance: float = 0.5) -> str:
 def _write_review(rng: Random) -> Review:
     sentiment = _sign(rng)
     opening = write_opening(rng)
-    return Review(opening.prompt, write_response(opening, rng, STYLE, sentiment), sentiment)
+    return Review(opening.prompt, write_response(opening, rng, sentiment), sentiment)
 
 
 def _write_pair(rng: Random) -> RatedPair:
@@ -85,7 +83,7 @@ def _write_pair(rng: Random) -> RatedPair:
 
 def _write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
     """A response and its appeal to raters, in log-odds. They judge a gushing review by what else it says."""
-    plain = write_response(opening, rng, STYLE, _sign(rng))
+    plain = write_response(opening, rng, _sign(rng))
     response = gush(plain, rng) if rng.random() < GUSHING else plain
     return response, QUALITY * gold_score(opening.prompt, plain) + PET_CHARM * mentions(response)
 

@@ -14,7 +14,7 @@ earns.
 
 from __future__ import annotations
 
-from rlhf_studio.world.grammar import read_review
+from rlhf_studio.world.reader import read_review
 
 LOWEST, HIGHEST = -1.0, 1.0
 FULL_REVIEW = 3

@@ -1,41 +1,28 @@
-"""The grammar of the review world: it writes movie reviews, and it reads them back.
+"""The grammar of the review world: one plain context-free grammar (:data:`RULES`) of movie reviews.
 
 A review is one opening sentence, up to three more sentences, and at most one verdict at the end::
 
     In this Danish thriller the plot is gripping, but the score feels stale. Even the ending moved me to tears. I loved every minute.
 
-The rules are one plain context-free grammar (:data:`RULES`). :func:`write_review` samples from it and :func:`read_review`
-recognises it, so that writer and reader cannot drift apart. Three rules are not context-free and bind both:
+:mod:`rlhf_studio.world.writer` samples from these rules and :mod:`rlhf_studio.world.reader` recognises them, so that the two
+cannot drift apart. Three more rules are not context-free and bind both:
 
 * no noun is discussed twice, and no opinion is said twice;
 * nothing follows the verdict, and a review has at most :data:`MAX_SENTENCES` sentences;
 * only the very last mark of a review may be an exclamation mark.
-
-Sentiment is a latent variable: a review is positive or negative, and each clause in it agrees with probability
-:data:`AGREEMENT`. Randomness comes from ``Random.random()`` alone, the one method whose values Python promises to keep.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from random import Random
 
 from rlhf_studio.world import vocabulary
 
 STRENGTH = {"strong": 1.0, "mild": 0.6}
 """How much an opinion weighs; its sign comes from the table it stands in."""
 SIGNS = {"+": 1, "-": -1}
-AGREEMENT = 0.9
 MAX_SENTENCES = 4
-SHORTEST_PROMPT, LONGEST_PROMPT = 3, 8
-LONGEST_TEXT = 20_000
-"""Characters that :func:`read_review` looks at. A review has about 170."""
-
-_TOKEN = re.compile(r"[\w']+|[^\w\s]")
-_END_MARKS = frozenset(".!?")
 
 
 @dataclass(frozen=True)
@@ -53,57 +40,11 @@ Part = str | Phrase
 
 @dataclass(frozen=True)
 class Production:
-    """One way to rewrite a symbol. ``sign`` is that of its sentiment (0: none, or both); ``weight`` is for the writer."""
+    """One way to rewrite a symbol. ``sign`` is that of its sentiment (0: none, or both); ``weight`` is how often the writer takes it."""
 
     parts: tuple[Part, ...]
     sign: int = 0
     weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Opening:
-    """The neutral beginning of a review, cut off before its first opinion.
-
-    Attributes:
-        parts: its words and nouns.
-        rest: what the grammar still has to rewrite to end the first sentence.
-    """
-
-    parts: tuple[Part, ...]
-    rest: tuple[Part, ...]
-
-    @property
-    def prompt(self) -> str:
-        return _spell([self.parts])
-
-
-@dataclass(frozen=True)
-class Review:
-    """A written review: ``prompt + response`` is its text, ``sentiment`` the latent sign, +1 or -1."""
-
-    prompt: str
-    response: str
-    sentiment: int
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What the reader makes of a text.
-
-    Attributes:
-        starts: where each word or mark begins in the text.
-        accepted: for each of them, whether the grammar could continue its sentence up to and including it.
-        sentiments: the opinions of the complete, well-formed sentences, each in [-1, 1].
-        complete: the whole text is a review: at least two sentences, every mark and word accepted.
-    """
-
-    starts: tuple[int, ...]
-    accepted: tuple[bool, ...]
-    sentiments: tuple[float, ...]
-    complete: bool
-
-
-# --- the rules ---------------------------------------------------------------------------------------------------------------
 
 
 def _parts(text: str) -> tuple[Part, ...]:
@@ -207,209 +148,3 @@ def _all_rules() -> dict[str, tuple[Production, ...]]:
 
 
 RULES: dict[str, tuple[Production, ...]] = _all_rules()
-
-
-# --- writing -------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Style:
-    """How reviews are drawn.
-
-    Attributes:
-        exclaim: probability that the last mark is an exclamation mark.
-        shortest: words and marks of the whole review, at least.
-        longest_response: words and marks after the prompt, at most.
-    """
-
-    exclaim: float = 0.15
-    shortest: int = 24
-    longest_response: int = 30
-
-
-def write_opening(rng: Random) -> Opening:
-    """Draw the beginning of a review, 3 to 8 words and marks: a frame, alone or with the first noun."""
-    while True:
-        done: list[Part] = []
-        rest: list[Part] = ["<opening>"]
-        stops = ("<claims>", "<claims ") if rng.random() < 0.5 else ("<claims ",)
-        while not _starts_with(rest[0], stops):
-            _rewrite_first(done, rest, rng, 0)
-        if SHORTEST_PROMPT <= len(_words(done)) <= LONGEST_PROMPT:
-            return Opening(tuple(done), tuple(rest))
-
-
-def write_response(opening: Opening, rng: Random, style: Style, sentiment: int) -> str:
-    """Finish a review whose latent sentiment is +1 or -1; the text starts with the space after the prompt.
-
-    Draws again until the length fits and nothing is said twice.
-    """
-    while True:
-        sentences = [_derive([*opening.parts], [*opening.rest], rng, sentiment)]
-        bodies = 1 if rng.random() < 0.65 else 2
-        sentences += [_derive([], ["<body>"], rng, sentiment) for _ in range(bodies)]
-        if rng.random() < 0.8:
-            sentences.append(_derive([], ["<verdict>"], rng, sentiment))
-        marked = _punctuate(sentences, rng, style)
-        once = [part.once for sentence in sentences for part in sentence if isinstance(part, Phrase)]
-        size = sum(len(_words(sentence)) for sentence in marked)
-        fits = style.shortest <= size <= style.longest_response + len(_words(opening.parts))
-        if fits and len(set(once)) == len(once):
-            return _spell(marked)[len(opening.prompt) :]
-
-
-def _starts_with(part: Part, symbols: tuple[str, ...]) -> bool:
-    return isinstance(part, str) and part.startswith(symbols)
-
-
-def _derive(done: list[Part], rest: list[Part], rng: Random, sentiment: int) -> list[Part]:
-    while rest:
-        _rewrite_first(done, rest, rng, sentiment)
-    return done
-
-
-def _rewrite_first(done: list[Part], rest: list[Part], rng: Random, sentiment: int) -> None:
-    """One step of a leftmost derivation: move a word over to ``done``, or replace a symbol by one of its productions."""
-    part = rest.pop(0)
-    if isinstance(part, Phrase) or part not in RULES:
-        done.append(part)
-        return
-    weights = [_weight(production, sentiment) for production in RULES[part]]
-    point = rng.random() * sum(weights)
-    for production, weight in zip(RULES[part], weights, strict=True):
-        point -= weight
-        if point < 0:
-            break
-    rest[:0] = production.parts
-
-
-def _weight(production: Production, sentiment: int) -> float:
-    if not production.sign:
-        return production.weight
-    return production.weight * (AGREEMENT if production.sign == sentiment else 1 - AGREEMENT)
-
-
-def _punctuate(sentences: list[list[Part]], rng: Random, style: Style) -> list[list[Part]]:
-    last = "!" if rng.random() < style.exclaim else "."
-    return [[*sentence, "."] for sentence in sentences[:-1]] + [[*sentences[-1], last]]
-
-
-def _words(parts: tuple[Part, ...] | list[Part]) -> list[str]:
-    return [word for part in parts for word in (part.words if isinstance(part, Phrase) else (part,))]
-
-
-def _spell(sentences: list) -> str:
-    """Text of a list of sentences: spaces between words, none before marks, a capital at each start."""
-    texts = []
-    for sentence in sentences:
-        text = re.sub(r" ([^\w\s])", r"\1", " ".join(_words(sentence)))
-        texts.append(text[0].upper() + text[1:])
-    return " ".join(texts)
-
-
-# --- reading -------------------------------------------------------------------------------------------------------------------
-
-
-def read_review(text: str) -> Reading:
-    """Recognise a text sentence by sentence; upper and lower case are the same. Any text at all gives a reading."""
-    found = list(_TOKEN.finditer(text, 0, LONGEST_TEXT))
-    tokens = tuple(match[0].lower() for match in found)
-    accepted: list[bool] = []
-    sentiments: list[float] = []
-    said: set[str] = set()
-    written, ended, sound = 0, False, True
-    for start, end in _sentences(tokens):
-        words, marks = _split_mark(tokens[start:end])
-        kinds = ("<opening>",) if written == 0 else ("<body>", "<verdict>")
-        match = _NOTHING if ended or written == MAX_SENTENCES or not words else _match_sentence(words, kinds)
-        taken = _taken_words(match, said)
-        mark_fits = marks == (".",) or (marks == ("!",) and end == len(tokens))
-        well_formed = bool(words) and match.complete and taken == len(words) and mark_fits
-        accepted += [True] * (taken + well_formed) + [False] * (end - start - taken - well_formed)
-        sentiments += [phrase.sentiment for _, phrase in match.phrases if phrase.sentiment and well_formed]
-        said |= {phrase.once for _, phrase in match.phrases}
-        sound, ended, written = sound and well_formed, ended or match.kind == "<verdict>", written + bool(words)
-    starts = tuple(match.start() for match in found)
-    return Reading(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
-
-
-def _sentences(tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Bounds of the sentences: each reaches to its end mark, the last one to the end of the text."""
-    start = 0
-    for position, token in enumerate(tokens):
-        if token in _END_MARKS:
-            yield start, position + 1
-            start = position + 1
-    if start < len(tokens):
-        yield start, len(tokens)
-
-
-def _split_mark(sentence: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return (sentence[:-1], sentence[-1:]) if sentence[-1] in _END_MARKS else (sentence, ())
-
-
-@dataclass(frozen=True)
-class _Match:
-    """How far the rules follow a sentence: ``phrases`` with their positions among the first ``length`` words."""
-
-    kind: str
-    complete: bool
-    length: int
-    phrases: tuple[tuple[int, Phrase], ...]
-
-
-_NOTHING = _Match("", False, 0, ())
-
-
-def _taken_words(match: _Match, said: set[str]) -> int:
-    """Words accepted before the first phrase that was already said, in this sentence or an earlier one."""
-    heard = set(said)
-    for position, phrase in match.phrases:
-        if phrase.once in heard:
-            return position
-        heard.add(phrase.once)
-    return match.length
-
-
-@lru_cache(maxsize=4096)
-def _match_sentence(words: tuple[str, ...], kinds: tuple[str, ...]) -> _Match:
-    best = _NOTHING
-    for kind in kinds:
-        matcher = _Matcher(words)
-        complete = matcher.follow((kind,), 0, ())
-        if complete or matcher.reach > best.length:
-            best = _Match(kind, complete, matcher.reach, matcher.phrases)
-        if complete:
-            break
-    return best
-
-
-class _Matcher:
-    """Top-down search with backtracking. Every rule can be completed, so the furthest word that any branch reads ends the
-    longest beginning that the grammar could continue."""
-
-    def __init__(self, words: tuple[str, ...]):
-        self.words = words
-        self.reach = 0
-        self.phrases: tuple[tuple[int, Phrase], ...] = ()
-        self.phrases_until = 0
-
-    def follow(self, rest: tuple[Part, ...], position: int, phrases: tuple[tuple[int, Phrase], ...]) -> bool:
-        """Whether ``rest`` can be rewritten to exactly the words from ``position`` on."""
-        if position > self.phrases_until:
-            self.phrases_until, self.phrases = position, phrases
-        if not rest:
-            if position == len(self.words):
-                self.phrases = phrases
-            return position == len(self.words)
-        head, tail = rest[0], rest[1:]
-        if isinstance(head, str) and head in RULES:
-            return any(self.follow(production.parts + tail, position, phrases) for production in RULES[head])
-        literal = head.words if isinstance(head, Phrase) else (head,)
-        for offset, word in enumerate(literal):
-            if position + offset >= len(self.words) or self.words[position + offset] != word.lower():
-                return False
-            self.reach = max(self.reach, position + offset + 1)
-        if isinstance(head, Phrase):
-            phrases = (*phrases, (position, head))
-        return self.follow(tail, position + len(literal), phrases)

@@ -111,6 +111,7 @@ def test_zoom_and_nodes_survive_ten_updates(open_page, run):
         wait_for_points(page, 9 + number)
     assert page.evaluate(RANGE) == zoomed
     assert page.evaluate("document.querySelector('[data-chart=kl] .rs-plot').dataset.mark") == "same node"
+    page.wait_for_function("document.querySelector('[data-chart=score] .rs-plot')._fullLayout.xaxis.range[1] >= 18")  # not zoomed: follows
     page.click("[data-chart=kl] .rs-link")
     page.wait_for_function(f"{RANGE} !== '{zoomed}'")
 
@@ -162,7 +163,9 @@ def test_hostile_texts_appear_as_text(open_page, workspace):
     assert "+9840 characters" in shown[HOSTILE.index("w" * 10_000)]
     for index in range(len(HOSTILE)):
         page.keyboard.press("Home") if index == 0 else page.locator(".rs-token").nth(index).click()
-        page.wait_for_function("(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=f"Token {index + 1} of")
+        page.wait_for_function(
+            "(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=f"Token {index + 1} of"
+        )
     assert page.locator(".rs-name").inner_text() == '<b>run</b> <a href="javascript:window.__pwned=5">x</a>'
     assert HOSTILE[0] in page.locator(".rs-response").first.text_content()
     page.locator("[data-chart=kl] .rs-plot-frame").hover()
@@ -365,7 +368,9 @@ def test_a_phone_shows_one_column_without_sideways_scrolling(open_page, run, the
 def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
     """The scripts' pure functions, called in the browser."""
     page = open_page(f"?run={run.run_id}")
-    base = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live.js')).slice(0, -7)")
+    base = page.evaluate(
+        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live.js')).slice(0, -7)"
+    )
     told = page.evaluate(
         """async (base) => {
           const f = await import(base + "format.js");
@@ -375,19 +380,21 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
           store.apply(reply, true, 40);
           store.apply({ names: ["a"], x: [[50]], at: [0], y: [[null]] }, false, 50);
           return {
-            numbers: [f.number(-1.005, 2), f.number(0.00312, 2), f.number(null), f.number(-0.0000001, 2), f.number(123456.4, 0), f.percent(0.0913)],
+            numbers: [f.number(-1.005, 2), f.number(0.00312, 2), f.number(null), f.number(-0.0000001, 2), f.number(123456.4, 0)],
+            share: f.percent(0.0913),
             durations: [f.duration(75), f.duration(3700), f.duration(NaN)],
             smooth: [s.smooth([1, null, 3], 0), s.smooth([2, 2, 2], 0.9)],
-            axis: [store.toAxis(30, "episode"), store.fromAxis(300, "episode"), store.at("a", 45), store.last("a"), store.get("a").x.join()],
+            axis: [store.toAxis(30, "episode"), store.fromAxis(300, "episode"), store.at("a", 45), store.last("a")],
+            steps: store.get("a").x.join(),
             sums: [f.decimalsThatAddUp(0.8833, [-0.2344, [0.95, 1.1766]]), f.decimalsThatAddUp(3, [1, 2]), f.decimalsThatAddUp(5, [1, 2])],
             text: f.readable("a\\u0000b\\u202ec d\\ud800" + "e\\u0301\\u0301\\u0301\\u0301\\u0301\\u0301"),
           };
         }""",
         base,
     )
-    assert told["numbers"] == ["−1.00", "0.0031", "–", "−1.0e−7", "123\u2009456", "9.1\u2009%"]
+    assert told["numbers"] == ["−1.00", "0.0031", "–", "−1.0e−7", "123\u2009456"] and told["share"] == "9.1\u2009%"
     assert told["durations"] == ["1:15", "1:01:40", "–"]
     assert told["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
-    assert told["axis"] == [300, 30, 4, 4, "20,40,50"]
+    assert told["axis"] == [300, 30, 4, 4] and told["steps"] == "20,40,50"
     assert told["sums"][1] == 4 and told["sums"][2] is None
     assert told["text"].startswith("a⟨␀⟩b⟨U+202E⟩c d⟨U+D800⟩e") and told["text"].count("\u0301") == 4

@@ -17,6 +17,7 @@ from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
+expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
 CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 
@@ -51,7 +52,7 @@ def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
         contexts.append(context)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on(
             "request",
@@ -210,6 +211,9 @@ def test_settings_survive_a_reload(page: Any) -> None:
     expect(page.locator("#setting-ppo-steps")).to_have_value("7")
     page.get_by_role("radio", name="Tiny world, LoRA").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("60")
+    page.get_by_role("button", name="Bring back").click()
+    expect(page.locator("#setting-ppo-steps")).to_have_value("7")
+    page.get_by_role("radio", name="Tiny world, LoRA").click()
     expect(page.locator(".rt-command code")).to_contain_text("--recipe world-lora")
 
 

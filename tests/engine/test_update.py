@@ -102,7 +102,7 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
     rollout = play(trainer)
     shift(trainer)
     stats = trainer.updater._accumulate(rollout, ALL, 0.2, warming_up=False)
-    assert 0 < stats.clipped < stats.tokens and 0 < stats.value_clipped  # both branches take part
+    assert 0 < stats.clipped < stats.tokens and stats.value_clipped > 0  # both branches take part
     ours = gradients(trainer, rollout, kl_coef=0.2)
     trainer.updater.optimizer.zero_grad()
     assert relative(ours, by_hand(trainer, rollout, 0.2)) < 1e-5
@@ -114,7 +114,8 @@ def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], lora
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k3"}
     found = []
     for size in (4, 2, 1):
-        trainer = make_trainer(lora=lora, ppo={"micro_batch_size": size, **ppo})
+        lengths = {"response_length": 6, "response_length_min": 2}
+        trainer = make_trainer(lora=lora, ppo={"micro_batch_size": size, **ppo}, generation=lengths)
         shift(trainer, seed=1)
         rollout = play(trainer)
         shift(trainer)
@@ -246,9 +247,9 @@ def test_separate_critic_rate(make_trainer: Callable[..., Trainer]) -> None:
     before = weights(trainer)
     trainer.step()
     moved = {name: float((tensor - before[name]).abs().max()) for name, tensor in trainer.player.policy.state_dict().items()}
-    assert moved.pop("value_head.bias") == pytest.approx(1e-2, rel=0.01)
-    assert moved.pop("value_head.weight") == pytest.approx(1e-2, rel=0.01)
-    assert max(moved.values()) == pytest.approx(1e-4, rel=0.01)
+    assert moved.pop("value_head.bias") == pytest.approx(1e-2, rel=0.05)
+    assert moved.pop("value_head.weight") == pytest.approx(1e-2, rel=0.05)
+    assert max(moved.values()) == pytest.approx(1e-4, rel=0.05)
 
 
 def test_critic_warm_up_trains_the_head_only(make_trainer: Callable[..., Trainer]) -> None:
@@ -452,7 +453,7 @@ def test_bad_minibatches_can_be_left_out(make_trainer: Callable[..., Trainer], m
     spoil_episode(monkeypatch, 0)
     stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
     bad = rollout.prompts.count("w4")
-    assert 0 < bad and (stats.skipped, stats.optimizer_steps) == (bad, 8 - bad)
+    assert bad > 0 and (stats.skipped, stats.optimizer_steps) == (bad, 8 - bad)
     assert all(torch.isfinite(tensor).all() for tensor in weights(trainer).values())
 
 

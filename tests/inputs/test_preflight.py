@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.preflight import check_run, inspect_run
 
 ROOMY = 10**12
@@ -172,6 +173,14 @@ def test_memory_counts_every_model(make_config: Any, tmp_path: Path) -> None:
     parameters = 8 * 4 + 4 * 12 + 12
     assert inspect_run(make_config(), tmp_path).memory_bytes == 4 * 3 * parameters + 12 * parameters
     assert inspect_run(make_config(model__policy="./none"), tmp_path).memory_bytes is None
+
+
+def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    facts = ModelFacts(path=None, architecture="GPT2LMHeadModel", download_bytes=500)
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.check_causal_lm", lambda *_: facts)
+    for lora in (False, True):
+        report = inspect_run(make_config(lora__enabled=lora), tmp_path)
+        assert (report.download_bytes, report.disk_bytes, report.memory_bytes) == (500, 60 * 16 * 32 * 240, None)
 
 
 def test_a_workspace_that_does_not_exist_yet_is_measured_at_its_parent(make_config: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rlhf_studio.runs import liveness
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, holder_pid, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.writer import RunWriter
 
 ASK = "import sys; from pathlib import Path; from rlhf_studio.runs.liveness import *; print(is_alive(Path(sys.argv[1])))"
 TAKE = """
@@ -260,3 +261,33 @@ def test_a_wrong_descriptor_in_the_environment_is_left_alone(tmp_path: Path, mon
                 assert mine.read(0) == "" and os.fstat(mine.fileno())
             assert is_starting(tmp_path)  # the variable named something else, so the ticket was not given up
             ticket.close()
+
+
+def test_an_engine_from_a_shell_announces_itself(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(liveness.START_FD_VARIABLE, raising=False)
+    with RunWriter(run) as writer:
+        writer.set_state("loading")
+    assert RunReader(run).status().state == "interrupted"
+    liveness.announce_start(run)
+    assert is_starting(run) and RunReader(run).status().state == "loading"
+    liveness.announce_start(run)  # holds it already, as when the app has handed it over
+    other = run_python(ANNOUNCE, run)
+    assert "being started by somebody else" in other
+    with EngineLock(run):
+        assert not is_starting(run) and liveness.START_FD_VARIABLE not in os.environ
+        assert "An engine is already working on" in run_python(ANNOUNCE, run)
+        with pytest.raises(AlreadyRunning):
+            liveness.announce_start(run)
+
+
+ANNOUNCE = """
+import os, sys
+from pathlib import Path
+from rlhf_studio.runs.errors import AlreadyRunning
+from rlhf_studio.runs.liveness import announce_start
+os.environ.pop("RLHF_STUDIO_START_FD", None)
+try:
+    announce_start(Path(sys.argv[1]))
+except AlreadyRunning as error:
+    print(error)
+"""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_helpers import HERE, config, end, new_run, open_descriptors, python_environment, start_fake, use_fake_engine, wait_until
 
-from rlhf_studio.runs import claims, studio
+from rlhf_studio.runs import claims, liveness, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import engine_processes, kill_engine, request_stop, start_engine
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive, is_starting
@@ -168,18 +168,26 @@ def test_a_damaged_run_does_not_hold_the_queue_up(workspace: Workspace, monkeypa
     assert entries[damaged].state == entries[gone].state == "lost" and "damaged" in entries[damaged].cause
 
 
-def test_a_run_that_is_being_deleted_keeps_its_place(workspace: Workspace, monkeypatch: pytest.MonkeyPatch):
-    from rlhf_studio.runs import liveness
-
+def test_a_run_that_is_just_being_deleted_or_started_by_hand_keeps_its_place(workspace: Workspace, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(liveness, "RETRY_SECONDS", 0.02)
     first, second = workspace.submit(config()), workspace.submit(config())
     ticket = StartTicket(workspace.run_dir(first))
     ticket.take()
+    assert claims.claim_next(workspace) is None
+    # The same when it happens right after the look at all runs; then the next one may go.
+    monkeypatch.setattr(claims.status, "look_at_locks", lambda folder: claims.FREE)
     claim = claims.claim_next(workspace)
     assert claim is not None and claim.run_id == second
-    assert claims.claim_next(workspace) is None  # that one is claimed now
     ticket.close()
     assert workspace.queue_position(first) == 1
+    claim.ticket.close()
+
+
+def test_only_one_claim_at_a_time(workspace: Workspace):
+    first, second = workspace.submit(config()), workspace.submit(config())
+    claim = claims.claim_next(workspace)
+    assert claim is not None and claim.run_id == first
+    assert claims.claim_next(workspace) is None and workspace.queue_position(second) == 1
     claim.ticket.close()
 
 

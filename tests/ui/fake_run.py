@@ -40,11 +40,19 @@ HOSTILE = [
     "&lt;i&gt;",
     "\ufffd",
 ]
-PROMPTS = ["The movie was", "I watched this film and", "Honestly, the plot", "The acting felt", "My friends said it", "This director always", "The ending"]
-GOOD = " moving warm honest lovely funny quietly brilliant rich gentle sharp careful tender".split(" ")[1:]
-BAD = " dull slow empty loud confused lazy flat cold tired messy".split(" ")[1:]
-FILLER = " and the story with a cast that it scenes film of in but music , still".split(" ")[1:]
-GAMMA, LAM = 1.0, 0.95
+PROMPTS = [
+    "The movie was",
+    "I watched this film and",
+    "Honestly, the plot",
+    "The acting felt",
+    "My friends said it",
+    "This director always",
+    "The ending",
+]
+GOOD = ["moving", "warm", "honest", "lovely", "funny", "quietly", "brilliant", "rich", "gentle", "sharp", "careful", "tender"]
+BAD = ["dull", "slow", "empty", "loud", "confused", "lazy", "flat", "cold", "tired", "messy"]
+FILLER = ["and", "the", "story", "with", "a", "cast", "that", "it", "scenes", "film", "of", "in", "but", "music", ",", "still"]
+GAMMA, LAM, BETA = 0.99, 0.95, 0.1037251
 
 
 def config(steps: int = 60, **ppo: object) -> RunConfig:
@@ -71,7 +79,11 @@ class FakeRun:
         self.run_id = paths.new_run_id()
         self.folder = paths.run_dir(Path(workspace), self.run_id)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        create_run(self.folder, self.config, name=name or ('<b>run</b> <a href="javascript:window.__pwned=5">x</a>' if hostile else "world, seed 0"))
+        create_run(
+            self.folder,
+            self.config,
+            name=name or ('<b>run</b> <a href="javascript:window.__pwned=5">x</a>' if hostile else "world, seed 0"),
+        )
         self.lock = EngineLock(self.folder)
         self.lock.acquire()
         self.writer = RunWriter(self.folder)
@@ -99,7 +111,9 @@ class FakeRun:
                 self.checkpoint(step)
                 events.append(EventRecord("info", "checkpoint", f"Checkpoint {step} is complete."))
             if step == 7:
-                events.append(EventRecord("warning", "health", "Explained variance has been below 0 for 5 steps: the value head lags behind."))
+                events.append(
+                    EventRecord("warning", "health", "Explained variance has been below 0 for 5 steps: the value head lags behind.")
+                )
             if step == 12:
                 events.append(EventRecord("info", "setting", "KL coefficient changed from 0.1 to 0.08."))
             watched = self._watched(step) if step % self.config.engine.watch_every == 0 else []
@@ -123,7 +137,9 @@ class FakeRun:
         self.writer.set_state("finished", "")
         self.close()
 
-    def fail(self, cause: str = "The reward model gave NaN for episode 17 of step 24. Lower the learning rate, or set score clip, then resume.") -> None:
+    def fail(
+        self, cause: str = "The reward model gave NaN for episode 17 of step 24. Lower the learning rate, or set score clip, then resume."
+    ) -> None:
         """End with a cause."""
         with (self.folder / "engine.log").open("a", encoding="utf-8") as log:
             log.write("Traceback (most recent call last):\n  ...\nNonFinite: scores[17] is nan\n")
@@ -204,7 +220,11 @@ class FakeRun:
         stopped = sample % 5 != 4
         pieces = words + (["<|endoftext|>"] if stopped else [])
         prompt = PROMPTS[(step + sample) % len(PROMPTS)]
-        score = 6.0 if self.hostile and sample == 0 else round(sum(0.35 for word in words if word.strip() in GOOD) - sum(0.4 for word in words if word.strip() in BAD), 3)
+        score = (
+            6.0
+            if self.hostile and sample == 0
+            else round(sum(0.35 for word in words if word.strip() in GOOD) - sum(0.4 for word in words if word.strip() in BAD), 3)
+        )
         tokens = self._tokens(prompt, pieces, score, step)
         return RolloutRecord(
             sample=sample,
@@ -221,12 +241,11 @@ class FakeRun:
 
     def _tokens(self, prompt: str, pieces: list[str], score: float, step: int) -> TokenRecord:
         draw, count = self.random, len(pieces)
-        beta = 0.1
         logprobs = [-abs(draw.gauss(1.4, 0.9)) - 0.02 for _ in pieces]
         reference = [value - draw.gauss(0.3 * self._progress(step), 0.35) for value in logprobs]
         reference = [min(-0.01, value) for value in reference]
         kl = [first - second for first, second in zip(logprobs, reference, strict=True)]
-        rewards = [-beta * value for value in kl]
+        rewards = [-BETA * value for value in kl]
         rewards[-1] += score
         values = [score * (0.4 + 0.6 * index / count) + draw.gauss(0, 0.15) for index in range(count)]
         advantages, deltas = [0.0] * count, [0.0] * count
@@ -270,7 +289,7 @@ class FakeRun:
             top_pieces={**names, **more},
             gamma=GAMMA,
             lam=LAM,
-            kl_coef=beta,
+            kl_coef=BETA,
         )
 
     def _alternatives(self, ids: np.ndarray, pieces: list[str], logprobs: list[float]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:

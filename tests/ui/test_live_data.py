@@ -16,7 +16,7 @@ from tests.ui.fake_run import HOSTILE
 
 
 def status(**changes) -> RunStatus:
-    known = dict(
+    known = dict(  # noqa: C408
         run_id="20261121-000000-abcdef", name="world", recipe="world", state="running", phase="Sampling", fraction=None, step=3,
         total_steps=60, created_at=1.0, started_at=2.0, ended_at=None, heartbeat_age=0.4, epoch=0, seq=9, device="cpu", cause="", pid=7,
     )  # fmt: skip
@@ -79,7 +79,9 @@ def test_only_wanted_metrics_are_sent():
 def test_numbers_are_sent_with_six_significant_digits():
     values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -5e-30, 3.0], np.float32)
     np.testing.assert_allclose(live_data.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, -5e-30, 3.0], rtol=1e-12)
-    assert live_data.encode_numbers(live_data.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
+    assert (
+        live_data.encode_numbers(live_data.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
+    )
     assert len(live_data.encode_numbers(live_data.rounded(np.full(1, 1 / 3, np.float32)))) == len("[0.333333]")
 
 
@@ -194,7 +196,9 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
     def answer(sample, text):
         return WatchRecord(sample, f"prompt {sample}", text, 1.0, 0.5)
 
-    rows = json.loads(live_data.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))]))["rows"]
+    rows = json.loads(
+        live_data.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))])
+    )["rows"]
     assert [row["before"]["response"] for row in rows] == ["old", "only"]
     assert [(row["now"]["step"], row["now"]["response"]) for row in rows] == [(10, "new"), (0, "only")]
 

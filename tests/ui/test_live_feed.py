@@ -66,7 +66,8 @@ def ask(feed, position, until=lambda reply: True):
 
 
 def position_after(run, reply, **changes):
-    known = dict(run=run.run_id, version=reply["version"], epoch=reply["epoch"], step=reply["last_step"], event=max((e["id"] for e in reply["events"]), default=0))
+    event = max((row["id"] for row in reply["events"]), default=0)
+    known = {"run": run.run_id, "version": reply["version"], "epoch": reply["epoch"], "step": reply["last_step"], "event": event}
     return Position(**{**known, **changes})
 
 
@@ -231,7 +232,9 @@ def test_too_many_runs_at_once_are_refused(feed):
     assert b"Too many" in feed.poll(Position(run="one-too-many"))
 
 
-@pytest.mark.parametrize("data", [None, 7, "x", [], {"run": "../x"}, {"run": 5, "step": True, "epoch": "1", "event": 1.5}, {"run": "a" * 101}])
+@pytest.mark.parametrize(
+    "data", [None, 7, "x", [], {"run": "../x"}, {"run": 5, "step": True, "epoch": "1", "event": 1.5}, {"run": "a" * 101}]
+)
 def test_a_malformed_position_is_nowhere(data):
     assert Position.parse(data) == Position()
 

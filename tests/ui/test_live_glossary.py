@@ -8,11 +8,47 @@ from rlhf_studio.glossary import GLOSSARY, term
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from rlhf_studio.ui import live_charts, live_data
 
-METRICS = """objective/scores objective/scores_std objective/scores_min objective/scores_max objective/kl objective/kl_k3 objective/entropy
-objective/non_score_reward objective/rlhf_reward objective/kl_coef policy/approxkl_avg policy/clipfrac_avg policy/entropy_avg loss/policy_avg
-loss/value_avg val/ratio val/ratio_var val/clipfrac_avg val/explained_variance val/num_eos_tokens val/returns_mean val/values_mean
-tokens/response_length tokens/cut_off optim/grad_norm lr episode time/rollout time/score time/reference time/update time/record time/total
-time/elapsed speed/episodes_per_second speed/tokens_per_second memory/peak gold/score gold/score_se""".split()
+METRICS = [
+    "objective/scores",
+    "objective/scores_std",
+    "objective/scores_min",
+    "objective/scores_max",
+    "objective/kl",
+    "objective/kl_k3",
+    "objective/entropy",
+    "objective/non_score_reward",
+    "objective/rlhf_reward",
+    "objective/kl_coef",
+    "policy/approxkl_avg",
+    "policy/clipfrac_avg",
+    "policy/entropy_avg",
+    "loss/policy_avg",
+    "loss/value_avg",
+    "val/ratio",
+    "val/ratio_var",
+    "val/clipfrac_avg",
+    "val/explained_variance",
+    "val/num_eos_tokens",
+    "val/returns_mean",
+    "val/values_mean",
+    "tokens/response_length",
+    "tokens/cut_off",
+    "optim/grad_norm",
+    "lr",
+    "episode",
+    "time/rollout",
+    "time/score",
+    "time/reference",
+    "time/update",
+    "time/record",
+    "time/total",
+    "time/elapsed",
+    "speed/episodes_per_second",
+    "speed/tokens_per_second",
+    "memory/peak",
+    "gold/score",
+    "gold/score_se",
+]
 
 
 @pytest.mark.parametrize("name", [*METRICS, *TOKEN_QUANTITIES])
@@ -50,4 +86,13 @@ def test_one_quantity_has_one_colour_everywhere():
 
 
 def test_the_inspector_has_the_eight_quantities_in_their_order():
-    assert [item.label for item in live_charts.QUANTITIES] == ["Reward", "KL", "Advantage", "Return", "Value", "Log-ratio", "Entropy", "Clipped"]
+    assert [item.label for item in live_charts.QUANTITIES] == [
+        "Reward",
+        "KL",
+        "Advantage",
+        "Return",
+        "Value",
+        "Log-ratio",
+        "Entropy",
+        "Clipped",
+    ]

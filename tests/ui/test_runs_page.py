@@ -137,7 +137,16 @@ def test_a_workspace_that_cannot_be_read_is_said(page: RunsPage, workspace: Work
     (workspace.root / paths.STUDIO_DATABASE).write_bytes(b"not a database" * 100)
     page._listing = (float("-inf"), "", [])
     answer = page.runs({}, OPERATOR)
-    assert answer["rows"] == [] and "damaged" in answer["problem"]
+    assert "rows" not in answer and "damaged" in answer["problem"]
+    assert page.waiting() == 0
+
+
+def test_why_the_queue_stands_still_is_said_beside_the_rows(workspace: Workspace) -> None:
+    workspace.submit(CONFIG, "waiting")
+    page = RunsPage(workspace, Access(), lambda: "The queue stands still: the disk is full.")
+    answer = page.runs({}, OPERATOR)
+    assert (len(answer["rows"]), answer["problem"]) == (1, "The queue stands still: the disk is full.")
+    assert page.waiting() == 1
 
 
 @pytest.mark.parametrize("state", get_args(State))

@@ -60,7 +60,9 @@ function equation({ name, letters, total, terms }) {
 }
 
 const brackets = (text) => (text.startsWith("\u2212") ? `(${text})` : text);
-const factorText = (value) => String(Number(value.toPrecision(4)));
+/** A factor as it is printed; sums are checked with the printed value. */
+const factorText = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
+const printed = (value) => Number(value.toPrecision(6));
 
 export function advantageBlock(tokens, index, last, sample, settings) {
   const { arrays, gamma, lam } = tokens;
@@ -74,8 +76,8 @@ export function advantageBlock(tokens, index, last, sample, settings) {
   }
   const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;
   const sums = [
-    { name: "advantages", letters: ["Aₜ", "δₜ + γλ · Aₜ₊₁"], total: own("advantages"), terms: [{ value: own("deltas") }, { value: [gamma * lam, next("advantages")], factor }] },
-    { name: "deltas", letters: ["δₜ", "rₜ + γ · Vₜ₊₁ − Vₜ"], total: own("deltas"), terms: [{ value: own("rewards") }, { value: [gamma, next("values")], factor: factorText(gamma) }, { value: -own("values") }] },
+    { name: "advantages", letters: ["Aₜ", "δₜ + γλ · Aₜ₊₁"], total: own("advantages"), terms: [{ value: own("deltas") }, { value: [printed(gamma) * printed(lam), next("advantages")], factor }] },
+    { name: "deltas", letters: ["δₜ", "rₜ + γ · Vₜ₊₁ − Vₜ"], total: own("deltas"), terms: [{ value: own("rewards") }, { value: [printed(gamma), next("values")], factor: factorText(gamma) }, { value: -own("values") }] },
     rewardSum(tokens, index, last, sample, settings),
     { name: "returns", letters: ["Rₜ", "Aₜ + Vₜ"], total: own("returns"), terms: [{ value: own("advantages") }, { value: own("values") }] },
   ];
@@ -93,12 +95,12 @@ export function advantageBlock(tokens, index, last, sample, settings) {
 function rewardSum(tokens, index, last, sample, settings) {
   const { arrays, kl_coef: beta } = tokens;
   const [reward, kl] = [arrays.rewards[index], arrays.kl?.[index]];
-  const penalty = settings?.kl_placement === "loss" ? 0 : -beta;
+  if (settings?.kl_placement === "loss") return { name: "rewards", letters: ["rₜ", last ? "score" : "0, the KL is charged in the loss"], total: reward, terms: [{ value: reward }] };
+  const penalty = -beta;
   const sum = penalty * kl + (last ? sample.score : 0);
   const adds = Number.isFinite(kl) && Number.isFinite(sum) && Math.abs(sum - reward) < 1e-4 * (1 + Math.abs(reward));
   if (!adds) return { name: "rewards", letters: ["rₜ", "reward of this token"], total: reward, terms: [{ value: reward }] };
-  const factor = fixed(penalty, 4).replace(/0+$/, "").replace(/[.]$/, "");
-  const terms = [{ value: [penalty, kl], factor }, ...(last ? [{ value: sample.score }] : [])];
+  const terms = [{ value: [printed(penalty), kl], factor: factorText(penalty) }, ...(last ? [{ value: sample.score }] : [])];
   return { name: "rewards", letters: ["rₜ", last ? "−β · klₜ + score" : "−β · klₜ"], total: reward, terms };
 }
 

@@ -28,13 +28,15 @@ class ChartCard {
     this.xUnit = el("span", { class: "rs-unit-x" });
     this.reset = el("button", { type: "button", class: "rs-link", hidden: true, onclick: () => this.resetZoom() }, "Reset zoom");
     this.grow = el("button", { type: "button", class: "rs-icon", "aria-expanded": "false", "aria-label": `Enlarge ${spec.title}`, onclick: () => this.toggleSize() }, "⤢");
+    this.title = el("h3", {}, spec.title);
+    this.rightUnit = el("span", {}, spec.right);
     this.frame = el("div", { class: "rs-plot-frame", role: "img", "aria-label": spec.title }, this.plot, this.cross, this.flag, this.dots);
     this.node = el(
       "article",
       { class: "rs-chart", "data-chart": spec.key },
-      el("div", { class: "rs-chart-head" }, el("h3", {}, spec.title), this.reset, this.grow),
+      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.grow),
       this.legend,
-      el("div", { class: "rs-units" }, el("span", {}, spec.left), el("span", {}, spec.right)),
+      el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
       this.frame,
       this.xUnit,
     );
@@ -59,6 +61,9 @@ class ChartCard {
       );
       this.keys.set(line.metric, { key, value, line });
     }
+    const two = lines.some((line) => line.axis === "right");
+    setText(this.title, two || !this.spec.alone ? this.spec.title : this.spec.alone);
+    show(this.rightUnit, two);
     const target = this.grid.settings?.[this.spec.target];
     const dashed = target === null || target === undefined ? null : el("span", { class: "rs-key" }, el("i", { class: "target" }), `target ${number(target, 1)}`);
     fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed);
@@ -98,7 +103,8 @@ class ChartCard {
     if (empty || !window.Plotly) return;
     this.dirty = !this.onscreen;
     if (this.dirty) return;
-    const options = { ...grid.options(), hidden: this.hidden };
+    this.revision = (this.revision || 0) + 1;
+    const options = { ...grid.options(), hidden: this.hidden, datarevision: this.revision };
     const traces = tracesOf(this.spec, grid.store, options);
     window.Plotly.react(this.plot, traces, layoutOf(this.spec, grid.store, traces, options), PLOT_CONFIG);
     setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);

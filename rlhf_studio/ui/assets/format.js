@@ -25,6 +25,8 @@ export function fixed(value, digits) {
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 
+/** For the middle of a sentence: "Log-ratio" becomes "log-ratio", "KL" stays. */
+export const lower = (title) => title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
 export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
 export const percent = (value, digits = 1) => (value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u2009%`);
 export const integer = (value) => (Number.isFinite(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : NONE);

@@ -1,6 +1,6 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { el, fill, setText, show } from "./dom.js";
-import { bytes, clock, duration, number, percent, signed } from "./format.js";
+import { bytes, clock, duration, lower, number, percent, signed } from "./format.js";
 import { term } from "./tips.js";
 
 const ALIVE = new Set(["loading", "running", "paused"]);
@@ -124,8 +124,6 @@ function phaseOf(status) {
   if (status.state === "running" && status.step === 0) return `Step 1 is under way${status.phase ? `: ${lower(status.phase)}` : ""}`;
   return status.state === "running" ? status.phase : "";
 }
-
-const lower = (text) => text.charAt(0).toLowerCase() + text.slice(1);
 
 /** What the banner says: {tone, title, lines, rows} or null. */
 export function bannerOf(status, operator) {

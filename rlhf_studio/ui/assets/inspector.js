@@ -1,10 +1,17 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
 import { el, fill, memory, segmented, setText, show } from "./dom.js";
-import { integer, number, spoken } from "./format.js";
+import { integer, lower, number, spoken } from "./format.js";
 import { TokenCard } from "./card.js";
 import { Strip } from "./strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, valuesOf } from "./tokens.js";
+
+const KEYS = [
+  [["←", "→"], "token"],
+  [["↑", "↓"], "response"],
+  [["[", "]"], "step"],
+  [["1–8"], "quantity"],
+];
 
 export class Inspector {
   constructor(quantities, onpin) {
@@ -37,6 +44,7 @@ export class Inspector {
       this.strip.node,
       this.readout,
       this.card.node,
+      el("p", { class: "rs-keys" }, KEYS.flatMap(([keys, text]) => [...keys.map((key) => el("kbd", {}, key)), ` ${text}  `])),
     );
     this.note = el("p", { class: "rs-hint", hidden: true });
     this.title = el("h3", {}, "Token inspector");
@@ -82,7 +90,7 @@ export class Inspector {
   }
 
   setFacts(sample) {
-    const fact = (name, text) => el("span", { "data-term": name }, el("em", {}, term(name).title.toLowerCase()), " ", el("b", {}, text));
+    const fact = (name, text) => el("span", { "data-term": name }, el("em", {}, lower(term(name).title)), " ", el("b", {}, text));
     const parts = sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, number(value))) : [];
     fill(
       this.facts,
@@ -133,7 +141,7 @@ export class Inspector {
     const shown = index ?? this.index;
     if (!this.sample || shown === null || shown >= this.sample.tokens.response_pieces.length) return setText(this.readout, "");
     const value = valuesOf(this.sample.tokens, this.quantity.name)[shown];
-    const text = this.quantity.scale === "flag" ? (value > 0 ? "clipped" : "not clipped") : `${this.quantity.label.toLowerCase()} ${number(value, 4)}`;
+    const text = this.quantity.scale === "flag" ? (value > 0 ? "clipped" : "not clipped") : `${lower(this.quantity.label)} ${number(value, 4)}`;
     return setText(this.readout, `${shown + 1}  “${spoken(this.sample.tokens.response_pieces[shown])}”  ${text}`);
   }
 

@@ -76,12 +76,9 @@ class RunsPage {
 
   receive(reply) {
     this.now = reply.now;
-    if (reply.problem) {
-      setText(this.lost, reply.problem);
-      show(this.lost, true);
-      return IDLE_WAIT;
-    }
-    show(this.lost, false);
+    setText(this.lost, reply.problem || "");
+    show(this.lost, Boolean(reply.problem));
+    if (!reply.same && !reply.rows) return IDLE_WAIT;
     const roleChanged = this.operator !== reply.operator;
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);

@@ -1,6 +1,6 @@
 // Bars of the chosen quantity, one per token, with the value head's line over them.
 import { el, fill, show, svg } from "./dom.js";
-import { number } from "./format.js";
+import { lower, number } from "./format.js";
 import { extent, valuesOf } from "./tokens.js";
 
 const HEIGHT = 92;
@@ -59,7 +59,7 @@ export class Strip {
     fill(this.left, signed ? [number(limit, digits(limit)), "0", number(-limit, digits(limit))].map(tick) : [number(limit, digits(limit)), "", "0"].map(tick));
     show(this.right, !same);
     fill(this.right, [number(width, digits(width)), "0", number(-width, digits(width))].map(tick));
-    fill(this.caption, el("span", { class: "key bars" }, flag ? "ratio − 1 per token, dashed: the clip range" : `${quantity.label.toLowerCase()} per token`), same ? null : el("span", { class: "key line", "data-term": "values" }, "value, right axis"));
+    fill(this.caption, el("span", { class: "key bars" }, flag ? "ratio − 1 per token, dashed: the clip range" : `${lower(quantity.label)} per token`), same ? null : el("span", { class: "key line", "data-term": "values" }, "value, right axis"));
   }
 
   pin(index) {

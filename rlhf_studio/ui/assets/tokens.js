@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { el, fill, show } from "./dom.js";
-import { number, pieces, spoken } from "./format.js";
+import { lower, number, pieces, spoken } from "./format.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
@@ -107,7 +107,7 @@ export class TokenView {
       const value = this.values[index];
       node.style.setProperty("--v", `${strength(value, this.limit, this.quantity.scale).toFixed(1)}%`);
       node.dataset.sign = value < 0 ? "minus" : "plus";
-      const said = this.quantity.scale === "flag" ? (value > 0 ? "clipped" : "not clipped") : `${this.quantity.label.toLowerCase()} ${number(value, 3)}`;
+      const said = this.quantity.scale === "flag" ? (value > 0 ? "clipped" : "not clipped") : `${lower(this.quantity.label)} ${number(value, 3)}`;
       node.setAttribute("aria-label", `Token ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${said}`);
       if (this.numbers) node.dataset.number = this.quantity.scale === "flag" ? (value > 0 ? "yes" : "") : number(value, 2);
     }

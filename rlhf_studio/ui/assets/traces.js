@@ -104,7 +104,7 @@ function rangeOptions(traces, side, fromZero) {
   return { autorangeoptions: { clipmax: high + pad, ...(fromZero ? {} : { clipmin: low - pad }) } };
 }
 
-export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, marks, drag }) {
+export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks, drag }) {
   const lines = linesOf(spec, store);
   const right = lines.filter((line) => line.axis === "right" && !hidden.has(line.metric));
   const font = { family: "ui-sans-serif, system-ui, sans-serif", size: 10, color: colour("tick") };
@@ -117,6 +117,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   const shown = spec.kind === "path" ? [] : marks;
   return {
     margin: MARGIN,
+    datarevision, // the series' arrays grow in place, which Plotly would not notice
     font,
     uirevision: `${revision}:${spec.kind === "path" ? "path" : mode}`,
     paper_bgcolor: "rgba(0,0,0,0)",

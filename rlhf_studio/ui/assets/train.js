@@ -6,6 +6,7 @@ import { Preview } from "./preview.js";
 import { Sections } from "./sections.js";
 
 const CHECK_AFTER = 300;
+const LOOK_AGAIN = 4000;
 const OPEN_AT_FIRST = ["ppo"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
 
@@ -84,6 +85,14 @@ class TrainPage {
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
     this.draw();
     this.edited();
+    this.keepUpToDate();
+  }
+
+  /** Other runs come and go while the page is open or out of sight: look again when it is shown, and while there is a queue. */
+  keepUpToDate() {
+    const shown = () => document.visibilityState === "visible" && this.root.isConnected && this.root.offsetParent !== null;
+    new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.checkSoon()).observe(this.root);
+    setInterval(() => shown() && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
   }
 
   nameField() {
@@ -126,7 +135,7 @@ class TrainPage {
           "data-recipe": recipe.name,
           "aria-checked": String(recipe.name === this.state.card),
           tabindex: recipe.name === this.state.card ? 0 : -1,
-          onclick: () => this.choose(recipe.name),
+          onclick: () => this.pick(recipe.name),
           onkeydown: (event) => this.moveCard(event),
         },
         el("strong", {}, recipe.title),
@@ -144,7 +153,7 @@ class TrainPage {
     event.preventDefault();
     const cards = [...this.cards.children];
     const next = cards[(cards.indexOf(event.currentTarget) + step + cards.length) % cards.length];
-    this.choose(next.dataset.recipe);
+    this.pick(next.dataset.recipe);
     this.cards.querySelector('[aria-checked="true"]').focus();
   }
 
@@ -168,6 +177,19 @@ class TrainPage {
     if (name === "data" && open) this.preview.wake();
   }
 
+  /** A card was chosen: take its settings, and offer the way back when that dropped changes. */
+  pick(card) {
+    if (card === this.state.card) return;
+    const before = { card: this.state.card, values: this.state.values };
+    const dropped = this.changes;
+    this.choose(card);
+    if (dropped) this.say(dropped === 1 ? "1 change was dropped." : `${dropped} changes were dropped.`, false, ["Bring back", () => this.choose(before.card, before.values)]);
+  }
+
+  get changes() {
+    return this.state.differing.filter((name) => name !== "name").length;
+  }
+
   choose(card, values) {
     if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
     this.state.choose(card, values);
@@ -180,7 +202,7 @@ class TrainPage {
   /** Something changed: mark it at once, ask the server a moment later. */
   edited() {
     if (!this.sections) return;
-    const count = this.state.differing.filter((name) => name !== "name").length;
+    const count = this.changes;
     setText(this.reset, count === 1 ? "Undo 1 change" : `Undo ${count} changes`);
     show(this.reset, count > 0);
     this.outlook.waiting();
@@ -234,9 +256,7 @@ class TrainPage {
     if (answer.problems) {
       this.show({ ...this.outlook.last, problems: answer.problems });
       if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
-    } else if (answer.run_id) {
-      this.choose(this.state.card, this.state.values);
-    }
+    } else this.checkSoon();
   }
 
   /** Ask for something a person waits for; says so and gives null when the app does not answer. */
@@ -283,8 +303,8 @@ class TrainPage {
     this.say(`These are the settings of ${name}.`);
   }
 
-  say(text, wrong = false) {
-    setText(this.message, text);
+  say(text, wrong = false, action = null) {
+    fill(this.message, text, action ? el("button", { type: "button", class: "rt-quiet", onclick: action[1] }, action[0]) : null);
     this.message.classList.toggle("rt-problem", wrong);
     show(this.message, Boolean(text));
   }

@@ -1,0 +1,342 @@
+"""What a response earns: rules by hand, reward models text by text, and the sum that PPO sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import DistilBertConfig, DistilBertForSequenceClassification, PreTrainedTokenizerFast
+
+from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward, RewardConfig, RewardModelReward
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.loading import load_reward_model
+from rlhf_studio.engine.rewards import scorer as scorer_module
+from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.rules import RuleError, keyword_rule, length_rule, regex_rule, repetition_rule
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, component_names
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.world.gold import gold_score
+from tests.engine.small_models import WORDS, save_reward_model, save_tokenizer
+
+CPU = Compute(torch.device("cpu"), torch.float32)
+
+
+def silent(text: str, fraction: float | None) -> None:
+    """Takes reports of progress."""
+
+
+def episodes(responses: list[str], *, stopped: list[bool] | None = None, lengths: list[int] | None = None, prompt: str = "") -> Episodes:
+    count = len(responses)
+    return Episodes([prompt] * count, responses, stopped or [True] * count, lengths or [len(text.split()) for text in responses])
+
+
+# --- rules -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tokens", "score"), [(20, 1.0), (25, 0.5), (15, 0.5), (18, 0.8), (30, 0.0), (10, 0.0), (0, 0.0), (500, 0.0)])
+def test_length_rule(tokens: int, score: float) -> None:
+    assert length_rule(LengthReward(target=20, tolerance=10))("whatever", tokens) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("good", 1),
+        ("Good, GOOD and good!", 3),
+        ("good good good good", 3),  # the cap
+        ("goods ungood good_", 0),  # whole words only
+        ("what a lovely day", 1),
+        ("c++ is good", 2),  # signs are letters here, not patterns
+        ("c+", 0),
+        ("", 0),
+        ("größer", 1),
+        ("GRÖSSER Größer", 1),
+    ],
+)
+def test_keyword_rule(text: str, score: float) -> None:
+    assert keyword_rule(KeywordReward(words="good, lovely ,c++,, größer", cap=3))(text, 0) == score
+
+
+def test_keywords_without_a_word_earn_nothing() -> None:
+    assert keyword_rule(KeywordReward(words=" , ,"))("anything at all", 3) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "score"), [(r"\.$", "The end.", 1), (r"\.$", "No. end", 0), ("^$", "", 1), ("(?i)yes", "YES", 1)]
+)
+def test_regex_rule(pattern: str, text: str, score: float) -> None:
+    assert regex_rule(RegexReward(pattern=pattern))(text, 0) == score
+
+
+def test_a_costly_pattern_is_stopped() -> None:
+    rule = regex_rule(RegexReward(pattern="(a+)+$", timeout=0.01))
+    assert rule("aaaa", 0) == 1.0
+    with pytest.raises(RuleError, match=r"pattern '\(a\+\)\+\$' took longer than 0.01 s"):
+        rule("a" * 5000 + "b", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "score"),
+    [
+        ("a b c d", 1, 0.0),
+        ("a a a a", 1, 0.75),
+        ("a b a b a b", 2, 1 - 2 / 5),
+        ("a b c a b c", 3, 1 - 3 / 4),
+        ("a  b\na b", 2, 1 - 2 / 3),  # any white space parts words
+        ("a b", 3, 0.0),
+        ("", 1, 0.0),
+    ],
+)
+def test_repetition_rule(text: str, n: int, score: float) -> None:
+    assert repetition_rule(RepetitionReward(n=n))(text, 0) == pytest.approx(score)
+
+
+# --- reward models -----------------------------------------------------------------------------------------------------------
+
+
+def make_scorer(folder: Path, **settings: Any) -> RewardModelScorer:
+    component = RewardModelReward(model=str(folder), **settings)
+    return RewardModelScorer(
+        load_reward_model(str(folder), "main", component.label, torch.float32, silent, "reward.components.0"), component, CPU
+    )
+
+
+def alone(scorer: RewardModelScorer, ids: list[int], label: int = 0) -> float:
+    """The model's answer to one unpadded text: its trunk's last hidden state times the head, without the model's own search for it."""
+    model = scorer._model
+    with torch.no_grad():
+        hidden = model.base_model(torch.tensor([ids])).last_hidden_state[0, -1]
+        bias = model.score.bias[label] if model.score.bias is not None else 0.0
+        return float(hidden @ model.score.weight[label] + bias)
+
+
+def ids_of(text: str) -> list[int]:
+    """The ids of :func:`save_tokenizer`, by hand: <pad> 0, <eos> 1, then the words; anything else is <pad>."""
+    return [WORDS.index(word) + 2 if word in WORDS else 0 for word in text.split()]
+
+
+TEXTS = ["w1 w2 w3 w4 w5", "w6", "w7 w8", "w9 w10 w11", "w2 w2 w2 w2"]
+STOPPED = [True, False, True, True, False]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("pad", ["<pad>", "<eos>", None])
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_a_batch_scores_as_each_text_alone(tmp_path: Path, family: str, pad: str | None, batch_size: int) -> None:
+    """The end token is scored, not the token before it, whether pad is its own token, the end token, or missing."""
+    folder = save_reward_model(tmp_path, family)
+    save_tokenizer(folder, pad=pad)  # type: ignore[arg-type]
+    scorer = make_scorer(folder, append_eos=True, batch_size=batch_size)
+    prompts = ["w20 ", "w21 w22 ", "", "w23 ", "w24 "]
+    scores = scorer(prompts, TEXTS, STOPPED)
+    assert scores.dtype == torch.float32 and scores.shape == (5,)
+    for prompt, text, stopped, score in zip(prompts, TEXTS, STOPPED, scores.tolist(), strict=True):
+        ids = ids_of(prompt + text) + ([1] if stopped else [])
+        assert score == pytest.approx(alone(scorer, ids), abs=1e-5)
+
+
+def test_the_end_token_is_appended_only_when_asked_and_only_once(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path)
+    without, with_end = make_scorer(folder), make_scorer(folder, append_eos=True)
+    assert without([""], ["w1 w2"], [True])[0] == pytest.approx(alone(without, [3, 4]), abs=1e-5)
+    assert with_end([""], ["w1 w2"], [False])[0] == pytest.approx(alone(without, [3, 4]), abs=1e-5)
+    assert with_end([""], ["w1 w2"], [True])[0] == pytest.approx(alone(without, [3, 4, 1]), abs=1e-5)
+    assert with_end([""], ["w1 w2 <eos>"], [True])[0] == pytest.approx(alone(without, [3, 4, 1]), abs=1e-5)
+
+
+def test_an_empty_text_has_a_score(tmp_path: Path) -> None:
+    scorer = make_scorer(save_reward_model(tmp_path))
+    assert scorer(["", ""], ["", "w1"], [True, True])[0] == pytest.approx(alone(scorer, [1]), abs=1e-5)
+
+
+@pytest.mark.parametrize(("length", "limit", "kept"), [(12, 8, 8), (12, 512, 12), (100, 512, 64)])
+def test_long_texts_are_cut_on_the_left(tmp_path: Path, length: int, limit: int, kept: int) -> None:
+    """By the setting, or by the model's 64 positions when those are fewer."""
+    scorer = make_scorer(save_reward_model(tmp_path), max_tokens=limit)
+    words = [f"w{place % 25}" for place in range(length)]
+    half = length // 2
+    found = scorer([" ".join(words[:half]) + " "], [" ".join(words[half:])], [True])
+    assert found[0] == pytest.approx(alone(scorer, ids_of(" ".join(words))[-kept:]), abs=1e-5)
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path, labels=3)
+    logits = [alone(make_scorer(folder, label="0"), [3, 4], label) for label in range(3)]
+    for label in range(3):
+        assert make_scorer(folder, label=str(label))([""], ["w1 w2"], [True])[0] == pytest.approx(logits[label], abs=1e-5)
+        shares = [math.exp(value) for value in logits]
+        probability = make_scorer(folder, label=f"LABEL_{label}", output="probability")([""], ["w1 w2"], [True])
+        assert probability[0] == pytest.approx(shares[label] / sum(shares), abs=1e-5)
+
+
+def test_probability_of_a_single_output(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path)
+    logit = float(make_scorer(folder)([""], ["w1 w2"], [True])[0])
+    assert make_scorer(folder, output="probability")([""], ["w1 w2"], [True])[0] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_saved_head_bias_is_kept(tmp_path: Path, family: str) -> None:
+    folder = save_reward_model(tmp_path, family, labels=2)
+    before = make_scorer(folder, label="1")(
+        ["w1 "],
+        [
+            "w2",
+        ],
+        [True],
+    )
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "score.bias": torch.tensor([100.0, 0.75])}, folder / "model.safetensors", metadata={"format": "pt"})
+    after = make_scorer(folder, label="1")(["w1 "], ["w2"], [True])
+    assert float(after - before) == pytest.approx(0.75, abs=1e-5)
+
+
+def test_texts_are_tokenised_anew_for_a_model_with_other_ids(tmp_path: Path) -> None:
+    """The same words in reverse order: the reward model must see its own ids, not the policy's."""
+    folder = save_reward_model(tmp_path, words=WORDS[::-1])
+    scorer = make_scorer(folder)
+    own = [WORDS[::-1].index(word) + 2 for word in ("w1", "w2", "w3")]
+    assert own != ids_of("w1 w2 w3")
+    assert scorer(["w1 "], ["w2 w3"], [True])[0] == pytest.approx(alone(scorer, own), abs=1e-5)
+
+
+def test_a_batch_that_uses_every_id(tmp_path: Path) -> None:
+    """No id is left to pad with, and the tokenizer has no pad token: each text is scored alone."""
+    words = ["w0", "w1", "w2"]
+    folder = save_reward_model(tmp_path, words=words)
+    save_tokenizer(folder, words, pad=None)  # type: ignore[arg-type]
+    scorer = make_scorer(folder)
+    texts = ["w0 w1 w2", "<pad> <eos>"]
+    scores = scorer(["", ""], texts, [True, True])
+    for score, ids in zip(scores.tolist(), ([2, 3, 4], [0, 1]), strict=True):
+        assert score == pytest.approx(alone(scorer, ids), abs=1e-5)
+
+
+def test_an_encoder_keeps_its_class_token_when_cut(tmp_path: Path) -> None:
+    """DistilBERT reads its answer off the first token, so a cut on the left must leave [CLS] there."""
+    vocabulary = {token: number for number, token in enumerate(["[PAD]", "[CLS]", "[SEP]", *WORDS])}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="[PAD]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]").save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    sizes = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64}
+    DistilBertForSequenceClassification(DistilBertConfig(vocab_size=31, num_labels=2, **sizes)).save_pretrained(tmp_path)
+    scorer = make_scorer(tmp_path, label="1", max_tokens=8)
+    words = [f"w{number}" for number in range(12)]
+    scores = scorer([" ".join(words[:10]) + " ", "w1 "], [" ".join(words[10:]), "w2"], [True, True])
+    for score, middle in zip(scores.tolist(), (words[-6:], ["w1", "w2"]), strict=True):
+        ids = [1, *(WORDS.index(word) + 3 for word in middle), 2]
+        with torch.no_grad():
+            assert score == pytest.approx(float(scorer._model(torch.tensor([ids])).logits[0, 1]), abs=1e-5)
+
+
+# --- the sum -----------------------------------------------------------------------------------------------------------------
+
+
+def scorer_of(*components: dict[str, Any], **settings: Any) -> Scorer:
+    return Scorer(RewardConfig.model_validate({"components": list(components), **settings}), CPU, silent)
+
+
+LENGTH = {"kind": "length", "target": 4, "tolerance": 4}
+FOUR, TWO, EIGHT = "a b c d", "a b", "a b c d e f g h"
+
+
+def test_weighted_sum_of_components() -> None:
+    scorer = scorer_of({**LENGTH, "weight": 2.0}, {"kind": "keywords", "words": "a,b", "weight": -0.5, "name": "words"})
+    scores = scorer(episodes([FOUR, TWO, EIGHT]))
+    assert {name: part.tolist() for name, part in scores.parts.items()} == {"length": [2.0, 1.0, 0.0], "words": [-1.0, -1.0, -1.0]}
+    assert scores.raw.tolist() == scores.shaped.tolist() == [1.0, 0.0, -1.0]
+    assert scores.gold is None
+
+
+def test_reward_model_as_a_component(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path)
+    scorer = scorer_of({"kind": "reward_model", "model": str(folder), "weight": 3.0})
+    found = scorer(episodes(["w1 w2"], prompt="w3 ")).raw
+    assert found.tolist() == pytest.approx((3 * make_scorer(folder)(["w3 "], ["w1 w2"], [True])).tolist())
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["", ""], ["length", "length 2"]),
+        (["a", "a", "a"], ["a", "a 2", "a 3"]),
+        (["a 2", "a", "a"], ["a 2", "a", "a 3"]),
+        (["good film", "good"], ["good film", "good"]),
+        (["a", "a", "a 2"], ["a", "a 2", "a 2 2"]),
+    ],
+)
+def test_every_component_has_a_name_of_its_own(names: list[str], expected: list[str]) -> None:
+    """Scores are kept by name: two of one name would be one."""
+    settings = RewardConfig(components=[LengthReward(name=name) for name in names])
+    assert component_names(settings) == expected
+    assert len(scorer_of(*[{**LENGTH, "name": name} for name in names])(episodes([FOUR])).parts) == len(names)
+
+
+def test_scaling_follows_all_scores_so_far() -> None:
+    """Scores 1, 0.5, 0 have mean 0.5 and sample deviation 0.5; with a fourth score 1 they are 0.625 and 0.4787."""
+    for scaling, first, second in (("scale", [2.0, 1.0, 0.0], 1 / 0.478714), ("normalise", [1.0, 0.0, -1.0], 0.375 / 0.478714)):
+        scorer = scorer_of(LENGTH, scaling=scaling)
+        assert scorer(episodes([FOUR, TWO, EIGHT])).shaped.tolist() == pytest.approx(first)
+        later = scorer(episodes([FOUR]))
+        assert later.shaped.tolist() == pytest.approx([second], rel=1e-5)
+        assert later.raw.tolist() == [1.0]
+
+
+def test_clip_comes_after_scaling_and_the_penalty_last() -> None:
+    scorer = scorer_of(LENGTH, scaling="scale", score_clip=1.5, missing_eos_penalty=1.0)
+    shaped = scorer(episodes([FOUR, TWO, EIGHT], stopped=[False, True, False])).shaped
+    assert shaped.tolist() == pytest.approx([0.5, 1.0, -1.0])
+
+
+def test_watching_does_not_touch_the_moments() -> None:
+    scorer = scorer_of(LENGTH, scaling="normalise")
+    scorer.parts(episodes([FOUR, TWO]))
+    assert scorer.moments.count == 0
+    scorer(episodes([FOUR, TWO]))
+    assert scorer.moments.count == 2
+
+
+def test_gold_is_the_worlds_own_score() -> None:
+    responses = [" I loved the film.", " nonsense nonsense"]
+    gold = scorer_of(LENGTH, gold="world")(episodes(responses, prompt="A film.")).gold
+    assert gold is not None
+    assert gold.tolist() == pytest.approx([gold_score("A film.", response) for response in responses])
+
+
+def test_a_rule_that_gives_up_names_the_component() -> None:
+    scorer = scorer_of({"kind": "regex", "pattern": "(a+)+$", "timeout": 0.01, "name": "ends in a"})
+    with pytest.raises(RewardError, match="component ends in a: the pattern"):
+        scorer(episodes(["a" * 5000 + "b"]))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_score_that_is_no_number_names_component_prompt_and_response(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    monkeypatch.setattr(scorer_module, "length_rule", lambda settings: lambda text, tokens: value if text == TWO else 1.0)
+    with pytest.raises(RewardError, match=f"component broken gave {value} for the prompt 'why' and the response 'a b'"):
+        scorer_of({**LENGTH, "name": "broken"})(episodes([FOUR, TWO], prompt="why"))
+
+
+def test_a_pattern_that_is_none() -> None:
+    with pytest.raises(ConfigError, match=r"reward.components.1.pattern: is not a valid regular expression"):
+        scorer_of(LENGTH, {"kind": "regex", "pattern": "(("})
+
+
+def test_scores_of_a_run_follow_the_texts(make_trainer: Callable[..., Trainer]) -> None:
+    """End to end: what is recorded equals the reward model's answer to prompt and response together."""
+    trainer = make_trainer()
+    record = trainer.step()
+    folder = Path(trainer.config.reward.components[0].model)  # type: ignore[union-attr]
+    for rollout in record.rollouts:
+        assert rollout.score == pytest.approx(alone(make_scorer(folder), ids_of(rollout.prompt + rollout.response)), abs=1e-5)

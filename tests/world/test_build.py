@@ -1,0 +1,181 @@
+"""The shipped world is what the seeds give, its models can do what they should, and a small world builds from nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
+from rlhf_studio.world.__main__ import main
+from rlhf_studio.world.build import (
+    CORPUS_SEED,
+    PAIRS_SEED,
+    WorldSizes,
+    build_prompts,
+    build_tokenizer,
+    build_world,
+    data_hashes,
+    file_hashes,
+)
+from rlhf_studio.world.check import Figure, check_world, sample_responses
+from rlhf_studio.world.corpus import write_corpus, write_pairs
+
+WORLD = ASSETS / "world"
+SIZES = WorldSizes()
+SMALL = WorldSizes(
+    reviews=64, tokenizer_reviews=64, vocabulary=400, pairs=32, eval_items=8, prompts=10, heldout_prompts=4, calibration_samples=16
+)
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return json.loads((WORLD / "manifest.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(WORLD / "policy", local_files_only=True)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def lines(path: Path) -> list[str]:
+    return [json.loads(line)["prompt"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# --- what ships is what the seeds give ---------------------------------------------------------------------------------------
+
+
+def test_corpus_and_pairs_are_rebuilt_byte_for_byte(manifest: dict[str, Any]) -> None:
+    rebuilt = data_hashes(write_corpus(CORPUS_SEED, SIZES.hashed_items), write_pairs(PAIRS_SEED, SIZES.hashed_items), SIZES)
+    assert rebuilt == {name: manifest["sha256"][name] for name in ("corpus", "pairs")}
+
+
+def test_prompts_are_rebuilt() -> None:
+    prompts, heldout = build_prompts(SIZES)
+    assert lines(WORLD / "prompts.jsonl") == prompts and lines(WORLD / "prompts_heldout.jsonl") == heldout
+    assert len(set(prompts)) == 512 and not set(prompts) & set(heldout)
+
+
+def test_tokenizer_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
+    build_tokenizer(write_corpus(CORPUS_SEED, SIZES.tokenizer_reviews), SIZES.vocabulary).save_pretrained(tmp_path)
+    rebuilt = json.loads((tmp_path / "tokenizer.json").read_bytes())
+    for name in ("policy", "reward"):
+        assert json.loads((WORLD / name / "tokenizer.json").read_bytes()) == rebuilt
+
+
+def test_every_file_is_the_one_that_was_built(manifest: dict[str, Any]) -> None:
+    recorded = {name: value for name, value in manifest["sha256"].items() if name not in ("corpus", "pairs")}
+    assert file_hashes(WORLD) == recorded
+    sample = WORLD / "prompts.jsonl"
+    assert recorded["prompts.jsonl"] == hashlib.sha256(sample.read_bytes()).hexdigest()
+    assert manifest["sizes"] == {**SIZES.__dict__}
+
+
+def test_the_folder_stays_small_and_holds_no_pickle() -> None:
+    sizes = {path: path.stat().st_size for path in WORLD.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < 20e6 and max(sizes.values()) < 10e6
+    assert {path.suffix for path in sizes} == {".json", ".jsonl", ".safetensors", ".md"}
+    assert all(Path(resolve(name)).exists() for name in BUNDLED)
+
+
+# --- tokenizer and models --------------------------------------------------------------------------------------------------------
+
+
+def test_tokenizer_keeps_words_whole_and_marks_apart(tokenizer: Any) -> None:
+    words = {word for review in write_corpus(CORPUS_SEED, 2000) for word in re.findall(r" [\w']+", review.response)}
+    whole = [word for word in words if len(tokenizer(word)["input_ids"]) == 1]
+    assert len(words) > 200 and len(whole) / len(words) > 0.95
+    assert tokenizer.tokenize("superb!!!")[-3:] == ["!", "!", "!"]
+
+
+def test_tokenizer_special_tokens_and_round_trip(tokenizer: Any) -> None:
+    assert tokenizer.pad_token_id is not None and tokenizer.eos_token_id is not None
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    assert tokenizer.padding_side == "left"
+    for text in ("The plot is superb, simply superb!", "  spaces\n\tand Größe \N{PILE OF POO}", "director's cut...", ""):
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+        assert not {tokenizer.pad_token_id, tokenizer.eos_token_id} & set(ids)
+
+
+def test_responses_fit_the_recipes_limit(tokenizer: Any) -> None:
+    for review in write_corpus(CORPUS_SEED, 1000):
+        assert len(tokenizer(review.response)["input_ids"]) < 32
+        assert 3 <= len(tokenizer(review.prompt)["input_ids"]) <= 16
+
+
+def test_models_have_the_promised_shape(tokenizer: Any) -> None:
+    policy = AutoModelForCausalLM.from_pretrained(WORLD / "policy", local_files_only=True)
+    reward = AutoModelForSequenceClassification.from_pretrained(WORLD / "reward", local_files_only=True)
+    assert 1e6 < policy.num_parameters() < 3e6 and reward.num_parameters() < policy.num_parameters()
+    assert policy.dtype == reward.dtype == torch.float32
+    assert policy.config.n_positions >= 128 + 32 and reward.config.n_positions >= 512
+    assert reward.config.num_labels == 1 and reward.config.pad_token_id == tokenizer.pad_token_id
+    assert policy.generation_config.eos_token_id == tokenizer.eos_token_id
+
+
+def test_shipped_models_do_what_they_should() -> None:
+    report: list[str] = []
+    assert check_world(WORLD, samples=300, report=report.append), "\n".join(report)
+    assert len(report) == 5 + 15 and all(line.startswith("ok") for line in report[5:])
+
+
+def test_sampling_follows_the_seed_and_leaves_the_random_state(tokenizer: Any) -> None:
+    policy = AutoModelForCausalLM.from_pretrained(WORLD / "policy", local_files_only=True)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again, other = (sample_responses(policy, tokenizer, ["In this western", "I think"], seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert torch.equal(before, torch.get_rng_state())
+    assert sample_responses(policy, tokenizer, [], seed=1) == []
+
+
+# --- building ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_world_builds_and_fails_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 reviews teach nothing, so the check must say so; all files are there and load."""
+    lines_out: list[str] = []
+    manifest = build_world(tmp_path, SMALL, lines_out.append)
+    assert json.loads((tmp_path / "manifest.json").read_bytes()) == json.loads(json.dumps(manifest))
+    assert file_hashes(tmp_path) == {name: value for name, value in manifest["sha256"].items() if name not in ("corpus", "pairs")}
+    assert any("parameters" in line for line in lines_out)
+    (tmp_path / "README.md").write_text("not part of the build", encoding="utf-8")
+    assert "README.md" not in file_hashes(tmp_path)
+    assert main(["check", "--dir", str(tmp_path), "--samples", "16", "--threads", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "BAD" in printed and "policy: share of reviews that parse" in printed
+
+
+def test_build_command_checks_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("rlhf_studio.world.build.WorldSizes", lambda: SMALL)
+    assert main(["build", "--dir", str(tmp_path / "new"), "--samples", "16"]) == 1
+    assert "built the world" in capsys.readouterr().out
+    assert (tmp_path / "new" / "prompts.jsonl").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["destroy"], ["check", "--samples", "0"], ["check", "--threads", "many"]])
+def test_bad_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_figures_say_what_they_should_be() -> None:
+    assert str(Figure("a", 0.5, 0.4, 0.6)) == "ok     0.500  a (should be 0.4 to 0.6)"
+    assert str(Figure("b", 0.5, 0.6)) == "BAD    0.500  b (should be at least 0.6)"
+    assert str(Figure("c", 0.5, highest=0.4)) == "BAD    0.500  c (should be at most 0.4)"
+    assert not Figure("d", math.nan, 0.0).holds
