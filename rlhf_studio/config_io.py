@@ -100,7 +100,9 @@ def mapping_from_yaml(text: str) -> dict[str, Any]:
         raise ConfigError([Problem("", f"the file is larger than {MAX_YAML_BYTES} bytes; a configuration is a few kilobytes")])
     try:
         data = yaml.load(text, Loader=_Loader)  # a SafeLoader subclass
-    except (yaml.YAMLError, RecursionError) as error:
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, say
         raise ConfigError([Problem("", f"this is not valid YAML: {str(error).splitlines()[0]}")]) from None
     if not isinstance(data, dict):
         raise ConfigError([Problem("", "the file must hold settings as 'section: {name: value}'")])
@@ -154,7 +156,7 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
 def _plain_value(name: str, raw: str) -> Any:
     try:
         return yaml.load(raw, Loader=_Loader)  # a SafeLoader subclass
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         raise ConfigError([Problem(name, f"cannot read the value {_short(raw)}")]) from None
 
 

@@ -198,7 +198,9 @@ _TRAINING = {
     "optim/grad_norm": Term(
         "Gradient norm", "", "Size of the gradient before clipping, averaged over the update.", "Same order of magnitude throughout."
     ),
-    "optim/steps": Term("Optimizer steps", "steps", "Optimizer steps this update took.", "Passes times minibatches, unless some were skipped."),
+    "optim/steps": Term(
+        "Optimizer steps", "steps", "Optimizer steps this update took.", "Passes times minibatches, unless some were skipped."
+    ),
     "lr": Term("Learning rate", "", "The optimizer's step size in this step.", "Follows the schedule you chose."),
     "episode": Term("Episodes", "episodes", "Responses sampled since the run began.", "Grows by the batch size each step."),
 }

@@ -115,10 +115,11 @@ def test_yaml_reads_short_exponents_as_numbers() -> None:
     [
         ("ppo: [", "not valid YAML"),
         ("- 1", "must hold settings"),
-        ("name: a\nname: b", "set twice"),
+        ("name: a\nname: b", "^name: is set twice"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
         ("x: " + "y" * MAX_YAML_BYTES, "larger than"),
         ("[" * 5000, "not valid YAML"),
+        ("name: 2020-13-01", "not valid YAML"),
     ],
 )
 def test_bad_yaml(text: str, part: str) -> None:
@@ -165,6 +166,8 @@ def test_overrides_that_lead_nowhere(name: str) -> None:
 def test_override_that_is_not_yaml() -> None:
     with pytest.raises(ConfigError, match="cannot read the value"):
         apply_overrides({}, {"ppo.steps": "[1"})
+    with pytest.raises(ConfigError, match="cannot read the value"):
+        apply_overrides({}, {"ppo.steps": "2020-13-01"})
 
 
 def test_configuration_cannot_be_changed_in_place() -> None:

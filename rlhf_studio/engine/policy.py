@@ -143,8 +143,8 @@ class Reference:
         self._policy = policy
         self._copy: ResponseModel | None = None
         if not policy.has_lora:
-            frozen = copy.deepcopy(policy.model).requires_grad_(False).to(dtype).eval()
-            self._copy = ResponseModel(frozen)
+            frozen = copy.deepcopy(policy.model).requires_grad_(False).to(dtype)
+            self._copy = ResponseModel(frozen).eval()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[ResponseModel]:

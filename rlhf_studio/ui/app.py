@@ -53,7 +53,7 @@ def build_app(workspace: Workspace, feed: LiveFeed, access: Access, dispatcher: 
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build()
             with gr.Tab("Live", id=LIVE):
-                live = live_page.build(workspace, feed, access)
+                live = live_page.build(workspace, feed, access, wake)
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)

@@ -79,7 +79,9 @@ class Chart:
 
 
 CHARTS = (
-    Chart("score", "Score and gold", (Line("objective/scores"), Line("gold/score", "right")), "score", "gold", extras="reward/", alone="Score"),
+    Chart(
+        "score", "Score and gold", (Line("objective/scores"), Line("gold/score", "right")), "score", "gold", extras="reward/", alone="Score"
+    ),
     Chart(
         "kl",
         "KL and coefficient",

@@ -113,9 +113,9 @@ def test_a_zero_head_predicts_zero(make_trainer: Callable[..., Trainer]) -> None
 
 
 def test_a_normal_head_has_variance_one_over_its_inputs(tmp_path: Path) -> None:
-    head = make_policy(tmp_path, "normal", width=2048, layers=1).value_head
-    assert float(head.weight.std()) == pytest.approx((2048 + 1) ** -0.5, rel=0.06)
-    assert abs(float(head.weight.mean())) < 4 / 2048
+    head = make_policy(tmp_path, "normal", width=512, layers=1).value_head
+    assert float(head.weight.std()) == pytest.approx((512 + 1) ** -0.5, rel=0.12)  # four deviations of a sample of 512
+    assert abs(float(head.weight.mean())) < 4 / 512
     assert torch.equal(head.bias, torch.zeros(1))
 
 

@@ -179,7 +179,7 @@ def test_records_by_hand(tmp_path: Path) -> None:
     assert tokens.arrays["advantages"].tolist() == [1.0, 0.0, 1.0]
     assert tokens.arrays["whitened_advantages"].tolist() == [1.0, -1.0, 1.0]
     assert tokens.top_ids.tolist() == [[2, 3], [3, 2], [1, 2]] and tokens.ref_top_ids.tolist() == [[4, 3], [3, 2], [1, 2]]
-    assert second.tokens.top_ids.tolist() == [[2, 3]] and second.tokens.ref_top_logprobs.tolist() == pytest.approx([[-0.3, -1.0]])
+    assert second.tokens.top_ids.tolist() == [[2, 3]] and second.tokens.ref_top_logprobs[0].tolist() == pytest.approx([-0.3, -1.0])
     assert tokens.top_pieces == {1: "<eos>", 2: "w0", 3: "w1", 4: "w2"}
 
 

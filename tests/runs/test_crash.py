@@ -92,7 +92,7 @@ def test_sigkill_at_random_moments(run: Path, journal: str):
         transactions = RunReader(run).status().seq - seq  # opening, set_state, and one for each step
         assert transactions == known - before + 2 if known > before else transactions in (0, 1, 2)
         seq += transactions
-    assert known > 3 * KILLS[journal]  # the writers really wrote
+    assert known > KILLS[journal]  # the writers really wrote
     with RunWriter(run) as writer:
         writer.set_state("running")
         writer.cut_after(5)

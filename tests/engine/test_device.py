@@ -1,0 +1,103 @@
+"""Choosing device and precision, on machines with and without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine import device as device_module
+from rlhf_studio.engine.device import Compute, choose_compute
+
+
+def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:
+    return RunConfig.model_validate({"engine": {"device": device, "threads": threads}, "model": {"dtype": dtype}})
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, gpu: bool, bfloat16: str = "native") -> None:
+    """A machine with or without a GPU, whose bfloat16 is native or emulated."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 == "native" or including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Great GPU")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 12345)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "bfloat16", "wanted", "dtype", "expected"),
+    [
+        (False, "native", "auto", "auto", ("cpu", torch.float32)),
+        (False, "native", "cpu", "bfloat16", ("cpu", torch.bfloat16)),
+        (False, "native", "auto", "float32", ("cpu", torch.float32)),
+        (True, "native", "auto", "auto", ("cuda", torch.bfloat16)),
+        (True, "native", "cuda", "float32", ("cuda", torch.float32)),
+        (True, "native", "cuda", "bfloat16", ("cuda", torch.bfloat16)),
+        (True, "native", "cpu", "auto", ("cpu", torch.float32)),
+        (True, "emulated", "auto", "auto", ("cuda", torch.float32)),
+    ],
+)
+def test_choices(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, bfloat16: str, wanted: str, dtype: str, expected: tuple[str, torch.dtype]
+) -> None:
+    pretend(monkeypatch, gpu=gpu, bfloat16=bfloat16)
+    compute = choose_compute(config(wanted, dtype))
+    assert (compute.device.type, compute.dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wanted", "dtype", "field", "part"),
+    [
+        (False, "cuda", "auto", "engine.device", "no CUDA GPU is available here; use cpu or auto"),
+        (True, "cuda", "bfloat16", "model.dtype", "no bfloat16; use float32 or auto"),
+    ],
+)
+def test_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, gpu: bool, wanted: str, dtype: str, field: str, part: str) -> None:
+    pretend(monkeypatch, gpu=gpu, bfloat16="emulated")
+    with pytest.raises(ConfigError, match=part) as caught:
+        choose_compute(config(wanted, dtype))
+    assert caught.value.problems[0].field == field
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(0, 1), (2, 2)])
+def test_threads(threads: int, expected: int) -> None:
+    choose_compute(config("cpu", threads=threads))
+    assert torch.get_num_threads() == expected
+
+
+def test_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, gpu=True)
+    assert Compute(torch.device("cpu"), torch.float32).describe() == "cpu, 1 threads"
+    assert Compute(torch.device("cpu"), torch.bfloat16).describe() == "cpu, 1 threads, bfloat16"
+    assert Compute(torch.device("cuda"), torch.float32).describe() == "Great GPU"
+
+
+def test_autocast_is_on_for_bfloat16_only() -> None:
+    product = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        with Compute(torch.device("cpu"), dtype).autocast():
+            product[dtype] = (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    assert product == {torch.float32: torch.float32, torch.bfloat16: torch.bfloat16}
+    assert isinstance(Compute(torch.device("cpu"), torch.float32).autocast(), contextlib.nullcontext)
+
+
+def test_waiting_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    Compute(torch.device("cpu"), torch.float32).synchronise()
+    assert waited == []
+    Compute(torch.device("cuda"), torch.float32).synchronise()
+    assert waited == [torch.device("cuda")]
+
+
+def test_peak_memory_is_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, gpu=True)
+    assert Compute(torch.device("cuda"), torch.float32).peak_memory() == 12345.0
+    cpu = Compute(torch.device("cpu"), torch.float32)
+    monkeypatch.setattr(device_module.sys, "platform", "linux")
+    linux = cpu.peak_memory()
+    monkeypatch.setattr(device_module.sys, "platform", "darwin")
+    assert linux > 1024 * 0.9 * cpu.peak_memory()  # the same count, taken as kilobytes and as bytes
+    assert 50e6 < linux < 1e12  # torch alone is larger than 50 MB

@@ -1,0 +1,146 @@
+"""From sampled tokens to rewards and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.rollout import ends_with_stop
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import Rollout, TokenBatch, position_ids
+from tests.engine.conftest import play
+
+
+def move_away(trainer: Trainer) -> None:
+    """Give policy and reference something to disagree about, and the critic something to say."""
+    generator = torch.Generator().manual_seed(2)
+    policy = trainer.player.policy
+    with torch.no_grad():
+        for parameter in [*policy.model_parameters(), *policy.value_head.parameters()]:
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+
+
+def distributions(trainer: Trainer, rollout: Rollout, row: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (T, V) of one episode under policy and reference, straight from the plain models, unpadded."""
+    tokens = rollout.tokens
+    prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
+    ids, found = torch.cat([prompt, response])[None], []
+    with trainer.player.reference.active() as reference:
+        for model in (trainer.player.policy.model, reference.model):
+            with torch.no_grad():
+                logits = model(ids).logits[0, len(prompt) - 1 : -1]
+            found.append((logits / trainer.config.generation.temperature).log_softmax(dim=-1))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs", "full"])
+@pytest.mark.parametrize("micro", [0, 2])
+def test_kl_of_every_token(make_trainer: Callable[..., Trainer], estimator: str, micro: int) -> None:
+    trainer = make_trainer(
+        ppo={"kl_estimator": estimator, "micro_batch_size": micro}, generation={"response_length": 5, "temperature": 0.8}
+    )
+    move_away(trainer)
+    rollout = play(trainer)
+    for row in range(8):
+        ours, theirs = distributions(trainer, rollout, row)
+        at = rollout.tokens.response_ids[row][rollout.tokens.mask[row]][:, None]
+        d = (ours - theirs).gather(1, at)[:, 0]
+        expected = {
+            "k1": d,
+            "k2": d**2 / 2,
+            "k3": (-d).exp() - 1 + d,
+            "abs": d.abs(),
+            "full": (ours.exp() * (ours - theirs)).sum(dim=-1),
+        }[estimator]
+        torch.testing.assert_close(rollout.kl[row][: len(d)], expected, atol=5e-5, rtol=1e-4)
+
+
+def by_hand(rollout: Rollout, row: int, kl_coef: float, gamma: float, lam: float) -> dict[str, list[float]]:
+    """Rewards, deltas, advantages and returns of one episode by the formulas, from the last token back."""
+    length = int(rollout.tokens.lengths[row])
+    kl, values = rollout.kl[row].tolist(), rollout.values[row].tolist()
+    rewards = [-kl_coef * kl[place] for place in range(length)]
+    rewards[-1] += float(rollout.scores.shaped[row])
+    deltas, advantages, later, next_value = [0.0] * length, [0.0] * length, 0.0, 0.0
+    for place in reversed(range(length)):
+        deltas[place] = rewards[place] + gamma * next_value - values[place]
+        later = deltas[place] + gamma * lam * later
+        advantages[place], next_value = later, values[place]
+    returns = [advantages[place] + values[place] for place in range(length)]
+    return {"rewards": rewards, "deltas": deltas, "advantages": advantages, "returns": returns}
+
+
+@pytest.mark.parametrize(("placement", "charged"), [("reward", 0.3), ("loss", 0.0)])
+def test_rewards_and_advantages_by_hand(make_trainer: Callable[..., Trainer], placement: str, charged: float) -> None:
+    trainer = make_trainer(ppo={"kl_placement": placement, "kl_estimator": "k3", "gamma": 0.9, "lam": 0.7})
+    move_away(trainer)
+    rollout = play(trainer, kl_coef=0.3)
+    for row in range(8):
+        for name, expected in by_hand(rollout, row, charged, 0.9, 0.7).items():
+            assert getattr(rollout, name)[row][: len(expected)].tolist() == pytest.approx(expected, abs=1e-5), name
+            assert not getattr(rollout, name)[row][len(expected) :].any()
+
+
+def test_whitening(make_trainer: Callable[..., Trainer]) -> None:
+    """Whitened advantages have mean 0 and variance 1 over the real tokens; scaled rewards keep their mean."""
+    found = {}
+    for options in ({}, {"whiten_advantages": False}, {"whiten_rewards": True}):
+        trainer = make_trainer(ppo=options)
+        move_away(trainer)
+        found[str(options)] = rollout = play(trainer)
+    plain, unwhitened, scaled = found.values()
+    real = rollout.tokens.mask
+    assert float(plain.whitened_advantages[real].mean()) == pytest.approx(0, abs=1e-6)
+    assert float(plain.whitened_advantages[real].std()) == pytest.approx(1, rel=1e-4)
+    assert torch.equal(unwhitened.whitened_advantages, unwhitened.advantages)
+    assert float(scaled.rewards[real].std()) == pytest.approx(1, rel=1e-4)
+    assert float(scaled.rewards[real].mean()) == pytest.approx(float(plain.rewards[real].mean()), rel=1e-4)
+    assert float(plain.rewards[real].std()) != pytest.approx(1, rel=0.1)
+
+
+def test_the_stop_token_is_the_last_one_sampled() -> None:
+    tokens = TokenBatch(
+        torch.zeros(3, 1, dtype=torch.long),
+        torch.ones(3, 1, dtype=torch.bool),
+        torch.tensor([[5, 1, 1], [5, 6, 1], [5, 6, 7]]),
+        torch.tensor([[True, True, False], [True, True, False], [True, True, True]]),
+    )
+    assert ends_with_stop(tokens, 1).tolist() == [True, False, False]
+    assert ends_with_stop(tokens, 7).tolist() == [False, False, True]
+    assert ends_with_stop(tokens, None).tolist() == [True, True, True]
+
+
+def test_the_penalty_meets_only_what_was_cut_off(make_trainer: Callable[..., Trainer]) -> None:
+    options: dict[str, Any] = {"components": [{"kind": "length", "target": 3, "tolerance": 100}], "missing_eos_penalty": 2.0}
+    rollout = play(make_trainer(reward=options), size=64)
+    assert 0 < int(rollout.stopped.sum()) < 64
+    charged = (rollout.scores.raw - rollout.scores.shaped).tolist()
+    assert charged == pytest.approx([0.0 if stopped else 2.0 for stopped in rollout.stopped.tolist()])
+    everything = play(make_trainer(reward=options, generation={"response_length": 6, "stop_token": "none"}))
+    assert torch.equal(everything.scores.raw, everything.scores.shaped)  # without a stop token nothing is cut off
+
+
+def test_positions_count_real_tokens() -> None:
+    mask = torch.tensor([[False, False, True, True, False], [True, True, True, True, True]])
+    assert position_ids(mask).tolist() == [[0, 0, 0, 1, 1], [0, 1, 2, 3, 4]]
+
+
+def test_rows_leave_out_columns_that_nobody_needs() -> None:
+    tokens = TokenBatch(
+        torch.tensor([[0, 0, 3], [4, 5, 6], [0, 7, 8]]),
+        torch.tensor([[False, False, True], [True, True, True], [False, True, True]]),
+        torch.tensor([[1, 0, 0], [2, 3, 4], [5, 6, 0]]),
+        torch.tensor([[True, False, False], [True, True, True], [True, True, False]]),
+    )
+    some = tokens.rows(torch.tensor([2, 0]))
+    assert some.prompt_ids.tolist() == [[7, 8], [0, 3]] and some.prompt_mask.tolist() == [[True, True], [False, True]]
+    assert some.response_ids.tolist() == [[5, 6], [1, 0]] and some.lengths.tolist() == [2, 1]
+    ids, attention, positions = some.model_inputs()
+    assert ids.tolist() == [[7, 8, 5, 6], [0, 3, 1, 0]]
+    assert attention.tolist() == [[1, 1, 1, 1], [0, 1, 1, 0]]
+    assert positions.tolist() == [[0, 1, 2, 3], [0, 0, 1, 1]]
+    assert len(tokens) == 3 and len(some) == 2

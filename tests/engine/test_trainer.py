@@ -1,0 +1,245 @@
+"""The loop around rollout and update: what is refused, what is told, what the KL controller hears."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine import trainer as trainer_module
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.trainer import MOST_SKIPS, Trainer, build_trainer, pad_id
+from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.engine.update import Updater
+from rlhf_studio.ppo.kl_control import AdaptiveKL
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.writer import RunWriter
+from tests.engine.conftest import small_config
+from tests.engine.small_models import save_tokenizer
+
+SKIP = {"engine": {"non_finite": "skip"}, "ppo": {"kl_controller": "adaptive", "kl_target": 0.1, "kl_horizon": 100}}
+
+
+def spoil_reference(trainer: Trainer) -> None:
+    """The reference gives NaN from here on, and with it every KL is NaN."""
+    with trainer.player.reference.active() as reference, torch.no_grad():
+        reference.model.get_output_embeddings().weight.fill_(math.nan)
+
+
+def spoil_values(trainer: Trainer) -> None:
+    with torch.no_grad():
+        trainer.player.policy.value_head.bias.fill_(math.inf)
+
+
+# --- bad numbers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "kl_is_known"), [(spoil_reference, "ref_logprobs", False), (spoil_values, "values", True)], ids=["kl", "values"]
+)
+def test_a_refused_rollout_leaves_a_storable_step_and_a_sane_controller(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, spoil: Callable[[Trainer], None], name: str, kl_is_known: bool
+) -> None:
+    trainer = make_trainer(**SKIP)
+    create_run(tmp_path / "run", trainer.config, name="run", state="loading")
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(trainer.step())
+        coefficient = trainer.controller.coef
+        before = {key: tensor.clone() for key, tensor in trainer.player.policy.model.state_dict().items()}
+        spoil(trainer)
+        record = trainer.step()
+        writer.commit_step(record)
+    assert math.isfinite(record.metrics["objective/kl"]) == kl_is_known
+    assert (trainer.controller.coef == coefficient) == (not kl_is_known)
+    assert math.isfinite(trainer.controller.coef)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in trainer.player.policy.model.state_dict().items())
+    assert trainer.progress.step == 2 and trainer.progress.skips == 1
+    (event,) = (event for event in record.events if event.kind == "skip")
+    assert event.text.startswith(f"This update was left out: {name} is not finite in episode 0, prompt ")
+    assert not {"loss/policy_avg", "lr"} & record.metrics.keys()
+    trainer.state()  # a checkpoint can still be taken
+    reader = RunReader(tmp_path / "run")
+    (_, first), (_, second) = reader.metrics_since(0)
+    assert first["objective/kl"] is not None
+    assert (second["objective/kl"] is not None) == kl_is_known
+    assert len(reader.rollouts(2)) == 3
+
+
+def test_a_refused_rollout_ends_the_run_unless_told_otherwise(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer()
+    spoil_reference(trainer)
+    with pytest.raises(NonFiniteError, match="ref_logprobs is not finite in episode 0"):
+        trainer.step()
+
+
+def test_skipping_ends_after_too_many(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(engine={"non_finite": "skip", "watch_prompts": 0}, generation={"response_length": 1})
+    spoil_values(trainer)
+    for number in range(1, MOST_SKIPS + 1):
+        trainer.step()
+        assert trainer.progress.skips == number
+    with pytest.raises(NonFiniteError, match="values is not finite"):
+        trainer.step()
+
+
+def test_a_policy_that_cannot_be_sampled_ends_the_run_in_any_case(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(**SKIP)
+    with torch.no_grad():
+        trainer.player.policy.model.get_output_embeddings().weight.fill_(math.nan)
+    with pytest.raises(NonFiniteError, match="the policy's logits are not finite in episode 0, response token 0"):
+        trainer.step()
+
+
+# --- the KL controller -------------------------------------------------------------------------------------------------------
+
+
+def test_the_controller_hears_every_steps_kl(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(ppo={"steps": 3, "kl_controller": "adaptive", "kl_target": 0.05, "kl_horizon": 40, "kl_coef": 0.5})
+    assert isinstance(trainer.controller, AdaptiveKL)
+    expected = 0.5
+    for _ in range(3):
+        metrics = trainer.step().metrics
+        assert metrics["objective/kl_coef"] == pytest.approx(expected)
+        error = min(max(metrics["objective/kl"] / 0.05 - 1, -0.2), 0.2)
+        expected *= 1 + error * 8 / 40
+    assert trainer.controller.coef == pytest.approx(expected)
+    assert expected != 0.5
+
+
+def test_a_fixed_coefficient_stays(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(ppo={"kl_coef": 0.3})
+    assert [trainer.step().metrics["objective/kl_coef"] for _ in range(2)] == [0.3, 0.3]
+
+
+# --- what a person is told -----------------------------------------------------------------------------------------------------
+
+
+def test_health_warnings_are_given_once(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log-probabilities that are off by 0.01 in the update, and a KL that reads -2."""
+    trainer = make_trainer()
+    original = trainer_module.objective_metrics
+    monkeypatch.setattr(trainer_module, "objective_metrics", lambda *arguments: {**original(*arguments), "objective/kl": -2.0})
+    update = Updater.update
+    monkeypatch.setattr(Updater, "update", lambda self, *arguments: replace(update(self, *arguments), first_log_ratio=0.01))
+    texts = [event.text for event in trainer.step().events]
+    assert [text[:24] for text in texts] == ["Before the first update ", "The KL is clearly negati"]
+    assert "off by 0.01" in texts[0]
+    assert trainer.step().events == []
+    assert trainer.state().numbers["said"] == ["negative_kl", "ratio"]
+
+
+def test_a_ratio_that_is_off_is_expected_in_bfloat16(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer(model={"dtype": "bfloat16"})
+    update = Updater.update
+    monkeypatch.setattr(Updater, "update", lambda self, *arguments: replace(update(self, *arguments), first_log_ratio=0.01))
+    assert trainer.step().events == []
+
+
+def test_costs_add_up(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer()
+    first, second = trainer.step().metrics, trainer.step().metrics
+    phases = [second[f"time/{phase}"] for phase in ("rollout", "score", "reference", "update", "record")]
+    assert second["time/total"] == pytest.approx(sum(phases)) and min(phases) > 0
+    assert second["time/elapsed"] == pytest.approx(first["time/total"] + second["time/total"])
+    assert (first["episode"], second["episode"]) == (8.0, 16.0)
+    assert second["speed/episodes_per_second"] == pytest.approx(8 / second["time/total"])
+    assert second["speed/tokens_per_second"] == pytest.approx(8 * second["tokens/response_length"] / second["time/total"], rel=1e-5)
+    assert second["memory/peak"] > 0
+
+
+# --- watched prompts -----------------------------------------------------------------------------------------------------------
+
+
+def test_watched_prompts_are_answered_with_the_same_random_numbers(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(reward={"gold": "world"})
+    first = trainer.watch()
+    assert trainer.watch() == first  # while the policy is the same, so are the answers
+    assert [record.prompt for record in first] == ["w1 w2 w3", "w2 w11"]
+    assert all(record.gold is not None for record in first)
+    assert trainer.player.scorer.moments.count == 0
+
+
+def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer]) -> None:
+    found = []
+    for watch in (0, 4):
+        trainer = make_trainer(engine={"watch_prompts": watch, "watch_every": 1})
+        found.append([trainer.step().metrics["objective/scores"] for _ in range(2)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, [2, 4, 5]), (1, [1, 2, 3, 4, 5]), (9, [5])])
+def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer], every: int, steps: list[int]) -> None:
+    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": every}, generation={"response_length": 1})
+    assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == steps
+
+
+# --- building ------------------------------------------------------------------------------------------------------------------
+
+
+def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
+    config = small_config(folder, **changes)
+    return build_trainer(config, choose_compute(config), lambda text, fraction: None)
+
+
+def test_stop_tokens(tmp_path: Path) -> None:
+    for wanted, expected in (("eos", 1), ("none", None), ("5", 5), ("0", 0), ("29", 29)):
+        trainer, _ = build(tmp_path, generation={"stop_token": wanted})
+        assert trainer.player.stop_id == expected
+
+
+def test_a_stop_token_outside_the_vocabulary(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="generation.stop_token: 30 is outside the vocabulary of 30 tokens"):
+        build(tmp_path, generation={"stop_token": "30"})
+
+
+def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
+    small_config(tmp_path)
+    tokenizer = save_tokenizer(tmp_path / "policy")
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path / "policy")
+    with pytest.raises(ConfigError, match="generation.stop_token: the tokenizer has no end token; use none or a token id"):
+        build(tmp_path)
+    trainer, _ = build(tmp_path, generation={"stop_token": "none"})
+    assert trainer.step().metrics["tokens/cut_off"] == 0.0
+
+
+@pytest.mark.parametrize(("pad", "eos", "expected"), [("<pad>", "<eos>", 0), ("<eos>", "<eos>", 1), (None, "<eos>", 1), (None, None, 0)])
+def test_any_id_will_do_for_padding(tmp_path: Path, pad: str | None, eos: str | None, expected: int) -> None:
+    class Loaded:
+        tokenizer = save_tokenizer(tmp_path, pad=pad)  # type: ignore[arg-type]
+
+    Loaded.tokenizer.eos_token = eos
+    assert pad_id(Loaded()) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pad", ["<eos>", None])
+def test_a_run_does_not_care_which_token_pads(tmp_path: Path, pad: str | None) -> None:
+    """Pad equal to eos, or no pad at all: the same run, number for number, as with a pad token of its own."""
+    small_config(tmp_path)
+    found = []
+    for choice in ("<pad>", pad):
+        for folder in ("policy", "reward"):
+            save_tokenizer(tmp_path / folder, pad=choice)  # type: ignore[arg-type]
+        # A rule, since a reward model's text would show a <pad> that is not special.
+        reward = {"components": [{"kind": "length", "target": 3}]}
+        trainer, notes = build(tmp_path, generation={"response_length": 6, "temperature": 1.5}, reward=reward)
+        rows = [trainer.step().metrics for _ in range(2)]
+        found.append([{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows])
+    assert any("pad token" in note for note in notes)
+    assert found[0] == found[1]
+
+
+def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Trainer]) -> None:
+    def run(seed: int) -> list[float]:
+        trainer = make_trainer(lora={"enabled": True, "r": 4}, engine={"seed": seed})
+        return [value for _ in range(2) for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
+
+    assert run(3) == run(3)
+    assert run(3) != run(4)
