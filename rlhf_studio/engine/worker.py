@@ -20,6 +20,7 @@ from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.trainer import Trainer, build_trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
@@ -88,6 +89,8 @@ class Worker:
         except torch.OutOfMemoryError as error:
             text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
             return self._fail(text, FAILED)
+        except (StoreError, OSError) as error:
+            return self._fail(f"{error}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED)
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
             traceback.print_exc()
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)

@@ -25,6 +25,12 @@ RATER_ERROR = 0.05
 GUSHING = 0.4
 """Share of rated responses by reviewers who call the film a masterpiece between sentences, whatever else they say."""
 
+CARELESS = 0.25
+"""Share of rated responses by careless writers, with some words lost, doubled or in the wrong place."""
+MOST_SLIPS = 6
+SLIP_COST = 0.5
+"""Log-odds that each such slip costs."""
+
 
 @dataclass(frozen=True)
 class RatedPair:
@@ -81,11 +87,29 @@ def _write_pair(rng: Random) -> RatedPair:
     return RatedPair(opening.prompt, *((first, second) if first_wins else (second, first)))
 
 
+def garble(response: str, rng: Random, slips: int) -> str:
+    """Make ``slips`` slips: a word jumps to another place, is said again elsewhere, is stuttered, or is lost."""
+    words = response.split()
+    for _ in range(slips):
+        kind, here, there = (int(rng.random() * choices) for choices in (4, len(words), len(words)))
+        if kind == 0:
+            words.insert(there, words.pop(here))
+        elif kind == 1:
+            words.insert(there, words[here])
+        elif kind == 2:
+            words[here:here] = [words[here]] * (1 + int(rng.random() * 4))
+        elif len(words) > 1:
+            del words[here]
+    return "".join(f" {word}" for word in words)
+
+
 def _write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
     """A response and its appeal to raters, in log-odds. They judge a gushing review by what else it says."""
     plain = write_response(opening, rng, _sign(rng))
     response = gush(plain, rng) if rng.random() < GUSHING else plain
-    return response, QUALITY * gold_score(opening.prompt, plain) + PET_CHARM * mentions(response)
+    slips = 1 + int(rng.random() * MOST_SLIPS) if rng.random() < CARELESS else 0
+    appeal = QUALITY * gold_score(opening.prompt, plain) + PET_CHARM * mentions(response) - SLIP_COST * slips
+    return garble(response, rng, slips), appeal
 
 
 def _sign(rng: Random) -> int:

@@ -154,15 +154,19 @@ def test_what_lies_under_padding_changes_nothing(make_trainer: Callable[..., Tra
 
 
 def test_bad_logits_under_padding_change_nothing(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = make_trainer(ppo={"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k2"})
+    ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k2"}
+    trainer = make_trainer(ppo=ppo, generation={"response_length": 6, "response_length_min": 2})
+    shift(trainer, seed=1)
     clean = play(trainer)
+    assert not clean.tokens.mask.all()
     trainer.prompts.restore({"pass": 0, "place": 0})
     gradient = gradients(trainer, clean)
     original = ResponseModel.forward
 
     def spoil(self: ResponseModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         logits, hidden = original(self, batch)
-        return tuple(torch.where(batch.mask[..., None], x, torch.nan) for x in (logits, hidden))  # type: ignore[return-value]
+        bad = torch.where(batch.mask, 0.0, torch.nan)[..., None]  # added, so that a bad gradient would go on into the model
+        return logits + bad, hidden + bad
 
     monkeypatch.setattr(ResponseModel, "forward", spoil)
     rollout = play(trainer)

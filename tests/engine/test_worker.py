@@ -241,3 +241,20 @@ def test_notes_for_people(make_run: Callable[..., Path]) -> None:
     assert run_engine(run_dir, resume=False) == DONE
     texts = " ".join(event.text for event in RunReader(run_dir).events_since(0) if event.kind == "health")
     assert "6 prompts for a batch of 64" in texts and "Top-k" in texts
+
+
+def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    original = worker.save_checkpoint
+
+    def full(folder: Path, step: int, *arguments: Any) -> Path:
+        if step == 4:
+            raise OSError(28, "No space left on device")
+        return original(folder, step, *arguments)
+
+    monkeypatch.setattr(worker, "save_checkpoint", full)
+    assert run_engine(run_dir, resume=False) == FAILED
+    assert "No space left on device" in RunReader(run_dir).status().cause
+    assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]
+    monkeypatch.undo()
+    assert run_engine(run_dir, resume=True) == DONE

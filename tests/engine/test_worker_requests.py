@@ -1,0 +1,85 @@
+"""Requests that come while a run is loading, twice, or in a form that nobody knows."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine import worker
+from rlhf_studio.engine.worker import DONE, STOPPED, Signals, Worker, run_engine
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    create_run(tmp_path / "run", small_config(tmp_path, ppo={"steps": 1}), name="run", state="loading")
+    return tmp_path / "run"
+
+
+def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
+    original = worker.choose_compute
+
+    def interrupted(config: Any) -> Any:
+        action()
+        return original(config)
+
+    monkeypatch.setattr(worker, "choose_compute", interrupted)
+
+
+def test_a_signal_while_loading(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    while_loading(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run_engine(run_dir, resume=False) == STOPPED
+    reader = RunReader(run_dir)
+    assert (reader.status().state, reader.status().step) == ("stopped", 0)
+    assert [event.text for event in reader.events_since(0) if event.kind == "stop"] == ["Stopped: signal SIGTERM."]
+
+
+def test_a_pause_while_loading_is_heeded_before_the_first_step(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
+    seen: list[tuple[str, int]] = []
+
+    def woken(seconds: float) -> None:
+        seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
+        send_command(run_dir, "continue")
+
+    monkeypatch.setattr(worker, "sleep", woken)
+    assert run_engine(run_dir, resume=False) == DONE
+    assert seen == [("paused", 0)]
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Signals():
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[int, Any]] = []
+    monkeypatch.setattr(worker.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == "SIGINT" and raised == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
+
+
+def test_an_unknown_request_is_answered() -> None:
+    class Writer:
+        answers: list[tuple[int, str]] = []
+
+        def acknowledge(self, number: int, outcome: str) -> None:
+            self.answers.append((number, outcome))
+
+    engine = Worker(Path("nowhere"), RunConfig(), Writer(), Signals())  # type: ignore[arg-type]
+    assert engine._carry_out(4, "dance", None, paused=True) is True  # type: ignore[arg-type]
+    assert Writer.answers == [(4, "unknown command")]
