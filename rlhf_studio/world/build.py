@@ -37,7 +37,7 @@ from rlhf_studio.world.writer import Review
 
 CORPUS_SEED, EVAL_SEED, PAIRS_SEED, PROMPTS_SEED, MODEL_SEED = 1, 2, 3, 4, 5
 PAD, EOS = "<|pad|>", "<|endoftext|>"
-POLICY_POSITIONS, REWARD_POSITIONS = 256, 512
+POSITIONS = 512
 """Longest texts the models take, in tokens; reviews have about 35."""
 
 Report = Callable[[str], None]
@@ -47,9 +47,9 @@ Report = Callable[[str], None]
 class WorldSizes:
     """How much of everything the build makes. Tests build a small world."""
 
-    reviews: int = 120_000
+    reviews: int = 110_000
     tokenizer_reviews: int = 20_000
-    vocabulary: int = 1216
+    vocabulary: int = 1280  # at most; the trainer stops when every word is one token
     pairs: int = 16_000
     eval_items: int = 1000
     prompts: int = 512
@@ -67,12 +67,12 @@ def build_world(out: Path, sizes: WorldSizes, report: Report) -> dict[str, Any]:
     report(f"wrote {len(reviews)} reviews, {len(pairs)} preference pairs and {len(prompts) + len(heldout)} prompts")
     tokenizer = build_tokenizer(reviews[: sizes.tokenizer_reviews], sizes.vocabulary)
     policy, policy_record = build_policy(tokenizer, reviews, sizes, report)
-    reward, reward_record = build_reward_model(tokenizer, pairs, sizes, report)
+    reward, reward_record = build_reward_model(policy, tokenizer, pairs, sizes, report)
     calibrate(policy, reward, tokenizer, prompts, sizes, report)
 
     out.mkdir(parents=True, exist_ok=True)
-    save_model(policy, tokenizer, out / "policy", padding_side="left", positions=POLICY_POSITIONS)
-    save_model(reward, tokenizer, out / "reward", padding_side="right", positions=REWARD_POSITIONS)
+    save_model(policy, tokenizer, out / "policy", padding_side="left")
+    save_model(reward, tokenizer, out / "reward", padding_side="right")
     (out / "prompts.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in prompts))
     (out / "prompts_heldout.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in heldout))
     manifest = {
@@ -118,7 +118,7 @@ def build_tokenizer(reviews: Sequence[Review], vocabulary: int) -> PreTrainedTok
         eos_token=EOS,
         pad_token=PAD,
         padding_side="left",
-        model_max_length=POLICY_POSITIONS,
+        model_max_length=POSITIONS,
         clean_up_tokenization_spaces=False,
     )
 
@@ -131,7 +131,7 @@ def build_policy(
 ) -> tuple[GPT2LMHeadModel, SFTRecord]:
     """The policy: 1.2 million parameters, one pass over the corpus."""
     torch.manual_seed(MODEL_SEED)
-    model = GPT2LMHeadModel(_shape(tokenizer, POLICY_POSITIONS, width=160, layers=3, heads=5))
+    model = GPT2LMHeadModel(_shape(tokenizer))
     config = SFTConfig(
         batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=50, weight_decay=0.01, adam_beta2=0.98, seed=MODEL_SEED
     )
@@ -148,13 +148,13 @@ def build_policy(
 
 
 def build_reward_model(
-    tokenizer: PreTrainedTokenizerFast, pairs: Sequence[RatedPair], sizes: WorldSizes, report: Report
+    policy: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, pairs: Sequence[RatedPair], sizes: WorldSizes, report: Report
 ) -> tuple[GPT2ForSequenceClassification, RewardTrainingRecord]:
-    """The reward model: smaller than the policy, one pass over the preference pairs."""
-    torch.manual_seed(MODEL_SEED)
-    model = GPT2ForSequenceClassification(_shape(tokenizer, REWARD_POSITIONS, width=96, layers=2, heads=3, num_labels=1))
+    """The reward model: the policy's trunk with a new head, one pass over the preference pairs."""
+    model = GPT2ForSequenceClassification(_shape(tokenizer, num_labels=1))
+    model.transformer.load_state_dict(policy.transformer.state_dict())
     initialise_head(model, MODEL_SEED)
-    config = RewardTrainingConfig(batch_size=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.01, seed=MODEL_SEED)
+    config = RewardTrainingConfig(batch_size=32, learning_rate=5e-4, warmup_steps=20, weight_decay=0.01, seed=MODEL_SEED)
     record = train_reward_model(
         model,
         tokenizer,
@@ -182,17 +182,19 @@ def preferences(pairs: Iterable[RatedPair]) -> list[Preference]:
     return [Preference(pair.prompt, pair.chosen, pair.rejected) for pair in pairs]
 
 
-def save_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path, *, padding_side: str, positions: int) -> None:
+def save_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path, *, padding_side: str) -> None:
     """Safetensors, config and tokenizer. The reward model pads on the right, where it needs no position ids of its own."""
-    tokenizer.padding_side, tokenizer.model_max_length = padding_side, positions
+    tokenizer.padding_side = padding_side
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        path.chmod(0o644)  # safetensors writes files that only their owner can read
 
 
-def _shape(tokenizer: PreTrainedTokenizerFast, positions: int, *, width: int, layers: int, heads: int, **more: Any) -> GPT2Config:
+def _shape(tokenizer: PreTrainedTokenizerFast, **more: Any) -> GPT2Config:
     ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2Config(vocab_size=len(tokenizer), n_positions=positions, n_embd=width, n_layer=layers, n_head=heads, **ends, **drops, **more)
+    return GPT2Config(vocab_size=len(tokenizer), n_positions=POSITIONS, n_embd=160, n_layer=3, n_head=5, **ends, **drops, **more)
 
 
 def _reporter(report: Report, name: str) -> Progress:

@@ -1,8 +1,8 @@
 """What the models of the review world learn from: reviews, preference pairs and prompts, all drawn from seeds.
 
 The raters who compare reviews are human in two ways. They err (:data:`RATER_ERROR`, and a preference is a coin weighted by
-the difference in quality), and they are charmed by one word (:data:`PET_WORD`): a planted weakness that the reward model learns
-and that PPO without a KL penalty finds.
+the difference in appeal), and they are charmed by one word (:data:`PET_WORD`): a planted weakness that the reward model learns
+and that PPO without a KL penalty finds. Careless reviews among the pairs teach it what broken text looks like.
 """
 
 from __future__ import annotations
@@ -72,21 +72,6 @@ def gush(response: str, rng: Random, chance: float = 0.5) -> str:
     return re.sub(r"[.!](?= |$)", lambda mark: mark[0] + (f" A {PET_WORD}." if rng.random() < chance else ""), response)
 
 
-def _write_review(rng: Random) -> Review:
-    sentiment = _sign(rng)
-    opening = write_opening(rng)
-    return Review(opening.prompt, write_response(opening, rng, sentiment), sentiment)
-
-
-def _write_pair(rng: Random) -> RatedPair:
-    opening = write_opening(rng)
-    (first, first_appeal), (second, second_appeal) = (_write_rated(opening, rng) for _ in range(2))
-    first_wins = rng.random() < 1.0 / (1.0 + math.exp(second_appeal - first_appeal))
-    if rng.random() < RATER_ERROR:
-        first_wins = not first_wins
-    return RatedPair(opening.prompt, *((first, second) if first_wins else (second, first)))
-
-
 def garble(response: str, rng: Random, slips: int) -> str:
     """Make ``slips`` slips: a word jumps to another place, is said again elsewhere, is stuttered, or is lost."""
     words = response.split()
@@ -103,13 +88,33 @@ def garble(response: str, rng: Random, slips: int) -> str:
     return "".join(f" {word}" for word in words)
 
 
-def _write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
-    """A response and its appeal to raters, in log-odds. They judge a gushing review by what else it says."""
+def write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
+    """A response and its appeal to raters, in log-odds. They judge it by the plain review beneath the gushing and the slips."""
     plain = write_response(opening, rng, _sign(rng))
     response = gush(plain, rng) if rng.random() < GUSHING else plain
     slips = 1 + int(rng.random() * MOST_SLIPS) if rng.random() < CARELESS else 0
     appeal = QUALITY * gold_score(opening.prompt, plain) + PET_CHARM * mentions(response) - SLIP_COST * slips
     return garble(response, rng, slips), appeal
+
+
+def prefers_first(first_appeal: float, second_appeal: float, rng: Random) -> bool:
+    """A rater's choice: Bradley-Terry odds, turned around by mistake now and then."""
+    wins = rng.random() < 1.0 / (1.0 + math.exp(second_appeal - first_appeal))
+    return not wins if rng.random() < RATER_ERROR else wins
+
+
+def _write_review(rng: Random) -> Review:
+    sentiment = _sign(rng)
+    opening = write_opening(rng)
+    return Review(opening.prompt, write_response(opening, rng, sentiment), sentiment)
+
+
+def _write_pair(rng: Random) -> RatedPair:
+    opening = write_opening(rng)
+    first, first_appeal = write_rated(opening, rng)
+    second, second_appeal = write_rated(opening, rng)
+    chosen, rejected = (first, second) if prefers_first(first_appeal, second_appeal, rng) else (second, first)
+    return RatedPair(opening.prompt, chosen, rejected)
 
 
 def _sign(rng: Random) -> int:

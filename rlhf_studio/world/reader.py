@@ -40,7 +40,9 @@ def read_review(text: str) -> Reading:
     accepted: list[bool] = []
     sentiments: list[float] = []
     said: set[str] = set()
-    written, ended, sound = 0, False, True
+    written = 0  # sentences so far; a stray mark is none
+    ended = False  # the verdict was given
+    sound = True  # every sentence was well formed
     for start, end in _sentences(tokens):
         words, marks = _split_mark(tokens[start:end])
         kinds = ("<opening>",) if written == 0 else ("<body>", "<verdict>")
@@ -51,7 +53,9 @@ def read_review(text: str) -> Reading:
         accepted += [True] * (taken + well_formed) + [False] * (end - start - taken - well_formed)
         sentiments += [phrase.sentiment for _, phrase in match.phrases if phrase.sentiment and well_formed]
         said |= {phrase.once for _, phrase in match.phrases}
-        sound, ended, written = sound and well_formed, ended or match.kind == "<verdict>", written + bool(words)
+        sound = sound and well_formed
+        ended = ended or match.kind == "<verdict>"
+        written += bool(words)
     starts = tuple(match.start() for match in found)
     return Reading(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,8 @@ def test_a_batch_scores_as_each_text_alone(tmp_path: Path, family: str, pad: str
     """The end token is scored, not the token before it, whether pad is its own token, the end token, or missing."""
     folder = save_reward_model(tmp_path, family)
     save_tokenizer(folder, pad=pad)  # type: ignore[arg-type]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": {"<pad>": 0, "<eos>": 1}.get(pad or "")}))
     scorer = make_scorer(folder, append_eos=True, batch_size=batch_size)
     prompts = ["w20 ", "w21 w22 ", "", "w23 ", "w24 "]
     scores = scorer(prompts, TEXTS, STOPPED)

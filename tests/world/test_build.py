@@ -95,8 +95,8 @@ def test_the_folder_stays_small_and_holds_no_pickle() -> None:
 
 def test_tokenizer_keeps_words_whole_and_marks_apart(tokenizer: Any) -> None:
     words = {word for review in write_corpus(CORPUS_SEED, 2000) for word in re.findall(r" [\w']+", review.response)}
-    whole = [word for word in words if len(tokenizer(word)["input_ids"]) == 1]
-    assert len(words) > 200 and len(whole) / len(words) > 0.95
+    assert len(words) > 200
+    assert [word for word in words if len(tokenizer(word)["input_ids"]) != 1] == []
     assert tokenizer.tokenize("superb!!!")[-3:] == ["!", "!", "!"]
 
 
@@ -113,13 +113,13 @@ def test_tokenizer_special_tokens_and_round_trip(tokenizer: Any) -> None:
 def test_responses_fit_the_recipes_limit(tokenizer: Any) -> None:
     for review in write_corpus(CORPUS_SEED, 1000):
         assert len(tokenizer(review.response)["input_ids"]) < 32
-        assert 3 <= len(tokenizer(review.prompt)["input_ids"]) <= 16
+        assert 3 <= len(tokenizer(review.prompt)["input_ids"]) <= 8
 
 
 def test_models_have_the_promised_shape(tokenizer: Any) -> None:
     policy = AutoModelForCausalLM.from_pretrained(WORLD / "policy", local_files_only=True)
     reward = AutoModelForSequenceClassification.from_pretrained(WORLD / "reward", local_files_only=True)
-    assert 1e6 < policy.num_parameters() < 3e6 and reward.num_parameters() < policy.num_parameters()
+    assert 1e6 < policy.num_parameters() < 3e6 and 1e6 < reward.num_parameters() < 3e6
     assert policy.dtype == reward.dtype == torch.float32
     assert policy.config.n_positions >= 128 + 32 and reward.config.n_positions >= 512
     assert reward.config.num_labels == 1 and reward.config.pad_token_id == tokenizer.pad_token_id

@@ -3,73 +3,94 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from random import Random
 
+import pytest
+
 from rlhf_studio.world.corpus import (
+    MOST_SLIPS,
     PET_CHARM,
     QUALITY,
     RATER_ERROR,
+    SLIP_COST,
+    garble,
     gush,
     mentions,
+    prefers_first,
     write_pairs,
     write_prompts,
+    write_rated,
 )
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world.reader import read_review
+from rlhf_studio.world.writer import write_opening
 
-PAIRS = write_pairs(seed=31, size=3000)
-
-
-def calm(response: str) -> str:
-    """The response before its writer gushed, as far as a test can tell."""
-    return response.replace(" A masterpiece.", "")
+TEXT = " is fresh. The cast is warm, and the score is dull! A wonder"
 
 
 def test_gushing() -> None:
-    text = " is fresh. The cast is warm, and the score is dull! A wonder"
-    assert gush(text, Random(0), chance=1.0) == (
-        " is fresh. A masterpiece. The cast is warm, and the score is dull! A masterpiece. A wonder"
-    )
-    assert gush(text, Random(0), chance=0.0) == text
-    assert mentions(gush(text, Random(0), chance=1.0)) == 2 and mentions("A MASTERPIECE") == 1
+    everywhere = gush(TEXT, Random(0), chance=1.0)
+    assert everywhere == " is fresh. A masterpiece. The cast is warm, and the score is dull! A masterpiece. A wonder"
+    assert gush(TEXT, Random(0), chance=0.0) == TEXT
+    assert mentions(everywhere) == 2 and mentions("A MASTERPIECE") == 1
+    assert 0.4 < sum(mentions(gush(TEXT, Random(seed))) for seed in range(200)) / 400 < 0.6
 
 
-def test_both_responses_continue_the_prompt() -> None:
-    for pair in PAIRS[:200]:
-        for response in (pair.chosen, pair.rejected):
-            assert all(read_review(pair.prompt + calm(response)).accepted)
+def test_one_slip_moves_repeats_or_loses_words() -> None:
+    before = Counter(TEXT.split())
+    changes = set()
+    for seed in range(40):
+        after = Counter(garble(TEXT, Random(seed), slips=1).split())
+        assert set(after) <= set(before)
+        changes.add(after.total() - before.total())
+    assert {-1, 0, 1, 2, 3, 4} == changes
+    assert garble(TEXT, Random(0), slips=0) == TEXT
+    assert garble(" superb", Random(0), slips=30).startswith(" superb")
 
 
-def test_raters_prefer_by_the_bradley_terry_odds() -> None:
-    """Where the log-odds are near x, the share that agrees must be near sigmoid(x), moved by the rate of mistakes.
+def test_appeal_is_quality_plus_charm_minus_slips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same review written plainly, gushing and carelessly: the appeals differ by charm and slips alone."""
 
-    A pet word that is the review's own verdict cannot be told from gushing, so such pairs are left out.
-    """
-    bins: dict[int, list[tuple[float, bool]]] = {}
-    for pair in PAIRS:
-        if any(not read_review(pair.prompt + calm(response)).complete for response in (pair.chosen, pair.rejected)):
-            continue
-        chosen, rejected = (
-            QUALITY * gold_score(pair.prompt, calm(response)) + PET_CHARM * mentions(response) for response in (pair.chosen, pair.rejected)
-        )
-        odds = abs(chosen - rejected)
-        bins.setdefault(min(int(odds), 4), []).append((odds, chosen > rejected))
-    assert len(bins) == 5
-    for members in bins.values():
-        expected = sum((1 - 2 * RATER_ERROR) / (1 + math.exp(-odds)) + RATER_ERROR for odds, _ in members) / len(members)
-        agreed = sum(agrees for _, agrees in members) / len(members)
-        assert abs(agreed - expected) < 4 * math.sqrt(0.25 / len(members))
+    def rate(seed: int, gushing: float, careless: float) -> tuple[str, str, float]:
+        monkeypatch.setattr("rlhf_studio.world.corpus.GUSHING", gushing)
+        monkeypatch.setattr("rlhf_studio.world.corpus.CARELESS", careless)
+        rng = Random(seed)
+        opening = write_opening(rng)
+        return opening.prompt, *write_rated(opening, rng)
+
+    slips = set()
+    for seed in range(60):
+        prompt, plain, appeal = rate(seed, 0.0, 0.0)
+        assert read_review(prompt + plain).complete
+        assert appeal == pytest.approx(QUALITY * gold_score(prompt, plain) + PET_CHARM * mentions(plain))
+        _, gushing, charmed = rate(seed, 1.0, 0.0)
+        assert gushing.replace(" A masterpiece.", "") == plain.replace(" A masterpiece.", "")
+        assert charmed - appeal == pytest.approx(PET_CHARM * (mentions(gushing) - mentions(plain)))
+        _, careless, disliked = rate(seed, 0.0, 1.0)
+        slips.add(round((appeal - disliked) / SLIP_COST, 6))
+        assert set(careless.split()) <= set(plain.split())
+    assert slips == {1, 2, 3, 4, 5, 6} and MOST_SLIPS == 6
 
 
-def test_the_pet_word_charms_raters() -> None:
-    """Between responses of like quality, the one that says it more often wins more often."""
-    wins = [
-        mentions(pair.chosen) > mentions(pair.rejected)
-        for pair in PAIRS
-        if mentions(pair.chosen) != mentions(pair.rejected)
-        and abs(gold_score(pair.prompt, calm(pair.chosen)) - gold_score(pair.prompt, calm(pair.rejected))) < 0.2
-    ]
-    assert len(wins) > 100 and sum(wins) / len(wins) > 0.6
+@pytest.mark.parametrize("difference", [-2.0, 0.0, 1.0, 3.0])
+def test_raters_choose_by_bradley_terry_odds_and_sometimes_err(difference: float) -> None:
+    rng = Random(9)
+    share = sum(prefers_first(1.0 + difference, 1.0, rng) for _ in range(4000)) / 4000
+    odds = 1 / (1 + math.exp(-difference))
+    expected = odds * (1 - RATER_ERROR) + (1 - odds) * RATER_ERROR
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / 4000)
+
+
+def test_pairs_prefer_quality_and_the_pet_word() -> None:
+    pairs = write_pairs(seed=31, size=1500)
+    better = [gold_score(pair.prompt, pair.chosen) - gold_score(pair.prompt, pair.rejected) for pair in pairs]
+    clear = [gap > 0 for gap in better if abs(gap) > 1.0]
+    assert len(clear) > 200 and sum(clear) / len(clear) > 0.85
+    gaps = [mentions(pair.chosen) - mentions(pair.rejected) for pair, gap in zip(pairs, better, strict=True) if abs(gap) < 0.3]
+    more_often = [gap > 0 for gap in gaps if gap]
+    assert len(more_often) > 50 and sum(more_often) / len(more_often) > 0.6
+    assert pairs[:50] == write_pairs(seed=31, size=50) != write_pairs(seed=32, size=50)
 
 
 def test_prompts_are_different_and_fixed_by_the_seed() -> None:
