@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,11 +23,19 @@ from tests.engine.small_models import save_policy, save_prompts, save_reward_mod
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
 
 
+@functools.cache
+def _small_models(family: str) -> tempfile.TemporaryDirectory[str]:
+    """Policy and reward model of the family, made once per session and copied for each test; gone when Python ends."""
+    folder = tempfile.TemporaryDirectory()
+    save_policy(Path(folder.name) / "policy", family, scale=4.0)
+    save_reward_model(Path(folder.name) / "reward", family)
+    return folder
+
+
 def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) -> RunConfig:
     """A run of a few seconds: random policy and reward model of the family, eight episodes a step."""
     if not (folder / "policy").exists():
-        save_policy(folder / "policy", family, scale=4.0)
-        save_reward_model(folder / "reward", family)
+        shutil.copytree(_small_models(family).name, folder, dirs_exist_ok=True)
         save_prompts(folder / "prompts.txt", PROMPTS)
     settings: dict[str, dict[str, Any]] = {
         "model": {"policy": str(folder / "policy")},

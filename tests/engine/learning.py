@@ -1,0 +1,40 @@
+"""What the tests of the update share: gradients as one vector, and which weights moved."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import Rollout
+
+LORA = {"enabled": True, "r": 4, "dropout": 0.3}
+ALL = torch.arange(8)
+
+
+def shift(trainer: Trainer, seed: int = 3, size: float = 0.05) -> None:
+    """Move the policy away from the reference and from where its rollouts were sampled; the value head too."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in [*trainer.player.policy.model_parameters(), *trainer.player.policy.value_head.parameters()]:
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
+
+
+def gradients(trainer: Trainer, rollout: Rollout, index: Tensor = ALL, *, kl_coef: float = 0.1, warming_up: bool = False) -> Tensor:
+    """The gradient of one minibatch as one long vector; zeros where a weight takes no part."""
+    trainer.updater._accumulate(rollout, index, kl_coef, warming_up=warming_up)
+    parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trainer.updater._parameters]
+    return torch.cat([part.flatten() for part in parts])
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in trainer.player.policy.state_dict().items()}
+
+
+def changed(before: dict[str, Tensor], trainer: Trainer) -> set[str]:
+    """The top-level parts of the policy that differ: model, value_head."""
+    return {name.split(".")[0] for name, tensor in trainer.player.policy.state_dict().items() if not torch.equal(tensor, before[name])}
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).norm() / theirs.norm())
