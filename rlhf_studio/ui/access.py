@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
+QUERY = "operator"  # not "token": the Live page keeps the chosen token of a response under that name
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -94,7 +95,7 @@ def is_loopback(host: str) -> bool:
 
 
 class OperatorLink:
-    """Middleware that turns ``?token=...`` into a cookie and removes it from the address, so that it is not copied along by accident."""
+    """Middleware that turns ``?operator=...`` into a cookie and removes it from the address, so that it is not copied along by accident."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -103,14 +104,14 @@ class OperatorLink:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that carries a token; pass on all others."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
-        shown = dict(query).get("token")
+        shown = dict(query).get(QUERY)
         if shown is None or scope["method"] != "GET" or not self._token:
             await self._app(scope, receive, send)
             return
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode()):
             response: Any = PlainTextResponse("This operator link is not valid. Ask for the current one; without it you can watch.\n", 403)
         else:
-            rest = urlencode([(key, value) for key, value in query if key != "token"])
+            rest = urlencode([(key, value) for key, value in query if key != QUERY])
             response = RedirectResponse(f"?{rest}" if rest else "./", 303)
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
             response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", secure=secure)

@@ -203,7 +203,7 @@ def greeting(server: Server, host: str, read_only: bool) -> list[str]:
     elif not is_loopback(host):
         lines.append("Everyone who reaches this address may watch. To start and stop runs, open the operator link:")
         known = TOKEN_VARIABLE in os.environ
-        lines.append(f"  {server.url}?token=" + (f"...  (the value of {TOKEN_VARIABLE})" if known else server.access.token))
+        lines.append(f"  {server.url}?operator=" + (f"...  (the value of {TOKEN_VARIABLE})" if known else server.access.token))
     return lines
 
 

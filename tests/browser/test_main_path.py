@@ -25,7 +25,7 @@ from rlhf_studio.runs.workspace import Workspace
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium on this machine")]
-PATIENCE = 120_000  # a busy test machine may need long to import torch
+PATIENCE = 60_000  # a busy test machine may need long to import torch
 
 
 class App:

@@ -113,26 +113,30 @@ def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClie
 
 
 def test_the_link_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None:
-    answer = client().get("/sub/", params={"token": TOKEN, "run": "a b", "x": ""})
+    answer = client().get("/sub/", params={"operator": TOKEN, "run": "a b", "x": ""})
     assert (answer.status_code, answer.headers["location"]) == (303, "?run=a+b&x=")
     cookie = answer.headers["set-cookie"].lower()
     assert f"{COOKIE}={TOKEN}" in cookie and "httponly" in cookie and "samesite=strict" in cookie and "secure" not in cookie
-    assert client().get("/", params={"token": TOKEN}).headers["location"] == "./"
+    assert client().get("/", params={"operator": TOKEN}).headers["location"] == "./"
 
 
 def test_the_cookie_is_kept_to_https_where_there_is_https() -> None:
-    assert "secure" in client(base_url="https://lab.example").get("/", params={"token": TOKEN}).headers["set-cookie"].lower()
-    proxied = client().get("/", params={"token": TOKEN}, headers={"x-forwarded-proto": "https"})
+    assert "secure" in client(base_url="https://lab.example").get("/", params={"operator": TOKEN}).headers["set-cookie"].lower()
+    proxied = client().get("/", params={"operator": TOKEN}, headers={"x-forwarded-proto": "https"})
     assert "secure" in proxied.headers["set-cookie"].lower()
 
 
 def test_a_wrong_link_is_refused_without_a_cookie() -> None:
-    answer = client().get("/", params={"token": "guess"})
+    answer = client().get("/", params={"operator": "guess"})
     assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
     assert "operator link is not valid" in answer.text
 
 
 def test_other_requests_pass() -> None:
     assert client().get("/").text == "page"
-    assert client().post("/", params={"token": TOKEN}).text == "page"
-    assert client(token="").get("/", params={"token": ""}).text == "page"
+    assert client().post("/", params={"operator": TOKEN}).text == "page"
+    assert client(token="").get("/", params={"operator": ""}).text == "page"
+
+
+def test_the_choice_of_a_response_token_is_no_operator_link() -> None:
+    assert client().get("/", params={"run": "a", "step": "3", "token": "1"}).text == "page"

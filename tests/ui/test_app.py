@@ -243,7 +243,7 @@ def test_the_greeting_gives_the_operator_link_where_it_is_needed(monkeypatch: py
     stub: Any = Stub("http://lab:7860/", root=tmp_path)
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     assert len(greeting(stub, "127.0.0.1", False)) == 1
-    assert greeting(stub, "0.0.0.0", False)[-1] == "  http://lab:7860/?token=secret"
+    assert greeting(stub, "0.0.0.0", False)[-1] == "  http://lab:7860/?operator=secret"
     assert "Read-only" in greeting(stub, "0.0.0.0", True)[-1]
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
     assert "secret" not in "".join(greeting(stub, "0.0.0.0", False))
