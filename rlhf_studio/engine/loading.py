@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.fused import fuse_activations
 from rlhf_studio.inputs.bundled import resolve
 
 Report = Callable[[str, float | None], None]
@@ -113,6 +114,7 @@ def load_causal_lm(name: str, revision: str, dtype: torch.dtype, report: Report,
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
         raise ConfigError([Problem(field, message)])
+    fuse_activations(model)
     return LoadedModel(model.eval(), tokenizer, _tokenizer_notes(tokenizer))
 
 
@@ -151,6 +153,7 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     if missing := sorted(info["missing_keys"]):
         raise ConfigError([Problem(f"{field}.model", f"{name} has no weights for {missing[0]}; it is not a trained reward model")])
     _restore_head_bias(model, folder)
+    fuse_activations(model)
     return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, _label_index(model, label, f"{field}.label"))
 
 
