@@ -15,7 +15,8 @@ from rlhf_studio.engine.fused import fuse_activations
 @pytest.mark.parametrize("activation", ["gelu_new", "gelu_fast"])
 def test_logits_and_gradients_equal_those_of_the_written_out_gelu(activation: str) -> None:
     torch.manual_seed(0)
-    plain = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=24, n_layer=3, n_head=2, activation_function=activation)).eval()
+    config = GPT2Config(vocab_size=40, n_positions=16, n_embd=24, n_layer=3, n_head=2, activation_function=activation)
+    plain = GPT2LMHeadModel(config).eval()
     fused = copy.deepcopy(plain)
     assert fuse_activations(fused) == 3
     ids = torch.randint(0, 40, (4, 12))
