@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config import SECTIONS, Component, RunConfig
 
 MAX_YAML_BYTES = 1_000_000
 
@@ -54,7 +54,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
 
 def _problem(item: Mapping[str, Any]) -> Problem:
     # A discriminated union puts the component's kind into the location; people know only the index.
-    kinds = {"reward_model", "length", "keywords", "regex", "repetition"}
+    kinds = {kind.model_fields["kind"].default for kind in Component.__subclasses__()}
     location = [str(part) for part in item["loc"] if str(part) not in kinds or part == item["loc"][-1]]
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):

@@ -16,18 +16,14 @@ from typing import Any
 import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm
-from rlhf_studio.engine.policy import Policy, Reference, add_lora
-from rlhf_studio.engine.prompts import PromptStream, tokenize_prompts
+from rlhf_studio.engine.prompts import PromptStream
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
-from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.engine.update import Updater
-from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 
@@ -60,7 +56,7 @@ class Progress:
 
 
 class Trainer:
-    """A PPO run in memory. Build it with :func:`build_trainer`."""
+    """A PPO run in memory. Build it with :func:`engine.build.build_trainer`."""
 
     def __init__(self, config: RunConfig, player: Player, prompts: PromptStream, compute: Compute):
         self.config, self.player, self.prompts, self.compute = config, player, prompts, compute
@@ -214,71 +210,3 @@ def make_controller(settings: PPOConfig) -> FixedKL | AdaptiveKL:
     if settings.kl_controller == "fixed":
         return FixedKL(settings.kl_coef)
     return AdaptiveKL(settings.kl_coef, settings.kl_target, settings.kl_horizon)
-
-
-def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[Trainer, list[str]]:
-    """Load everything that the configuration names. Returns the trainer and notes for people.
-
-    Raises :class:`ConfigError` for anything that cannot be loaded or does not fit together.
-    """
-    report("Reading the prompts", None)
-    texts = read_prompts(config.data)
-    # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
-    loaded = load_causal_lm(config.model.policy, config.model.revision, compute.dtype if config.lora.enabled else torch.float32, report)
-    model = loaded.model.to(compute.device)
-    policy = Policy(_with_lora(model, config), config.model, config.engine.seed).to(compute.device)
-    reference = Reference(policy, compute.dtype)
-    scorer = Scorer(config.reward, compute, report)
-    player = Player(
-        policy=policy,
-        reference=reference,
-        scorer=scorer,
-        tokenizer=loaded.tokenizer,
-        config=config,
-        compute=compute,
-        stop_id=stop_id(config, loaded),
-        pad_id=pad_id(loaded),
-    )
-    ids = tokenize_prompts(texts, loaded.tokenizer, config.data)
-    stream = PromptStream(texts, ids, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
-    return Trainer(config, player, stream, compute), [*loaded.notes, *_notes(config, len(texts))]
-
-
-def _with_lora(model: Any, config: RunConfig) -> Any:
-    if not config.lora.enabled:
-        return model
-    torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
-    try:
-        return add_lora(model, config.lora)
-    except ValueError as error:
-        raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
-
-
-def _notes(config: RunConfig, prompts: int) -> list[str]:
-    notes = []
-    if prompts < config.ppo.batch_size:
-        notes.append(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")
-    if config.generation.top_k or config.generation.top_p < 1:
-        notes.append("Top-k or top-p cuts the sampling distribution, but log-probabilities are of the full one: the KL can read negative.")
-    return notes
-
-
-def stop_id(config: RunConfig, loaded: LoadedModel) -> int | None:
-    """The token that ends a response. Raises :class:`ConfigError` when there is no such token."""
-    wanted = config.generation.stop_token
-    if wanted == "none":
-        return None
-    if wanted == "eos":
-        if loaded.tokenizer.eos_token_id is None:
-            raise ConfigError([Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")])
-        return int(loaded.tokenizer.eos_token_id)
-    size = loaded.model.get_input_embeddings().weight.shape[0]
-    if int(wanted) >= size:
-        raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {size} tokens")])
-    return int(wanted)
-
-
-def pad_id(loaded: LoadedModel) -> int:
-    """Any id will do: masks come from lengths, and nothing reads what lies under them."""
-    tokenizer = loaded.tokenizer
-    return next((int(token) for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)

@@ -13,11 +13,12 @@ import transformers
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.scorer import RewardError
-from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.errors import StoreError

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rollout import collect
-from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Rollout
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.scorer import Episodes
-from rlhf_studio.engine.trainer import Trainer, build_trainer
+from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Scores, TokenBatch
 from rlhf_studio.ppo.rewards import RunningMoments
 from tests.engine.small_models import save_policy, save_prompts

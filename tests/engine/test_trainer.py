@@ -13,8 +13,9 @@ import torch
 
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine import trainer as trainer_module
+from rlhf_studio.engine.build import build_trainer, pad_id
 from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.trainer import MOST_SKIPS, Trainer, build_trainer, pad_id
+from rlhf_studio.engine.trainer import MOST_SKIPS, Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.update import Updater
 from rlhf_studio.ppo.kl_control import AdaptiveKL

@@ -1,0 +1,61 @@
+"""How responses are sampled, and how the run executes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from rlhf_studio.config.base import Section, setting
+
+
+class GenerationConfig(Section):
+    """How responses are sampled."""
+
+    response_length: int = setting(32, "Response length", "Most tokens the policy may write.", unit="tokens", level="basic", ge=1, le=8192)
+    response_length_min: int = setting(
+        0, "Shortest limit", "When above 0, each episode's limit is drawn between this and the response length.", unit="tokens", ge=0,
+        le=8192,
+    )  # fmt: skip
+    temperature: float = setting(
+        1.0, "Temperature", "Logits are divided by this, in sampling and in every log-probability.", level="basic", gt=0, le=10
+    )
+    top_k: int = setting(
+        0, "Top-k", "Sample from the k likeliest tokens only; 0 keeps all. Truncation makes the KL estimate too low.", ge=0, le=1_000_000
+    )
+    top_p: float = setting(1.0, "Top-p", "Sample from the smallest set of tokens with this much probability; 1 keeps all.", gt=0, le=1)
+    stop_token: str = setting(
+        "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.", pattern=r"^(eos|none|\d{1,7})$"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> GenerationConfig:
+        if self.response_length_min > self.response_length:
+            raise ValueError(
+                f"response_length_min: {self.response_length_min} is larger than response_length {self.response_length}; use at most that"
+            )
+        return self
+
+
+class EngineConfig(Section):
+    """How the run executes and what it keeps."""
+
+    seed: int = setting(0, "Seed", "Fixes prompt order, sampling and initialisation.", level="basic", ge=0, le=2**31 - 1)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "Device", "auto takes the GPU when there is one.", level="basic")
+    threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
+    checkpoint_every: int = setting(
+        20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps",
+        ge=0, le=1_000_000,
+    )  # fmt: skip
+    keep_checkpoints: int = setting(2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", ge=1, le=10_000)
+    record_samples: int = setting(
+        16, "Recorded responses", "Responses per step whose every token is kept for the inspector.", unit="responses", ge=1, le=4096
+    )
+    watch_prompts: int = setting(
+        6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0,
+        le=256,
+    )  # fmt: skip
+    watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
+    non_finite: Literal["stop", "skip"] = setting(
+        "stop", "On NaN or infinity", "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times."
+    )

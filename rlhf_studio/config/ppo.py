@@ -1,0 +1,113 @@
+"""The algorithm's settings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from rlhf_studio.config.base import Section, setting
+
+
+class PPOConfig(Section):
+    """The algorithm's settings, under the names the field uses."""
+
+    steps: int = setting(
+        60, "Steps", "Number of PPO steps; each samples one batch of responses and learns from it.", unit="steps", level="basic", ge=1,
+        le=1_000_000,
+    )  # fmt: skip
+    batch_size: int = setting(64, "Batch size", "Responses sampled per step.", unit="episodes", level="basic", ge=1, le=65536)
+    mini_batch_size: int = setting(
+        32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536
+    )
+    micro_batch_size: int = setting(
+        0, "Micro-batch size",
+        "Responses per forward pass; smaller needs less memory and changes nothing else. "
+        "0 takes the mini-batch size; else a divisor of it.",
+        unit="episodes", ge=0, le=65536,
+    )  # fmt: skip
+    ppo_epochs: int = setting(4, "PPO epochs", "Passes over each batch.", unit="passes", level="basic", ge=1, le=100)
+    learning_rate: float = setting(1e-4, "Learning rate", "Step size of AdamW for the policy.", level="basic", gt=0, le=1)
+    critic_learning_rate: float = setting(
+        0.0, "Value head learning rate", "Step size for the value head; 0 takes the policy's learning rate.", ge=0, le=1
+    )
+    lr_schedule: Literal["constant", "linear", "cosine"] = setting(
+        "linear", "Schedule", "How the learning rate changes over the steps: constant, or falling to 0 linearly or as a cosine."
+    )
+    warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
+    weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay.", ge=0, le=1)
+    adam_epsilon: float = setting(1e-5, "Adam epsilon", "Term added to AdamW's denominator.", gt=0, le=1)
+    max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
+    kl_coef: float = setting(
+        0.1, "KL coefficient", "β: how much each token pays for moving away from the reference policy.", level="basic", ge=0, le=100
+    )
+    kl_controller: Literal["fixed", "adaptive"] = setting(
+        "fixed", "KL controller", "fixed keeps β; adaptive raises or lowers it to hold the KL near the target.", level="basic"
+    )
+    kl_target: float = setting(
+        6.0, "KL target", "The adaptive controller holds the mean KL per response near this.", unit="nats", level="basic", gt=0, le=10_000
+    )
+    kl_horizon: int = setting(
+        10_000, "KL horizon", "Episodes over which the adaptive controller changes β; smaller reacts faster.", unit="episodes", ge=1,
+        le=10_000_000,
+    )  # fmt: skip
+    kl_estimator: Literal["k1", "k2", "k3", "abs", "full"] = setting(
+        "k1",
+        "KL estimator",
+        "With d = logprob − reference logprob: k1 = d, k2 = d²/2, k3 = exp(−d) − 1 + d, abs = |d|, full = exact sum over the vocabulary.",
+    )
+    kl_placement: Literal["reward", "loss"] = setting(
+        "reward", "KL placement", "Charge the KL in the per-token reward, or add β·KL to the loss (k2 or k3 only)."
+    )
+    gamma: float = setting(1.0, "Discount γ", "Weight of the next token's value; 1 does not discount.", ge=0, le=1)
+    lam: float = setting(0.95, "GAE λ", "0 trusts the value estimate fully, 1 only what was really earned.", ge=0, le=1)
+    cliprange: float = setting(
+        0.2, "Clip range ε", "The policy gains nothing from moving a token's probability ratio further than this from 1.", level="basic",
+        gt=0, lt=1,
+    )  # fmt: skip
+    cliprange_high: float = setting(0.0, "Upper clip range", "A different ε above 1 (clip-higher); 0 takes the same as below.", ge=0, le=10)
+    dual_clip: float = setting(
+        0.0, "Dual clip", "For negative advantages the loss per token stays below this times |A|; must be above 1, or 0 for none.", ge=0,
+        le=1000,
+    )  # fmt: skip
+    cliprange_value: float = setting(
+        0.2, "Value clip range", "The value may move this far from the old value per step; 0 does not clip.", ge=0, le=1000
+    )
+    vf_coef: float = setting(0.1, "Value coefficient", "Weight of the value loss in the total loss.", ge=0, le=100)
+    entropy_coef: float = setting(
+        0.0, "Entropy bonus", "Weight of the entropy bonus; keeps the policy from becoming certain too early.", ge=0, le=10
+    )
+    whiten_advantages: bool = setting(True, "Whiten advantages", "Shift and scale advantages to mean 0 and variance 1 over the batch.")
+    whiten_rewards: bool = setting(False, "Scale rewards", "Scale per-token rewards to variance 1 over the batch; the mean stays.")
+    target_kl: float = setting(
+        0.0, "Early stop KL",
+        "Skip the rest of a step's passes once the policy moved more than 1.5 times this (approximate KL); 0 never stops.",
+        unit="nats", ge=0, le=1000,
+    )  # fmt: skip
+    ratio_threshold: float = setting(
+        10.0, "Ratio threshold", "A mini-batch whose mean ratio exceeds this is skipped; 0 never skips.", ge=0, le=1e6
+    )
+    critic_warmup_steps: int = setting(
+        0, "Critic warm-up", "First steps in which only the value head learns.", unit="steps", ge=0, le=1_000_000
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PPOConfig:
+        if self.mini_batch_size > self.batch_size:
+            raise ValueError(
+                f"mini_batch_size: {self.mini_batch_size} is larger than batch_size {self.batch_size}; use at most the batch size"
+            )
+        if self.batch_size % self.mini_batch_size:
+            raise ValueError(f"mini_batch_size: {self.mini_batch_size} does not divide batch_size {self.batch_size}; use a divisor of it")
+        if self.micro_batch_size and self.mini_batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"micro_batch_size: {self.micro_batch_size} does not divide mini_batch_size {self.mini_batch_size}; use a divisor of it"
+            )
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(f"dual_clip: {self.dual_clip} must be above 1, or 0 for none")
+        if self.kl_placement == "loss" and self.kl_estimator not in ("k2", "k3"):
+            raise ValueError(f"kl_estimator: {self.kl_estimator} cannot be used in the loss; use k2 or k3 with kl_placement loss")
+        if self.kl_controller == "adaptive" and self.kl_horizon <= 0.2 * self.batch_size:  # β would reach 0 in one step
+            shortest = self.batch_size // 5 + 1
+            raise ValueError(f"kl_horizon: {self.kl_horizon} is too short for batches of {self.batch_size}; use at least {shortest}")
+        return self
