@@ -17,6 +17,10 @@ class DataConfig(Section):
         "prompt", "Prompt column", "Column (CSV) or key (JSON Lines) that holds the prompt text.", level="basic", min_length=1,
         max_length=200,
     )  # fmt: skip
+    reference_column: str = setting(
+        "", "Reference column", "Column or key with a reference text for each prompt, for rewards that compare with one; empty: none.",
+        max_length=200,
+    )  # fmt: skip
     max_prompt_tokens: int = setting(
         128, "Longest prompt", "Prompts with more tokens are cut on the left, so that their end stays.", unit="tokens", ge=1, le=32768
     )

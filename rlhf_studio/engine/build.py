@@ -24,7 +24,7 @@ def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[
     Raises :class:`ConfigError` for anything that cannot be loaded or does not fit together.
     """
     report("Reading the prompts", None)
-    texts = read_prompts(config.data)
+    prompts = read_prompts(config.data)
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
     loaded = load_causal_lm(config.model.policy, config.model.revision, compute.dtype if config.lora.enabled else torch.float32, report)
     model = loaded.model.to(compute.device)
@@ -41,9 +41,11 @@ def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[
         stop_id=stop_id(config, loaded),
         pad_id=pad_id(loaded),
     )
-    ids = tokenize_prompts(texts, loaded.tokenizer, config.data)
-    stream = PromptStream(texts, ids, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
-    return Trainer(config, player, stream, compute), [*loaded.notes, *_notes(config, len(texts))]
+    ids = tokenize_prompts(prompts.texts, loaded.tokenizer, config.data)
+    stream = PromptStream(
+        prompts.texts, ids, prompts.references, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed
+    )
+    return Trainer(config, player, stream, compute), [*loaded.notes, *_notes(config, len(prompts))]
 
 
 def _with_lora(model: Any, config: RunConfig) -> Any:

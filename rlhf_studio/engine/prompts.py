@@ -15,11 +15,12 @@ from rlhf_studio.engine.text import cut_left
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """B prompts, left-padded: ids (B, P) int64, mask (B, P) bool, and their texts."""
+    """B prompts, left-padded: ids (B, P) int64, mask (B, P) bool, their texts, and their reference texts when the data has any."""
 
     ids: Tensor
     mask: Tensor
     texts: list[str]
+    references: list[str] | None = None
 
 
 def tokenize_prompts(texts: list[str], tokenizer: PreTrainedTokenizerBase, settings: DataConfig) -> list[list[int]]:
@@ -46,10 +47,19 @@ class PromptStream:
     The state is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone.
     """
 
-    def __init__(self, texts: list[str], ids: list[list[int]], *, pad_id: int, shuffle: bool, seed: int):
+    def __init__(
+        self,
+        texts: list[str],
+        ids: list[list[int]],
+        references: list[str] | None = None,
+        *,
+        pad_id: int,
+        shuffle: bool,
+        seed: int,
+    ):
         if not texts:
             raise ValueError("there are no prompts to draw from")
-        self._texts, self._ids, self._pad_id = texts, ids, pad_id
+        self._texts, self._ids, self._references, self._pad_id = texts, ids, references, pad_id
         self._shuffle, self._seed = shuffle, seed
         self._pass, self._place = 0, 0
         self._order = self._order_of(0)
@@ -69,7 +79,8 @@ class PromptStream:
     def batch(self, rows: list[int]) -> PromptBatch:
         """The prompts with these row numbers."""
         ids, mask = pad_left([self._ids[row] for row in rows], self._pad_id)
-        return PromptBatch(ids, mask, [self._texts[row] for row in rows])
+        references = None if self._references is None else [self._references[row] for row in rows]
+        return PromptBatch(ids, mask, [self._texts[row] for row in rows], references)
 
     def watched_rows(self, count: int) -> list[int]:
         """Row numbers spread evenly over the prompts, the same in every run on this data."""

@@ -64,7 +64,7 @@ def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: tor
         responses = decode_responses(player, tokens)
         stopped = ends_with_stop(tokens, player.stop_id)
     with timer("score"):
-        episodes = Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist())
+        episodes = Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references)
         scores = player.scorer(episodes)
     with timer("reference"):
         recorded = min(player.config.engine.record_samples, len(tokens))

@@ -138,7 +138,7 @@ class Trainer:
         tokens = sample(self.player, batch, self.config.generation, generator)
         responses = decode_responses(self.player, tokens)
         stopped = ends_with_stop(tokens, self.player.stop_id).tolist()
-        episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist())
+        episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist(), batch.references)
         scores = torch.stack(list(self.player.scorer.parts(episodes).values())).sum(dim=0).tolist()
         gold = self.player.scorer.gold(episodes)
         return [

@@ -15,7 +15,7 @@ from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.policy_checks import policy_problems, position_problems
-from rlhf_studio.inputs.prompts import PromptsError, read_prompts
+from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.sizes import disk_bytes, disk_problems, memory_bytes
 
@@ -65,7 +65,7 @@ def inspect_run(
     rewards = check_rewards(config, hub, problems)
     prompts: list[str] = []
     try:
-        prompts = _prompts(config.data)
+        prompts = _prompts(config.data).texts
     except PromptsError as error:
         problems.append(Problem(error.field, error.message))
     if policy is not None:
@@ -80,7 +80,7 @@ def inspect_run(
     return Report(problems, notes, policy, len(prompts) or None, download_bytes, disk, memory)
 
 
-def _prompts(data: DataConfig) -> list[str]:
+def _prompts(data: DataConfig) -> Prompts:
     """As :func:`read_prompts`, but a file that has not changed is read once: the form asks at every change of any setting."""
     try:
         stat = os.stat(resolve(data.prompts))
@@ -90,7 +90,7 @@ def _prompts(data: DataConfig) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _read_once(data: DataConfig, modified: int, size: int) -> list[str]:
+def _read_once(data: DataConfig, modified: int, size: int) -> Prompts:
     return read_prompts(data)
 
 

@@ -39,20 +39,31 @@ class PromptRow:
     tokens: int | None
 
 
-def read_prompts(data: DataConfig) -> list[str]:
-    """The prompts, at most ``data.max_prompts``, in file order; blank rows are left out.
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts in file order, and the reference text of each when there is a column of them."""
+
+    texts: list[str]
+    references: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def read_prompts(data: DataConfig) -> Prompts:
+    """At most ``data.max_prompts`` prompts; rows with a blank prompt are left out.
 
     Raises :class:`PromptsError` for a file that is missing, empty, not UTF-8, has no such column, or holds something else than text.
     """
-    prompts = list(islice(_iterate(data), data.max_prompts))
-    if not prompts:
+    rows = list(islice(_iterate(data), data.max_prompts))
+    if not rows:
         raise PromptsError("data.prompts", f"{data.prompts} holds no prompts")
-    return prompts
+    return Prompts([row[0] for row in rows], [row[1] for row in rows] if data.reference_column else None)
 
 
 def preview_prompts(data: DataConfig, count: int = 5, tokenizer: Path | None = None) -> list[PromptRow]:
     """The first ``count`` prompts, with token counts when ``tokenizer`` is a readable tokenizer.json. Raises :class:`PromptsError`."""
-    texts = list(islice(_iterate(data), min(count, data.max_prompts)))
+    texts = [row[0] for row in islice(_iterate(data), min(count, data.max_prompts))]
     if not texts:
         raise PromptsError("data.prompts", f"{data.prompts} holds no prompts")
     counts = count_tokens(texts, tokenizer)
@@ -74,14 +85,16 @@ def count_tokens(texts: list[str], tokenizer: Path | None) -> list[int] | None:
     return [len(encoding.ids) for encoding in loaded.encode_batch(texts, add_special_tokens=True)]
 
 
-def _iterate(data: DataConfig) -> Iterator[str]:
-    """Each prompt in turn; every problem on the way becomes a :class:`PromptsError`."""
+def _iterate(data: DataConfig) -> Iterator[list[str]]:
+    """Each prompt, and its reference text when there is one; every problem on the way becomes a :class:`PromptsError`."""
     path = _existing_file(data.prompts)
+    if data.reference_column and path.suffix.lower() == ".txt":
+        raise PromptsError("data.reference_column", "a text file has no columns; leave this empty, or use CSV or JSON Lines")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            for prompt in _rows(file, path.suffix.lower(), data.column):
-                if prompt.strip():
-                    yield prompt
+            for row in _rows(file, path.suffix.lower(), data):
+                if row[0].strip():
+                    yield row
     except UnicodeDecodeError as error:
         raise PromptsError("data.prompts", f"is not UTF-8 text (byte 0x{error.object[error.start]:02x}); save the file as UTF-8") from None
     except OSError as error:
@@ -102,14 +115,15 @@ def _existing_file(name: str) -> Path:
     return path
 
 
-def _rows(file: TextIO, suffix: str, column: str) -> Iterator[str]:
+def _rows(file: TextIO, suffix: str, data: DataConfig) -> Iterator[list[str]]:
+    columns = {"data.column": data.column} | ({"data.reference_column": data.reference_column} if data.reference_column else {})
     if suffix == ".csv":
-        yield from _csv_rows(file, column)
+        yield from _csv_rows(file, columns)
     elif suffix == ".txt":
         for number, line in _lines(file):
-            yield _valid_text(line.rstrip("\r\n"), number)
+            yield [_valid_text(line.rstrip("\r\n"), number)]
     else:
-        yield from _json_rows(file, column)
+        yield from _json_rows(file, columns)
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, str]]:
@@ -124,25 +138,28 @@ def _lines(file: TextIO) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def _csv_rows(file: TextIO, column: str) -> Iterator[str]:
+def _csv_rows(file: TextIO, columns: dict[str, str]) -> Iterator[list[str]]:
     reader = csv.reader(line for _, line in _lines(file))
     try:
         header = next(reader, None)
         if header is None:
             return
-        if column not in header:
-            raise _no_column(column, header)
-        index = header.index(column)
+        for field, column in columns.items():
+            if column not in header:
+                raise _no_column(field, column, header)
+        places = [header.index(column) for column in columns.values()]
         for number, row in enumerate(reader, start=2):
-            if len(row) > index:
-                yield _valid_text(row[index], number)
+            if len(row) > max(places):
+                yield [_valid_text(row[place], number) for place in places]
             elif row:
-                raise PromptsError("data.prompts", f"row {number} has {len(row)} of {len(header)} columns and so no {column!r}")
+                raise PromptsError(
+                    "data.prompts", f"row {number} has {len(row)} of {len(header)} columns and so no {header[max(places)]!r}"
+                )
     except csv.Error as error:
         raise PromptsError("data.prompts", f"row {reader.line_num} is not valid CSV: {error}") from None
 
 
-def _json_rows(file: TextIO, column: str) -> Iterator[str]:
+def _json_rows(file: TextIO, columns: dict[str, str]) -> Iterator[list[str]]:
     first = True
     for number, line in _lines(file):
         if not line.strip():
@@ -153,20 +170,21 @@ def _json_rows(file: TextIO, column: str) -> Iterator[str]:
             hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
             raise PromptsError("data.prompts", f"row {number} is not valid JSON{hint}") from None
         if not isinstance(row, dict):
-            raise PromptsError("data.prompts", f'row {number} is not an object; each line should be like {{"{column}": "text"}}')
-        if column not in row:
-            if first:
-                raise _no_column(column, list(row))
-            raise PromptsError("data.column", f"row {number} has no {column!r}")
-        if not isinstance(row[column], str):
-            raise PromptsError("data.column", f"row {number} holds {type(row[column]).__name__} in {column!r}, not text")
+            raise PromptsError(
+                "data.prompts", f'row {number} is not an object; each line should be like {{"{columns["data.column"]}": "text"}}'
+            )
+        for field, column in columns.items():
+            if column not in row:
+                raise _no_column(field, column, list(row)) if first else PromptsError(field, f"row {number} has no {column!r}")
+            if not isinstance(row[column], str):
+                raise PromptsError(field, f"row {number} holds {type(row[column]).__name__} in {column!r}, not text")
         first = False
-        yield _valid_text(row[column], number)
+        yield [_valid_text(row[column], number) for column in columns.values()]
 
 
-def _no_column(column: str, columns: list[str]) -> PromptsError:
+def _no_column(field: str, column: str, columns: list[str]) -> PromptsError:
     names = ", ".join(name[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
-    return PromptsError("data.column", f"there is no column {column!r}; the columns are: {names or '(none)'}")
+    return PromptsError(field, f"there is no column {column!r}; the columns are: {names or '(none)'}")
 
 
 def _valid_text(text: str, number: int) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.rollout import ends_with_stop
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch, position_ids
@@ -122,6 +125,21 @@ def test_the_penalty_meets_only_what_was_cut_off(make_trainer: Callable[..., Tra
     assert charged == pytest.approx([0.0 if stopped else 2.0 for stopped in rollout.stopped.tolist()])
     everything = play(make_trainer(reward=options, generation={"response_length": 6, "stop_token": "none"}))
     assert torch.equal(everything.scores.raw, everything.scores.shaped)  # without a stop token nothing is cut off
+
+
+def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    pairs = {"w1 w2 w3": "first", "w4": "second", "w5 w6": "third"}
+    rows = "".join(f"{prompt},{reference}\n" for prompt, reference in pairs.items())
+    (tmp_path / "pairs.csv").write_text("prompt,answer\n" + rows)
+    trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
+    seen: list[Episodes] = []
+    component = trainer.player.scorer._components[0]
+    listening = replace(component, score=lambda episodes: (seen.append(episodes), component.score(episodes))[1])
+    trainer.player.scorer._components[0] = listening
+    play(trainer)
+    trainer.watch()
+    assert [len(episodes.prompts) for episodes in seen] == [8, 2]
+    assert all(episodes.references == [pairs[prompt] for prompt in episodes.prompts] for episodes in seen)
 
 
 def test_positions_count_real_tokens() -> None:

@@ -24,22 +24,57 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def test_csv_takes_the_named_column_and_keeps_text_as_it_stands(tmp_path: Path) -> None:
     path = write(tmp_path, "p.csv", 'id,text\n1,007\n2,"a, b\nc"\n3,NA\n4,\n5,<b>${x}</b>\n')
-    assert read_prompts(data(path, column="text")) == ["007", "a, b\nc", "NA", "<b>${x}</b>"]
+    assert read_prompts(data(path, column="text")).texts == ["007", "a, b\nc", "NA", "<b>${x}</b>"]
 
 
 def test_json_lines(tmp_path: Path) -> None:
     rows = ["\n", json.dumps({"prompt": "één"}), "\n", json.dumps({"prompt": "two", "other": [1]}), "\n\n", json.dumps({"prompt": "  "})]
-    assert read_prompts(data(write(tmp_path, "p.jsonl", "".join(rows)))) == ["één", "two"]
+    assert read_prompts(data(write(tmp_path, "p.jsonl", "".join(rows)))).texts == ["één", "two"]
 
 
 def test_text_one_prompt_a_line_with_a_byte_order_mark_and_windows_ends(tmp_path: Path) -> None:
     path = write(tmp_path, "p.TXT", b"\xef\xbb\xbfone\r\n\r\n two \r\n")
-    assert read_prompts(data(path)) == ["one", " two "]
+    assert read_prompts(data(path)).texts == ["one", " two "]
 
 
 def test_only_the_first_prompts_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, "p.jsonl", '{"prompt": "one"}\n{"prompt": "two"}\nnot json\n')
-    assert read_prompts(data(path, max_prompts=2)) == ["one", "two"]
+    assert read_prompts(data(path, max_prompts=2)).texts == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.csv", 'answer,prompt\nParis,"Capital, of France?"\nnone, \n,Hm?\n'),
+        (
+            "p.jsonl",
+            '{"answer": "Paris", "prompt": "Capital, of France?"}\n{"prompt": " ", "answer": "none"}\n{"prompt": "Hm?", "answer": ""}',
+        ),
+    ],
+)
+def test_a_reference_stays_with_its_prompt(name: str, content: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, content)
+    prompts = read_prompts(data(path, reference_column="answer"))
+    assert list(zip(prompts.texts, prompts.references, strict=True)) == [("Capital, of France?", "Paris"), ("Hm?", "")]
+    assert read_prompts(data(path)).references is None
+
+
+BAD_REFERENCES = {
+    "text file": ("p.txt", "a\n", "a text file has no columns"),
+    "no column": ("p.csv", "prompt,b\nx,y\n", "there is no column 'answer'; the columns are: prompt, b"),
+    "short row": ("p.csv", "prompt,answer\nx\n", "row 2 has 1 of 2 columns and so no 'answer'"),
+    "no key": ("p.jsonl", '{"prompt": "x"}\n', "there is no column 'answer'"),
+    "not text": ("p.jsonl", '{"prompt": "x", "answer": 4}\n', "row 1 holds int in 'answer', not text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_REFERENCES)
+def test_references_that_cannot_be_read(case: str, tmp_path: Path) -> None:
+    name, content, message = BAD_REFERENCES[case]
+    with pytest.raises(PromptsError) as caught:
+        read_prompts(data(write(tmp_path, name, content), reference_column="answer"))
+    assert message in caught.value.message
+    assert caught.value.field == ("data.prompts" if case == "short row" else "data.reference_column")
 
 
 LONG = "x" * (MAX_ROW_CHARACTERS + 1)

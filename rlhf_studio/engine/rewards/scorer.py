@@ -35,12 +35,16 @@ class RewardError(RuntimeError):
 
 @dataclass(frozen=True)
 class Episodes:
-    """What a reward component may look at: B texts, whether each ended with its stop token, and its length in tokens."""
+    """What a reward component may look at: B texts, whether each ended with its stop token, and its length in tokens.
+
+    ``references`` holds a reference text per prompt when ``data.reference_column`` names a column, else None.
+    """
 
     prompts: list[str]
     responses: list[str]
     stopped: list[bool]
     lengths: list[int]
+    references: list[str] | None = None
 
 
 @dataclass(frozen=True)
