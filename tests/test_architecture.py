@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "config": set(),
     "config_io": {"config"},
     "config_docs": {"config"},
+    "from_trl": {"config", "config_io"},
     "glossary": set(),
     "ppo": set(),
     "recipes": {"config", "config_io"},
