@@ -131,6 +131,7 @@ def _differences_table() -> Iterator[str]:
         "Run on the same model, data and responses, the first update gives the same rewards, KL, advantages and losses, and the same",
         "policy weights after four passes, wherever the two agree on what to compute. `tests/engine/test_trl_parity.py` runs TRL's own",
         "trainer for this, and puts each of these differences in by hand to show that it is the only one.",
+        "`python -m benchmarks.trl_parity` trains the bundled world with both and compares the final gold scores.",
         "",
         "| TRL 1.12 | here | why | test |",
         "|---|---|---|---|",

@@ -1,0 +1,216 @@
+"""Learning parity on the bundled world: this engine and TRL 1.12's PPOTrainer at equal settings and equal episodes.
+
+    python -m benchmarks.trl_parity                       # 60 batches of 64, seeds 0 1 2; about fifteen minutes on two cores
+    python -m benchmarks.trl_parity --seeds 0 --steps 3   # a smoke test
+
+Each run is a process of its own. Both use the world recipe with what TRL can also do: one learning rate for policy and critic, no
+gradient clipping, no value clipping (a huge range in TRL), the end token read by the reward model. TRL's critic is a second model;
+it starts from the policy with a zero head, as ours does. What differs is listed in docs/from-trl.md. The final policies answer the
+same held-out prompts by the same sampler and are scored by the world's own rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import apply_overrides, config_to_yaml, parse_config
+from rlhf_studio.inputs.bundled import ASSETS, resolve
+from rlhf_studio.recipes import load_recipe
+
+EVALUATED = 256  # held-out prompts answered by each final policy
+CONFIG, POLICY = "config.yaml", "policy"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A final policy on the held-out prompts: mean gold score and its standard error, mean reward, KL to the start in nats."""
+
+    gold: float
+    gold_error: float
+    reward: float
+    kl: float
+    seconds: float
+
+
+def shared_config(steps: int, seed: int) -> RunConfig:
+    """The world recipe, limited to what both engines can do."""
+    recipe = load_recipe("world").config
+    changes = {
+        **{"ppo.steps": str(steps), "engine.seed": str(seed), "engine.checkpoint_every": "0", "engine.watch_every": "1000000"},
+        **{"ppo.max_grad_norm": "0", "ppo.critic_learning_rate": "0", "reward.components.0.append_eos": "true"},
+    }
+    return parse_config(apply_overrides(recipe.model_dump(mode="json"), changes))
+
+
+# --- the two engines -----------------------------------------------------------------------------------------------------------
+
+
+def train_ours(folder: Path) -> Path:
+    """Run our command line; returns the folder of the final policy."""
+    run = folder / "run"
+    command = [sys.executable, "-m", "rlhf_studio", "train", "--config", str(folder / CONFIG), "--run-dir", str(run)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return max((run / "checkpoints").glob("step-*")) / POLICY
+
+
+def train_trl(folder: Path, config: RunConfig) -> None:
+    """Train with TRL in this process and save the policy."""
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+    from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+    from rlhf_studio.engine.prompts import tokenize_prompts
+    from rlhf_studio.inputs.prompts import read_prompts
+
+    policy, reward = resolve(config.model.policy), resolve("bundled/world-reward")
+    tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
+    critic = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1, dtype=torch.float32)
+    torch.nn.init.zeros_(critic.score.weight)
+    trainer = PPOTrainer(
+        args=PPOConfig(**trl_arguments(config), output_dir=str(folder / "trl")),
+        processing_class=tokenizer,
+        model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        ref_model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        reward_model=AutoModelForSequenceClassification.from_pretrained(reward, dtype=torch.float32),
+        value_model=critic,
+        train_dataset=Dataset.from_dict({"input_ids": tokenize_prompts(read_prompts(config.data).texts, tokenizer, config.data)}),
+    )
+    trainer.train()
+    trainer.policy_model.save_pretrained(folder / POLICY)
+    tokenizer.save_pretrained(folder / POLICY)
+
+
+def trl_arguments(config: RunConfig) -> dict[str, Any]:
+    """TRL's options for our settings, as docs/from-trl.md maps them."""
+    ppo = config.ppo
+    return {
+        **{"per_device_train_batch_size": ppo.batch_size, "gradient_accumulation_steps": 1},
+        **{"num_mini_batches": ppo.batch_size // ppo.mini_batch_size, "num_ppo_epochs": ppo.ppo_epochs},
+        **{"total_episodes": ppo.steps * ppo.batch_size, "local_rollout_forward_batch_size": ppo.batch_size},
+        **{"learning_rate": ppo.learning_rate, "lr_scheduler_type": ppo.lr_schedule, "weight_decay": ppo.weight_decay},
+        **{"adam_epsilon": ppo.adam_epsilon, "optim": "adamw_torch", "kl_coef": ppo.kl_coef, "vf_coef": ppo.vf_coef},
+        **{"gamma": ppo.gamma, "lam": ppo.lam, "cliprange": ppo.cliprange, "cliprange_value": ppo.cliprange_value or 1e9},
+        **{"response_length": config.generation.response_length, "temperature": config.generation.temperature, "stop_token": "eos"},
+        **{"seed": config.engine.seed, "num_sample_generations": 0, "save_strategy": "no", "report_to": "none", "disable_tqdm": True},
+        **{"bf16": False, "use_cpu": True, "gradient_checkpointing": False, "logging_steps": 10},
+    }
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------------------
+
+
+def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
+    """Answer the held-out prompts with a fixed seed and score the answers."""
+    import torch
+
+    from rlhf_studio.engine.build import build_trainer
+    from rlhf_studio.engine.device import choose_compute
+    from rlhf_studio.engine.loading import load_causal_lm
+    from rlhf_studio.engine.policy import ResponseModel, response_logprobs
+    from rlhf_studio.engine.rewards.scorer import Episodes
+    from rlhf_studio.engine.rollout import decode_responses, ends_with_stop, sample
+
+    def silent(text: str, fraction: float | None) -> None:
+        return None
+
+    changes = {"model.policy": str(policy), "data.prompts": str(ASSETS / "world" / "prompts_heldout.jsonl"), "data.shuffle": "false"}
+    moved = parse_config(apply_overrides(config.model_dump(mode="json"), changes))
+    compute = choose_compute(moved)
+    trainer, _ = build_trainer(moved, compute, silent)
+    player, prompts = trainer.player, trainer.prompts.next_batch(EVALUATED)
+    tokens = sample(player, prompts, moved.generation, torch.Generator().manual_seed(1234))
+    responses = decode_responses(player, tokens)
+    episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, player.stop_id).tolist(), tokens.lengths.tolist())
+    gold = player.scorer.gold(episodes)
+    reward = sum(player.scorer.parts(episodes).values())
+    start = ResponseModel(load_causal_lm(config.model.policy, config.model.revision, torch.float32, silent).model).eval()
+    with torch.no_grad():
+        after, before = (response_logprobs(model(tokens)[0], tokens, moved.generation.temperature)[0] for model in (player.policy, start))
+    return Outcome(
+        gold=float(gold.mean()),
+        gold_error=float(gold.std()) / math.sqrt(len(gold)),
+        reward=float(reward.mean()),
+        kl=float((after - before).sum(dim=1).mean()),
+        seconds=seconds,
+    )
+
+
+def run_once(engine: str, steps: int, seed: int, folder: Path) -> Outcome:
+    """Train and evaluate one policy in processes of their own."""
+    folder.mkdir(parents=True)
+    config = shared_config(steps, seed)
+    (folder / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+    started = time.perf_counter()
+    if engine == "ours":
+        policy = train_ours(folder)
+    else:
+        subprocess.run([sys.executable, "-m", "benchmarks.trl_parity", "--train-trl", str(folder)], check=True, stdout=subprocess.DEVNULL)
+        policy = folder / POLICY
+    return evaluate(policy, config, time.perf_counter() - started)
+
+
+def print_table(ours: list[Outcome], theirs: list[Outcome], start: Outcome, seeds: list[int], steps: int) -> None:
+    """A Markdown table; the mean's error is that of the seeds' means."""
+    print(f"\nThe world, {steps} batches; gold score on {EVALUATED} held-out prompts, start {start.gold:.3f} ± {start.gold_error:.3f}.\n")
+    print("| seed | gold here | gold TRL 1.12 | reward here / TRL | KL here / TRL | seconds here / TRL |")
+    print("|---|---|---|---|---|---|")
+    for seed, one, other in zip(seeds, ours, theirs, strict=True):
+        print(
+            f"| {seed} | {one.gold:.3f} ± {one.gold_error:.3f} | {other.gold:.3f} ± {other.gold_error:.3f} | "
+            f"{one.reward:.2f} / {other.reward:.2f} | {one.kl:.1f} / {other.kl:.1f} | {one.seconds:.0f} / {other.seconds:.0f} |"
+        )
+    if len(seeds) > 1:
+        means = [
+            f"{statistics.mean(values):.3f} ± {_error(values):.3f}" for values in ([one.gold for one in ours], [o.gold for o in theirs])
+        ]
+        print(f"| mean | {means[0]} | {means[1]} | | | |")
+
+
+def _error(values: list[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=60, help="batches per run")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--train-trl", type=Path, help=argparse.SUPPRESS)  # the child process
+    options = parser.parse_args()
+    if options.train_trl:
+        from rlhf_studio.config_io import config_from_file
+
+        train_trl(options.train_trl, config_from_file(options.train_trl / CONFIG))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        outcomes: dict[str, list[Outcome]] = {"ours": [], "trl": []}
+        for seed in options.seeds:
+            for engine, done in outcomes.items():
+                done.append(run_once(engine, options.steps, seed, Path(temporary) / f"{engine}-{seed}"))
+                print(f"seed {seed}, {engine}: {done[-1]}", file=sys.stderr)
+        config = shared_config(options.steps, 0)
+        start = evaluate(Path(resolve(config.model.policy)), config, 0.0)
+    print_table(outcomes["ours"], outcomes["trl"], start, options.seeds, options.steps)
+    if options.json:
+        options.json.write_text(
+            json.dumps({name: [vars(one) for one in done] for name, done in outcomes.items()}, indent=1), encoding="utf-8"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
