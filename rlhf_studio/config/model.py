@@ -14,7 +14,7 @@ class ModelConfig(Section):
         "bundled/world-policy",
         "Policy model",
         "The causal language model that PPO trains: a folder with config.json and safetensors weights, a Hugging Face hub id, "
-        "or bundled/world-policy.",
+        "or bundled/world-policy. A LoRA adapter (a folder or hub id with adapter_config.json) is merged into its base first.",
         level="basic",
         min_length=1,
         max_length=4096,
@@ -26,6 +26,31 @@ class ModelConfig(Section):
         "auto",
         "Precision",
         "Number format of the computation. auto: bfloat16 where the GPU supports it, float32 on a CPU.",
+    )
+    reference: str = setting(
+        "", "Reference model",
+        "What the policy is held to. Empty: the policy as it starts. Otherwise a folder or hub id of a model with the same "
+        "vocabulary, or of a LoRA adapter.",
+        max_length=4096,
+    )  # fmt: skip
+    reference_revision: str = setting(
+        "main", "Reference revision", "Branch, tag or commit to load when the reference is a hub id.", min_length=1, max_length=200
+    )
+    quantization: Literal["none", "8bit", "4bit"] = setting(
+        "none",
+        "Quantized base",
+        "Keep the frozen base weights in 8 or 4 bits (bitsandbytes), so that a larger model fits. Needs LoRA and a CUDA GPU.",
+    )
+    gradient_checkpointing: bool = setting(
+        False,
+        "Gradient checkpointing",
+        "Compute each layer a second time in the backward pass instead of keeping its intermediate results: less memory, slower updates.",
+    )
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = setting(
+        "auto",
+        "Attention",
+        "How attention is computed; all give the same result up to rounding. auto lets transformers choose. flash_attention_2 needs "
+        "the flash-attn package, a CUDA GPU and bfloat16.",
     )
     value_head_init: Literal["zero", "normal"] = setting(
         "zero",
@@ -45,7 +70,7 @@ class LoraConfig(Section):
     )
     r: int = setting(16, "Rank r", "Rank of the low-rank update; higher learns more and costs more memory.", level="basic", ge=1, le=1024)
     alpha: float = setting(
-        32.0, "Alpha", "Scale of the update: the adapter's output is multiplied by alpha / r.", level="basic", gt=0, le=4096
+        32.0, "Alpha", "Scale of the update: the adapter's output is multiplied by alpha / r. Called lora_alpha in peft.", level="basic", gt=0, le=4096
     )
     dropout: float = setting(
         0.0, "Dropout",
@@ -57,3 +82,28 @@ class LoraConfig(Section):
         "Names of the layers that get an adapter, separated by commas; auto takes every linear layer except the output layer.",
         min_length=1, max_length=2000,
     )  # fmt: skip
+    bias: Literal["none", "all", "lora_only"] = setting(
+        "none",
+        "Trained biases",
+        "Which bias vectors of the base learn too: none, all, or those of the adapted layers. With any of them the reference is a copy.",
+    )
+    use_rslora: bool = setting(False, "Rank-stabilised", "Scale the update by alpha / sqrt(r) instead of alpha / r (rsLoRA).")
+    use_dora: bool = setting(
+        False, "DoRA", "Also learn the length of each weight column, apart from its direction (DoRA): a little stronger, clearly slower."
+    )
+    init_lora_weights: Literal["default", "gaussian", "orthogonal", "pissa", "olora"] = setting(
+        "default",
+        "Adapter start",
+        "How the adapters start. default and gaussian: the update starts at 0. orthogonal: the update starts at 0 with both factors "
+        "not 0. pissa and olora: the adapter takes the main part of each weight out of the base, so the reference is a copy.",
+    )
+
+    @property
+    def off_is_start(self) -> bool:
+        """Whether the model with its adapters off is the model as it was before training; else the reference must be a copy."""
+        return self.bias == "none" and not self.changes_base
+
+    @property
+    def changes_base(self) -> bool:
+        """Whether starting the adapters changes the base weights."""
+        return self.init_lora_weights in ("pissa", "olora")

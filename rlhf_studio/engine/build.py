@@ -8,10 +8,13 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm
-from rlhf_studio.engine.policy import Policy, Reference, add_lora
+from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_options
+from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptStream, tokenize_prompts
+from rlhf_studio.engine.recompute import recompute_layers
+from rlhf_studio.engine.references import LoadedReference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.rollout import Player
 from rlhf_studio.engine.trainer import Trainer
@@ -26,10 +29,14 @@ def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[
     report("Reading the prompts", None)
     prompts = read_prompts(config.data)
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
-    loaded = load_causal_lm(config.model.policy, config.model.revision, compute.dtype if config.lora.enabled else torch.float32, report)
-    model = loaded.model.to(compute.device)
-    policy = Policy(_with_lora(model, config), config.model, config.engine.seed).to(compute.device)
-    reference = Reference(policy, compute.dtype)
+    dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
+    loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
+    held_to = load_reference(config, loaded, compute, report, options)
+    model = loaded.model if config.model.quantization != "none" else loaded.model.to(compute.device)
+    policy = Policy(_with_lora(model, config, loaded, held_to), config.model, config.engine.seed).to(compute.device)
+    reference = Reference(policy, compute.dtype, held_to.model and held_to.model.to(compute.device))
+    if config.model.gradient_checkpointing and not recompute_layers(policy.model):
+        raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     scorer = Scorer(config.reward, compute, report)
     player = Player(
         policy=policy,
@@ -45,17 +52,19 @@ def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[
     stream = PromptStream(
         prompts.texts, ids, prompts.references, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed
     )
-    return Trainer(config, player, stream, compute), [*loaded.notes, *_notes(config, len(prompts))]
+    return Trainer(config, player, stream, compute), [*loaded.notes, *held_to.notes, *_notes(config, len(prompts))]
 
 
-def _with_lora(model: Any, config: RunConfig) -> Any:
+def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: LoadedReference) -> Any:
     if not config.lora.enabled:
         return model
     torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
-    try:
-        return add_lora(model, config.lora)
-    except ValueError as error:
-        raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
+    adapted = add_lora(model, config.lora)
+    base_is_named = not (loaded.merged or config.lora.changes_base)
+    name_base(adapted, config.model.policy if base_is_named else None, config.model.revision)
+    if held_to.adapter is not None:
+        attach_reference(adapted, held_to.adapter, config.model.reference, "model.reference")
+    return adapted
 
 
 def _notes(config: RunConfig, prompts: int) -> list[str]:

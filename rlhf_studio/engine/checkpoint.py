@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from rlhf_studio.engine.adapters import adapter_weights, save_model
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.runs.paths import checkpoint_dir, checkpoint_step
 
@@ -54,7 +54,7 @@ def save_checkpoint(run_dir: Path, step: int, policy: Policy, tokenizer: PreTrai
     for unfinished in final.parent.glob(".step-*.part"):  # what a killed engine left
         shutil.rmtree(unfinished)
     temporary.mkdir(parents=True)
-    policy.model.save_pretrained(temporary / "policy")
+    save_model(policy.model, temporary / "policy", run_dir / "base")
     tokenizer.save_pretrained(temporary / "policy")
     save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
@@ -157,7 +157,7 @@ def restore_policy(folder: Path, policy: Policy) -> None:
         saved = load_file(folder / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved_model(folder, policy)
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    target = get_peft_model_state_dict(policy.model) if policy.has_lora else policy.model.state_dict()
+    target = adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict()
     if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
         raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
     with torch.no_grad():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,36 +15,50 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    TokenizersBackend,
 )
 
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.adapters import is_adapter, merge_adapter
+from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import fuse_activations
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.machine import machine_problems
 
 Report = Callable[[str, float | None], None]
 """Called with what is going on, by name, and its progress from 0 to 1 (None when unknown)."""
 
+MOST_ADAPTERS = 4  # one on top of the other
 REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses
+PROBE = "The quick brown fox, 12 times:\n  don't stop!"
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError, StrictDataclassError)
 """What transformers raises for files that are missing, damaged, of an unknown kind, or do not fit together."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal LM with its tokenizer, and what a person should know about them."""
+    """A causal LM with its tokenizer, and what a person should know about them.
+
+    Attributes:
+        merged: the LoRA adapters that were merged into it.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     notes: list[str]
+    merged: list[str] = field(default_factory=list)
 
 
 def fetch(name: str, revision: str, report: Report, field: str) -> Path:
@@ -95,27 +110,101 @@ def _progress_class(name: str, report: Report) -> type[tqdm]:
     return Progress
 
 
-def load_causal_lm(name: str, revision: str, dtype: torch.dtype, report: Report, field: str = "model.policy") -> LoadedModel:
-    """Load a causal language model and its tokenizer, in evaluation mode.
+def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
+    """What transformers is told when it loads policy and reference: attention, and how the weights are kept.
 
+    Raises :class:`ConfigError` for what this machine cannot do.
+    """
+    if problems := list(machine_problems(config, compute.device.type == "cuda")):
+        raise ConfigError(problems)
+    settings = config.model
+    options: dict[str, Any] = {} if settings.attention == "auto" else {"attn_implementation": settings.attention}
+    if settings.quantization != "none":
+        four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute.dtype}
+        kept = {"load_in_4bit": True, **four} if settings.quantization == "4bit" else {"load_in_8bit": True}
+        options |= {"quantization_config": BitsAndBytesConfig(**kept), "device_map": {"": compute.device}}
+    return options
+
+
+def load_causal_lm(
+    name: str, revision: str, dtype: torch.dtype, report: Report, field: str = "model.policy", options: dict[str, Any] | None = None
+) -> LoadedModel:
+    """Load a causal language model and its tokenizer, in evaluation mode. A LoRA adapter is merged into its base.
+
+    ``options`` go to transformers as they are (attention, quantization).
     Raises :class:`ConfigError` naming ``field`` when the folder holds no usable model.
     """
     folder = fetch(name, revision, report, field)
-    report(f"Loading {name}", None)
+    adapters: list[tuple[str, Path]] = []
+    base_name = name
+    while is_adapter(folder):
+        if len(adapters) == MOST_ADAPTERS:
+            raise ConfigError([Problem(field, f"{name} is an adapter of an adapter, more than {MOST_ADAPTERS} deep; merge it first")])
+        adapters.append((base_name, folder))
+        base_name, revision = adapter_base(base_name, folder, field)
+        folder = fetch(base_name, revision, report, field)
+    if adapters and "quantization_config" in (options or {}):
+        message = f"{name} is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
+        raise ConfigError([Problem("model.quantization", message)])
+    model = _load_whole(base_name, folder, dtype, report, field, options or {})
+    for adapter, where in reversed(adapters):
+        model = merge_adapter(model, where, adapter, field)
+    with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        tokenizer = _load_tokenizer(with_tokenizer)
     except UNUSABLE as error:
         raise _cannot_load(name, field, error) from error
+    fuse_activations(model)
+    notes = _tokenizer_notes(tokenizer)
+    if adapters:
+        notes.append(f"{name} is a LoRA adapter: it was merged into its base, {base_name}, before anything else.")
+    return LoadedModel(model.eval(), tokenizer, notes, [adapter for adapter, _ in adapters])
+
+
+def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: Report, field: str, options: dict[str, Any]) -> PreTrainedModel:
+    report(f"Loading {name}", None)
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+        )
+    except UNUSABLE as error:
+        about_attention = "attn_implementation" in options and any(word in str(error) for word in ("ttention", "attn"))
+        raise _cannot_load(name, "model.attention" if about_attention else field, error) from error
     if missing := sorted(info["missing_keys"]):
         raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
         raise ConfigError([Problem(field, message)])
-    fuse_activations(model)
-    return LoadedModel(model.eval(), tokenizer, _tokenizer_notes(tokenizer))
+    return model
+
+
+def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
+    """Name and revision of the model that an adapter was made for. Raises :class:`ConfigError` when it does not say, or has no weights."""
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        base, revision = config["base_model_name_or_path"], config.get("revision") or "main"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _cannot_load(name, field, error) from error
+    if not (isinstance(base, str) and base and isinstance(revision, str)):
+        raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
+    if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead
+        raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; save it as safetensors")])
+    return base, revision
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer as its tokenizer.json has it.
+
+    For some kinds of models (Qwen 2, say) transformers takes the kind's own class, whatever the folder names, and that class replaces
+    parts of tokenizer.json. Text that comes out as other tokens than tokenizer.json gives shows it.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    file = folder / "tokenizer.json"
+    if type(tokenizer) is not TokenizersBackend and file.is_file():
+        expected = Tokenizer.from_file(str(file)).encode(PROBE, add_special_tokens=False).ids
+        if tokenizer(PROBE, add_special_tokens=False).input_ids != expected:
+            return TokenizersBackend.from_pretrained(folder)
+    return tokenizer
 
 
 def _tokenizer_notes(tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -144,7 +233,7 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     folder = fetch(name, revision, report, f"{field}.model")
     report(f"Loading the reward model {name}", None)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _load_tokenizer(folder)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )

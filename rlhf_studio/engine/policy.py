@@ -13,30 +13,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from peft import LoraConfig as PeftLoraConfig
-from peft import PeftModel, get_peft_model
+from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rlhf_studio.config import LoraConfig, ModelConfig
+from rlhf_studio.config import ModelConfig
+from rlhf_studio.engine.adapters import reference_switched_on
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
 from rlhf_studio.ppo.masking import masked_select
-
-
-def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
-    """Wrap the model with trainable low-rank adapters; the base weights are frozen."""
-    names = [name.strip() for name in settings.target_modules.split(",") if name.strip()]
-    return get_peft_model(
-        model,
-        PeftLoraConfig(
-            task_type="CAUSAL_LM",
-            r=settings.r,
-            lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
-            target_modules="all-linear" if names == ["auto"] else names,
-        ),
-    )
 
 
 def response_logprobs(logits: Tensor, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
@@ -137,20 +122,27 @@ class Policy(ResponseModel):
 
 
 class Reference:
-    """The policy before training: the adapters switched off, or a frozen copy."""
+    """What the policy is held to: a frozen model, or the policy itself with other adapters or none.
 
-    def __init__(self, policy: Policy, dtype: torch.dtype):
+    Args:
+        policy: as it is before training.
+        dtype: number format of a frozen copy.
+        model: the frozen model; None takes the policy's own base under LoRA, and a copy of the policy without.
+    """
+
+    def __init__(self, policy: Policy, dtype: torch.dtype, model: PreTrainedModel | None = None):
         self._policy = policy
         self._copy: ResponseModel | None = None
-        if not policy.has_lora:
-            frozen = copy.deepcopy(policy.model).requires_grad_(False).to(dtype)
-            self._copy = ResponseModel(frozen).eval()
+        if model is None and not policy.has_lora:
+            model = copy.deepcopy(policy.model)
+        if model is not None:
+            self._copy = ResponseModel(model.requires_grad_(False).to(dtype)).eval()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[ResponseModel]:
-        """The reference model; with LoRA the adapters are off inside the block. Enter once per batch: toggling is slow."""
+        """The reference model; with LoRA the adapters are switched inside the block. Enter once per batch: switching is slow."""
         if self._copy is not None:
             yield self._copy
         else:
-            with self._policy.model.disable_adapter():
+            with reference_switched_on(self._policy.model):
                 yield self._policy

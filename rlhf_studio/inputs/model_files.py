@@ -112,10 +112,10 @@ class Hub:
 
 
 def _network_error() -> type[Exception]:
-    """Base class of the hub client's connection errors (httpx since huggingface_hub 1.0)."""
-    import httpx
+    """What the HTTP library of the installed hub client raises: the base of the client's own error."""
+    from huggingface_hub.errors import HfHubHTTPError
 
-    return httpx.HTTPError
+    return HfHubHTTPError.__mro__[1]
 
 
 _DEFAULT_HUB = Hub()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 
+MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 ENCODER_TYPES = {
@@ -34,6 +35,7 @@ class ModelFacts:
         tensors: names and shapes of the weights, when they are on this machine.
         tokenizer: the tokenizer.json on this machine, or None.
         download_bytes: what the engine still has to fetch.
+        base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
     """
 
     path: Path | None
@@ -48,10 +50,14 @@ class ModelFacts:
     tensors: dict[str, TensorInfo] = field(default_factory=dict, repr=False)
     tokenizer: Path | None = None
     download_bytes: int = 0
+    base: str = ""
 
 
 def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
-    """Facts about a causal language model. Raises :class:`ModelError` with one sentence when the engine could not use it."""
+    """Facts about a causal language model, or about the model that a LoRA adapter makes of its base.
+
+    Raises :class:`ModelError` with one sentence when the engine could not use it.
+    """
     return _check(name, revision, hub, "CAUSAL_LM", "a causal language model")
 
 
@@ -70,6 +76,8 @@ def check_reward_model(name: str, revision: str = "main", label: str = "", hub: 
 def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) -> ModelFacts:
     files = find_model(name, revision, hub)
     try:
+        if task == "CAUSAL_LM" and "adapter_config.json" in files.sizes:
+            return _adapter_facts(files, hub)
         return _facts(files, task, wanted)
     except OSError as error:
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
@@ -105,10 +113,48 @@ def _facts(files: ModelFiles, task: str, wanted: str) -> ModelFacts:
     )
 
 
+def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
+    """Facts about the model that an adapter and its base make, with the adapter's own tokenizer where it brings one."""
+    chain = [files]
+    while "adapter_config.json" in chain[-1].sizes:
+        if len(chain) > MOST_ADAPTERS:
+            raise ModelError(f"{files.name} is an adapter of an adapter, more than {MOST_ADAPTERS} deep; merge it first")
+        try:
+            chain.append(find_model(*_adapter_base(chain[-1]), hub))
+        except ModelError as error:
+            raise ModelError(str(error) if len(chain) == 1 and error.setting == "adapter" else _base_unusable(files, error)) from None
+    try:
+        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model")
+    except ModelError as error:
+        raise ModelError(_base_unusable(files, error)) from None
+    tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
+    _check_vocabulary(files.name, tokenizer, facts.vocab_size)
+    download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
+    return replace(facts, path=files.folder, tokenizer=tokenizer, download_bytes=facts.download_bytes + download, base=chain[-1].name)
+
+
+def _base_unusable(files: ModelFiles, error: ModelError) -> str:
+    return f"{files.name} is a LoRA adapter, and its base cannot be used: {error}"
+
+
+def _adapter_base(files: ModelFiles) -> tuple[str, str]:
+    """Name and revision of the base that a usable LoRA adapter belongs to."""
+    settings = _json(files, "adapter_config.json")
+    kind, base, revision = settings.get("peft_type"), settings.get("base_model_name_or_path"), settings.get("revision") or "main"
+    if kind != "LORA":
+        raise ModelError(f"{files.name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first", "adapter")
+    if not (isinstance(base, str) and base and isinstance(revision, str)):
+        raise ModelError(f"adapter_config.json of {files.name} does not name its base model", "adapter")
+    if "adapter_model.safetensors" not in files.sizes:
+        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; save it as safetensors", "adapter")
+    _tensors(files, ["adapter_model.safetensors"])
+    return base, revision
+
+
 def _check_kind(files: ModelFiles) -> None:
     if "config.json" in files.sizes:
         return
-    if "adapter_config.json" in files.sizes:
+    if "adapter_config.json" in files.sizes:  # a policy never comes here: its adapters are followed to their base
         raise ModelError(f"{files.name} is a LoRA adapter, not a whole model; merge it into its base model first")
     if any(file_name.endswith(".gguf") for file_name in files.sizes):
         raise ModelError(f"{files.name} holds GGUF files, which cannot be trained; use the original model with safetensors weights")

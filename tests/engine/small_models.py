@@ -11,12 +11,20 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    BloomConfig,
+    DistilBertConfig,
+    FalconConfig,
+    Gemma2Config,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen3Config,
 )
 
 WORDS = [f"w{number}" for number in range(28)]
@@ -27,17 +35,35 @@ def config_of(family: str, vocabulary: int, width: int = 32, layers: int = 2) ->
     common = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
     if family == "gpt2":
         return GPT2Config(n_embd=width, n_layer=layers, n_head=4, n_positions=64, **common)
+    if family == "bloom":
+        return BloomConfig(hidden_size=width, n_layer=layers, n_head=4, hidden_dropout=0.1, attention_dropout=0.1, **common)
+    if family == "distilbert":
+        return DistilBertConfig(dim=width, n_layers=layers, n_heads=4, hidden_dim=2 * width, max_position_embeddings=64, **common)
     sizes = {
         "hidden_size": width,
-        "intermediate_size": 2 * width,
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "max_position_embeddings": 64,
+        **common,
     }
+    if family == "falcon":
+        return FalconConfig(alibi=True, new_decoder_architecture=False, hidden_dropout=0.1, attention_dropout=0.1, **sizes)
+    if family == "opt":
+        return OPTConfig(ffn_dim=2 * width, word_embed_proj_dim=width // 2, dropout=0.1, **sizes)
     if family == "gpt_neox":
-        return GPTNeoXConfig(hidden_dropout=0.1, attention_dropout=0.1, **sizes, **common)
-    grouped = {"num_key_value_heads": 2}
-    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](attention_dropout=0.1, **grouped, **sizes, **common)
+        return GPTNeoXConfig(hidden_dropout=0.1, attention_dropout=0.1, intermediate_size=2 * width, **sizes)
+    gated = {"intermediate_size": 2 * width, "num_key_value_heads": 2, "attention_dropout": 0.1, **sizes}
+    window = {"sliding_window": 4}  # shorter than the longest prompt of the tests
+    if family == "gemma2":
+        layer_types = ["sliding_attention", "full_attention"] * layers
+        return Gemma2Config(head_dim=8, final_logit_softcapping=2.0, layer_types=layer_types[:layers], **window, **gated)
+    if family == "qwen3":
+        return Qwen3Config(head_dim=8, **gated)
+    if family == "phi3":
+        return Phi3Config(resid_pdrop=0.1, **window, **gated)
+    if family == "mistral":
+        return MistralConfig(**window, **gated)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**gated)
 
 
 def save_tokenizer(folder: Path, words: list[str] = WORDS, *, pad: str = "<pad>") -> PreTrainedTokenizerFast:
@@ -50,10 +76,18 @@ def save_tokenizer(folder: Path, words: list[str] = WORDS, *, pad: str = "<pad>"
     return tokenizer
 
 
-def save_policy(folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, seed: int = 0, scale: float = 1.0, **sizes: int) -> Path:
-    """A random causal LM with its tokenizer; ``scale`` sharpens its next-token distribution."""
+def save_policy(
+    folder: Path, family: str = "gpt2", words: list[str] = WORDS, *, seed: int = 0, scale: float = 1.0, spread: float = 0.02, **sizes: int
+) -> Path:
+    """A random causal LM with its tokenizer.
+
+    ``scale`` sharpens its next-token distribution. ``spread`` is the standard deviation of its weights: at 0.02 attention hardly
+    matters in so small a model, at 0.2 the order of the words does.
+    """
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config_of(family, len(words) + 2, **sizes))
+    config = config_of(family, len(words) + 2, **sizes)
+    setattr(config, "init_std" if family == "opt" else "initializer_range", spread)
+    model = AutoModelForCausalLM.from_config(config)
     if scale != 1.0:
         with torch.no_grad():
             model.get_output_embeddings().weight.mul_(scale)

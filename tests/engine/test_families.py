@@ -1,77 +1,153 @@
-"""Invariants that every model family keeps: padding shifts nothing, the first ratio is 1, the first KL is 0."""
+"""Invariants that every model family keeps: padding shifts nothing, the first ratio is 1, the first KL is 0, others can load the result.
+
+The weights are spread so widely that the order of the words matters, and the families with a sliding window have one that is
+shorter than prompt and response together.
+"""
 
 from __future__ import annotations
 
+import functools
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from rlhf_studio.engine.adapters import save_model
 from rlhf_studio.engine.rollout import collect, sample
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import TokenBatch
+from tests.engine.small_models import save_policy
 
-FAMILIES = ["gpt2", "llama", "qwen2", "gpt_neox"]
+FAMILIES = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "opt", "falcon", "bloom"]
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
+MODES = pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+EACH = pytest.mark.parametrize("family", FAMILIES)
+Build = Callable[..., Trainer]
 
 
 def no_timer(phase: str) -> nullcontext[None]:
     return nullcontext()
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_first_ratio_is_one_and_first_kl_is_zero(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, object]) -> None:
-    trainer = make_trainer(family, lora=lora)
-    first = trainer.step().metrics
-    assert first["policy/first_log_ratio"] <= 1e-4
+@functools.cache
+def _policies() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    for family in FAMILIES:
+        save_policy(Path(folder.name) / family, family, spread=0.2)
+    return folder
+
+
+@pytest.fixture
+def build(make_trainer: Build, tmp_path: Path) -> Build:
+    """A trainer of the family; its policy's folder is ``tmp_path / family``."""
+
+    def make(family: str, **changes: dict[str, object]) -> Trainer:
+        if not (tmp_path / family).exists():
+            shutil.copytree(Path(_policies().name) / family, tmp_path / family)
+        return make_trainer("gpt2", model={"policy": str(tmp_path / family)}, **changes)
+
+    return make
+
+
+def plain_model(folder: Path) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True).eval()
+
+
+def episodes(tokens: TokenBatch) -> list[tuple[Tensor, Tensor]]:
+    """Prompt and response of each episode without padding."""
+    kept = [(tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]) for row in range(len(tokens))]
+    assert len({len(prompt) for prompt, _ in kept}) > 1
+    return kept
+
+
+@torch.no_grad()
+def alone(model: torch.nn.Module, prompt: Tensor, response: Tensor) -> Tensor:
+    """Independent answer: logits (T, V) of one episode, no padding, no position ids, no mask, straight from transformers."""
+    return model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
+
+
+def assert_same_logits(ours: Tensor, model: torch.nn.Module, tokens: TokenBatch) -> None:
+    for row, (prompt, response) in enumerate(episodes(tokens)):
+        torch.testing.assert_close(ours[row, : len(response)], alone(model, prompt, response), atol=5e-5, rtol=0)
+
+
+@MODES
+@EACH
+def test_two_updates_and_what_is_saved(build: Build, tmp_path: Path, family: str, lora: dict[str, object]) -> None:
+    trainer = build(family, lora=lora)
+    player = trainer.player
+    first, second = trainer.step().metrics, trainer.step().metrics
+    assert first["policy/first_log_ratio"] <= 1e-4 and second["policy/first_log_ratio"] <= 1e-4
     assert abs(first["objective/kl"]) <= 1e-4
-    second = trainer.step().metrics
-    assert second["policy/first_log_ratio"] <= 1e-4
     assert abs(second["objective/kl"]) > 1e-4  # the update moved the policy away from the reference
     assert first["optim/steps"] == 2 * 2  # passes times minibatches
 
+    tokens = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
+    start = plain_model(tmp_path / family)
+    with torch.no_grad():
+        ours, (reference_ours, _) = player.policy(tokens)[0], _reference(trainer, tokens)
+    assert_same_logits(reference_ours, start, tokens)  # whatever the policy learned, the reference is the starting model
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(make_trainer: Callable[..., Trainer], family: str) -> None:
-    """Independent answer: each episode alone, no padding, no position ids, straight from transformers."""
-    trainer = make_trainer(family, generation={"response_length": 6, "temperature": 0.7})
+    save_model(player.policy.model, tmp_path / "saved", tmp_path / "base")
+    saved = PeftModel.from_pretrained(start, tmp_path / "saved") if lora else plain_model(tmp_path / "saved")
+    assert_same_logits(ours, saved, tokens)
+    assert not (tmp_path / "base").exists()
+
+
+def _reference(trainer: Trainer, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
+    with trainer.player.reference.active() as reference:
+        return reference(tokens)
+
+
+@EACH
+def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
+    trainer = build(family, generation={"response_length": 6, "temperature": 0.7})
     rollout = collect(trainer.player, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0), no_timer)
-    model = trainer.player.policy.model
-    tokens = rollout.tokens
-    for row in range(len(tokens)):
-        prompt = tokens.prompt_ids[row][tokens.prompt_mask[row]]
-        response = tokens.response_ids[row][tokens.mask[row]]
-        with torch.no_grad():
-            logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
-        torch.testing.assert_close(rollout.logprobs[row][: len(response)], expected, atol=2e-5, rtol=0)
+    model = plain_model(tmp_path / family)
+    for row, (prompt, response) in enumerate(episodes(rollout.tokens)):
+        expected = torch.log_softmax(alone(model, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
+        torch.testing.assert_close(rollout.logprobs[row][: len(response)], expected, atol=5e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_sampling_follows_the_model(make_trainer: Callable[..., Trainer], family: str) -> None:
-    """With a near-zero temperature sampling is greedy decoding, which transformers does by itself on each prompt alone."""
-    trainer = make_trainer(family, generation={"response_length": 6, "temperature": 1e-4})
-    batch = trainer.prompts.batch(list(range(6)))
-    tokens = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
-    for row in range(6):
-        ids = batch.ids[row][batch.mask[row]][None]
-        expected = trainer.player.policy.model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=6, pad_token_id=0, eos_token_id=1
-        )[0, ids.shape[1] :]
-        assert tokens.response_ids[row][tokens.mask[row]].tolist() == expected.tolist()[: int(tokens.lengths[row])]
-        assert int(tokens.lengths[row]) == len(expected)
+@EACH
+def test_sampling_follows_the_model(build: Build, tmp_path: Path, family: str) -> None:
+    """At a temperature near zero every sampled token is the likeliest one, by the plain model on each episode alone."""
+    trainer = build(family, generation={"response_length": 8, "temperature": 1e-6})
+    tokens = sample(trainer.player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
+    model = plain_model(tmp_path / family)
+    for prompt, response in episodes(tokens):
+        logits = alone(model, prompt, response)
+        chosen = logits.gather(1, response[:, None])[:, 0]
+        torch.testing.assert_close(chosen, logits.max(dim=-1).values, atol=5e-5, rtol=0)
 
 
-def test_reference_stays_while_the_policy_moves(make_trainer: Callable[..., Trainer]) -> None:
+@EACH
+def test_the_small_models_can_tell_a_wrong_order_and_a_window(tmp_path: Path, family: str) -> None:
+    """What makes the tests above sharp: swapped words, and for a windowed family a wider window, change the logits."""
+    folder = Path(_policies().name) / family
+    ids, swapped = torch.tensor([[2, 3, 4, 5, 6, 7, 8]]), torch.tensor([[2, 3, 4, 6, 5, 7, 8]])
+    model = plain_model(folder)
+    with torch.no_grad():
+        logits = model(ids).logits[:, -1]
+        assert (logits - model(swapped).logits[:, -1]).abs().max() > 1e-3
+        if getattr(model.config, "sliding_window", None):
+            wide = AutoModelForCausalLM.from_pretrained(folder, sliding_window=64).eval()
+            assert (logits - wide(ids).logits[:, -1]).abs().max() > 1e-3
+
+
+def test_reference_stays_while_the_policy_moves(build: Build) -> None:
     for lora in ({}, LORA):
-        trainer = make_trainer("gpt2", lora=lora)
+        trainer = build("gpt2", lora=lora)
         batch = collect(trainer.player, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0), no_timer).tokens
-
-        def reference_logits(trainer: Trainer = trainer, batch: object = batch) -> torch.Tensor:
-            with torch.no_grad(), trainer.player.reference.active() as reference:
-                return reference(batch)[0].clone()
-
-        before = reference_logits()
+        with torch.no_grad():
+            before = _reference(trainer, batch)[0].clone()
         trainer.step()
-        torch.testing.assert_close(reference_logits(), before, rtol=0, atol=0)
+        with torch.no_grad():
+            torch.testing.assert_close(_reference(trainer, batch)[0], before, rtol=0, atol=0)

@@ -1,0 +1,59 @@
+"""What this machine can do, found out without loading torch, and the settings that ask for more."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import Problem
+
+GPU_FILES = (
+    "/dev/nvidia[0-9]*",
+    "/dev/nvidiactl",
+    "/dev/dxg",  # Windows Subsystem for Linux
+    "/dev/kfd",  # AMD: torch calls it cuda too
+    "/dev/nvhost-*gpu*",  # Jetson
+    "/dev/nvgpu",
+)
+"""Device files of which a driver for torch's ``cuda`` devices makes at least one."""
+
+
+def has_gpu() -> bool | None:
+    """False when torch cannot find a CUDA GPU here, True when there are signs of one, None when nothing can be told."""
+    if sys.platform == "darwin":
+        return False
+    if not sys.platform.startswith("linux"):
+        return None
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return False
+    return any(glob.glob(pattern) for pattern in GPU_FILES)
+
+
+def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
+    """Settings that this machine or the other settings do not allow. ``gpu``: as :func:`has_gpu`, or what torch says."""
+    model = config.model
+    on_cpu = config.engine.device == "cpu" or gpu is False
+    if config.engine.device == "cuda" and gpu is False:
+        yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
+    if model.quantization != "none":
+        if on_cpu:
+            yield Problem("model.quantization", f"{model.quantization} weights need a CUDA GPU, and this run has none; use none")
+        elif find_spec("bitsandbytes") is None:
+            yield Problem("model.quantization", f"{model.quantization} weights need the package bitsandbytes: pip install bitsandbytes")
+        if not config.lora.enabled:
+            yield Problem("model.quantization", "quantized weights cannot be trained; turn on lora.enabled, or use none")
+        elif not config.lora.off_is_start:
+            setting = "init_lora_weights" if config.lora.changes_base else "bias"
+            wanted = "default, gaussian or orthogonal" if config.lora.changes_base else "none"
+            yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
+    if model.attention == "flash_attention_2":
+        if on_cpu:
+            yield Problem("model.attention", "flash_attention_2 needs a CUDA GPU, and this run has none; use auto")
+        elif find_spec("flash_attn") is None:
+            yield Problem("model.attention", "flash_attention_2 needs the package flash-attn: pip install flash-attn; or use auto")
+        if model.dtype == "float32":
+            yield Problem("model.attention", "flash_attention_2 does not compute in float32; set model.dtype to bfloat16, or use auto")

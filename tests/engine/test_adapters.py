@@ -1,0 +1,357 @@
+"""LoRA's settings, each by an effect that can be worked out apart from peft's own code; existing adapters; references."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from rlhf_studio.config import LoraConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.adapters import add_lora, save_model
+from rlhf_studio.engine.build import build_trainer
+from rlhf_studio.engine.checkpoint import load_state, restore_policy, save_checkpoint
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.loading import load_causal_lm
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import TokenBatch
+from tests.engine.conftest import small_config
+from tests.engine.small_models import WORDS, save_policy, save_tokenizer
+
+IDS = torch.tensor([[2, 3, 4, 5, 6, 7, 8, 9]])
+Build = Callable[..., Trainer]
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return save_policy(tmp_path / "llama", "llama", spread=0.2)
+
+
+def load(folder: Path | str) -> nn.Module:
+    return load_causal_lm(str(folder), "main", torch.float32, lambda text, fraction: None).model
+
+
+@torch.no_grad()
+def logits(model: nn.Module) -> Tensor:
+    return model(IDS).logits
+
+
+def adapt(folder: Path, **settings: Any) -> tuple[Tensor, PeftModel]:
+    """The starting model's logits, and the model with adapters whose second factors are not zero."""
+    model = load(folder)
+    before = logits(model)
+    adapted = add_lora(model, LoraConfig(enabled=True, r=4, alpha=6.0, **settings)).eval()
+    return before, adapted
+
+
+def disturb(model: PeftModel) -> None:
+    """Move everything that can learn, as training would."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+def make_adapter(base: Path, folder: Path, seed: int = 3, **settings: Any) -> Path:
+    """An adapter as somebody else would save it, with an effect."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(base)
+    settings = {"r": 2, "lora_alpha": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **settings}
+    adapted = get_peft_model(model, PeftLoraConfig(**settings))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def with_adapter(base: Path, folder: Path) -> Tensor:
+    """Independent answer: peft on the plain model, nothing merged."""
+    return logits(PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), folder).eval())
+
+
+# --- settings ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rank_stabilised", "scale"), [(False, 6.0 / 4), (True, 6.0 / 2)])
+def test_the_scale_of_the_update(llama: Path, rank_stabilised: bool, scale: float) -> None:
+    """W x + scale B A x, by hand: alpha / r, or alpha / sqrt(r) with r = 4."""
+    _, model = adapt(llama, use_rslora=rank_stabilised)
+    disturb(model)
+    layer = model.get_base_model().model.layers[0].mlp.up_proj
+    x = torch.randn(3, 32)
+    expected = x @ layer.base_layer.weight.T + scale * (x @ layer.lora_A["default"].weight.T) @ layer.lora_B["default"].weight.T
+    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"init_lora_weights": start} for start in ("default", "gaussian", "orthogonal", "pissa")]
+    + [{"use_dora": True}, {"use_dora": True, "init_lora_weights": "pissa"}, {"bias": "all"}],
+    ids=str,
+)
+def test_every_start_leaves_the_output_as_it_was(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+    before, model = adapt(save_policy(tmp_path / "policy", family, spread=0.2), **settings)
+    torch.testing.assert_close(logits(model), before, atol=1e-5, rtol=0)
+    with model.disable_adapter():
+        off = logits(model)
+    unchanged = torch.allclose(off, before, atol=1e-5)
+    assert unchanged == (not LoraConfig(**settings).changes_base)
+
+
+def test_starts_differ_as_they_are_defined(llama: Path) -> None:
+    """default: A uniform up to 1/sqrt(inputs); gaussian: A normal with deviation 1/r; PiSSA: B A is the best rank-r part of W."""
+    layers = {
+        start: adapt(llama, init_lora_weights=start)[1].get_base_model().model.layers[0].mlp.up_proj
+        for start in ("default", "gaussian", "orthogonal", "pissa", "olora")
+    }
+    assert layers["default"].lora_A["default"].weight.abs().max() <= 32**-0.5
+    assert float(layers["gaussian"].lora_A["default"].weight.std()) == pytest.approx(1 / 4, rel=0.25)
+    whole = load(llama).model.layers[0].mlp.up_proj.weight
+    u, s, v = torch.linalg.svd(whole, full_matrices=False)
+    best = u[:, :4] * s[:4] @ v[:4]
+    for start in ("pissa", "olora"):
+        update = 6.0 / 4 * layers[start].lora_B["default"].weight @ layers[start].lora_A["default"].weight
+        torch.testing.assert_close(layers[start].base_layer.weight + update, whole, atol=1e-5, rtol=0)
+        assert torch.allclose(update, best, atol=1e-4) == (start == "pissa")
+    assert layers["orthogonal"].lora_B["default"].weight.abs().max() > 0
+
+
+def test_dora_learns_the_length_of_each_column(llama: Path) -> None:
+    """m (W + scale B A) / |W + scale B A|, rows of the weight matrix being what one output reads."""
+    _, model = adapt(llama, use_dora=True)
+    layer = model.get_base_model().model.layers[0].mlp.up_proj
+    magnitude = layer.lora_magnitude_vector["default"].weight
+    torch.testing.assert_close(magnitude, layer.base_layer.weight.norm(dim=1))
+    disturb(model)
+    direction = layer.base_layer.weight + 6.0 / 4 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    expected = magnitude[:, None] * direction / direction.norm(dim=1, keepdim=True)
+    x = torch.randn(3, 32)
+    torch.testing.assert_close(layer(x), x @ expected.T, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("bias", "trained"), [("none", 0), ("lora_only", 2 * 4), ("all", 2 * 6 + 1)])
+def test_which_biases_learn(tmp_path: Path, bias: str, trained: int) -> None:
+    """Two GPT-2 layers: four adapted matrices and two norms each, and a last norm."""
+    _, model = adapt(save_policy(tmp_path / "policy", "gpt2"), bias=bias)
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad and name.endswith(".bias")]
+    assert len(names) == trained
+
+
+def test_what_a_model_cannot_have(tmp_path: Path, llama: Path) -> None:
+    gpt2 = save_policy(tmp_path / "gpt2", "gpt2")
+    for folder, settings, field, part in (
+        (gpt2, {"init_lora_weights": "olora"}, "lora.init_lora_weights", "olora does not work with this model's layers"),
+        (llama, {"target_modules": "no_such_layer"}, "lora.target_modules", "no_such_layer"),
+    ):
+        with pytest.raises(ConfigError, match=part) as caught:
+            adapt(folder, **settings)
+        assert caught.value.problems[0].field == field
+
+
+# --- training, references, checkpoints ---------------------------------------------------------------------------------------
+
+
+def build(tmp_path: Path, policy: Path, **changes: dict[str, Any]) -> tuple[Trainer, list[str]]:
+    config = small_config(tmp_path, **{**changes, "model": {"policy": str(policy), **changes.get("model", {})}})
+    return build_trainer(config, choose_compute(config), lambda text, fraction: None)
+
+
+def batch_of_ids() -> TokenBatch:
+    return TokenBatch(IDS[:, :3], torch.ones(1, 3, dtype=torch.bool), IDS[:, 3:], torch.ones(1, 5, dtype=torch.bool))
+
+
+@torch.no_grad()
+def reference_logits(trainer: Trainer) -> Tensor:
+    with trainer.player.reference.active() as reference:
+        return reference(batch_of_ids())[0]
+
+
+def predicting(whole: Tensor) -> Tensor:
+    return whole[:, 2:-1]
+
+
+OPTIONS = [
+    {"use_rslora": True},
+    {"use_dora": True},
+    {"bias": "all"},
+    {"bias": "lora_only"},
+    {"init_lora_weights": "gaussian"},
+    {"init_lora_weights": "orthogonal"},
+    {"init_lora_weights": "pissa"},
+    {"init_lora_weights": "pissa", "use_dora": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_run_with_each_option(tmp_path: Path, options: dict[str, Any]) -> None:
+    """First ratio 1 and KL 0; the reference stays the starting model; the checkpoint loads elsewhere and here."""
+    policy = save_policy(tmp_path / "gpt2", "gpt2", spread=0.2)
+    start = logits(AutoModelForCausalLM.from_pretrained(policy))
+    lora = {"enabled": True, "r": 4, **options}
+    trainer, notes = build(tmp_path, policy, lora=lora)
+    copied = "bias" in options or options.get("init_lora_weights") == "pissa"
+    assert copied == any("frozen copy" in note for note in notes)
+    first = trainer.step().metrics
+    assert first["policy/first_log_ratio"] <= 1e-4 and abs(first["objective/kl"]) <= 1e-4
+    torch.testing.assert_close(reference_logits(trainer), predicting(start), atol=5e-5, rtol=0)
+    ours = logits(trainer.player.policy.model)
+    assert (ours - start).abs().max() > 1e-3
+
+    saved = save_checkpoint(tmp_path / "run", 1, trainer.player.policy, trainer.player.tokenizer, trainer.state(), keep=1)
+    settings = json.loads((saved / "policy" / "adapter_config.json").read_text())
+    base = settings["base_model_name_or_path"]
+    assert base == str(tmp_path / "run" / "base" if options.get("init_lora_weights") == "pissa" else policy)
+    elsewhere = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), saved / "policy").eval()
+    torch.testing.assert_close(logits(elsewhere), ours, atol=1e-5, rtol=0)
+
+    again, _ = build(tmp_path, policy, lora=lora)
+    restore_policy(saved, again.player.policy)
+    load_state(saved, again.updater.optimizer)
+    torch.testing.assert_close(logits(again.player.policy.model), ours, atol=1e-6, rtol=0)
+
+
+def test_an_adapter_as_the_policy_is_merged_and_is_in_the_reference(tmp_path: Path, llama: Path) -> None:
+    adapter = make_adapter(llama, tmp_path / "sft")
+    expected = with_adapter(llama, adapter)
+    assert (expected - logits(load(llama))).abs().max() > 0.1
+    for lora in ({}, {"enabled": True, "r": 2}):
+        trainer, notes = build(tmp_path, adapter, lora=lora)
+        assert f"{adapter} is a LoRA adapter: it was merged into its base, {llama}, before anything else." in notes
+        torch.testing.assert_close(reference_logits(trainer), predicting(expected), atol=5e-5, rtol=0)
+        metrics = trainer.step().metrics
+        assert abs(metrics["objective/kl"]) <= 1e-4 < abs(trainer.step().metrics["objective/kl"])
+        torch.testing.assert_close(reference_logits(trainer), predicting(expected), atol=5e-5, rtol=0)
+
+
+def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Path) -> None:
+    """Its adapter alone on the plain base would be another model: the merged base lies beside the checkpoints, written once."""
+    trainer, _ = build(tmp_path, make_adapter(llama, tmp_path / "sft"), lora={"enabled": True, "r": 2})
+    trainer.step()
+    player = trainer.player
+    for step in (1, 2):
+        saved = save_checkpoint(tmp_path / "run", step, player.policy, player.tokenizer, trainer.state(), keep=1)
+    base = Path(json.loads((saved / "policy" / "adapter_config.json").read_text())["base_model_name_or_path"])
+    assert base == tmp_path / "run" / "base"
+    assert not list(base.parent.glob(".base*"))
+    torch.testing.assert_close(with_adapter(base, saved / "policy"), logits(player.policy.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits(load(saved / "policy")), logits(player.policy.model), atol=1e-5, rtol=0)
+
+
+def test_an_adapter_of_an_adapter(tmp_path: Path, llama: Path) -> None:
+    first = make_adapter(llama, tmp_path / "first")
+    (tmp_path / "merged").mkdir()
+    PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama), first).merge_and_unload().save_pretrained(tmp_path / "merged")
+    second = make_adapter(tmp_path / "merged", tmp_path / "second", seed=4)
+    expected = with_adapter(tmp_path / "merged", second)
+    edit(second / "adapter_config.json", base_model_name_or_path=str(first))
+    torch.testing.assert_close(logits(load(second)), expected, atol=5e-5, rtol=0)
+
+
+def test_a_second_adapter_as_the_reference(tmp_path: Path, llama: Path) -> None:
+    adapter = make_adapter(llama, tmp_path / "other")
+    expected = predicting(with_adapter(llama, adapter))
+    model = {"reference": str(adapter)}
+    for lora, beside in (({"enabled": True, "r": 2}, True), ({}, False), ({"enabled": True, "r": 2, "bias": "all"}, False)):
+        trainer, notes = build(tmp_path, llama, model=model, lora=lora)
+        assert ("on the policy's own base" in " ".join(notes)) == beside
+        torch.testing.assert_close(reference_logits(trainer), expected, atol=5e-5, rtol=0)
+        metrics = trainer.step().metrics
+        assert metrics["policy/first_log_ratio"] <= 1e-4 and abs(metrics["objective/kl"]) > 1e-3
+        torch.testing.assert_close(reference_logits(trainer), expected, atol=5e-5, rtol=0)
+        if not beside:
+            continue
+        policy = trainer.player.policy.model  # trap L3: switching adapters must leave the right one trainable
+        assert {name for name, parameter in policy.named_parameters() if parameter.requires_grad} == {
+            name for name, _ in policy.named_parameters() if "lora_" in name and ".default." in name
+        }
+        save_model(policy, tmp_path / "saved", tmp_path / "base")
+        assert not (tmp_path / "saved" / "reference").exists()
+
+
+def test_an_adapter_with_biases_or_whole_layers_is_not_put_beside_the_policy(tmp_path: Path) -> None:
+    gpt2 = save_policy(tmp_path / "gpt2", "gpt2", spread=0.2)
+    for name, settings in (("bias", {"bias": "all"}), ("layers", {"modules_to_save": ["ln_f"]})):
+        adapter = make_adapter(gpt2, tmp_path / name, fan_in_fan_out=True, **settings)
+        trainer, notes = build(tmp_path, gpt2, model={"reference": str(adapter)}, lora={"enabled": True, "r": 2})
+        assert "kept beside the policy" in " ".join(notes)
+        torch.testing.assert_close(reference_logits(trainer), predicting(with_adapter(gpt2, adapter)), atol=5e-5, rtol=0)
+
+
+def test_another_model_as_the_reference(tmp_path: Path, llama: Path) -> None:
+    other = save_policy(tmp_path / "gpt2", "gpt2", spread=0.2)
+    trainer, _ = build(tmp_path, llama, model={"reference": str(other)})
+    torch.testing.assert_close(reference_logits(trainer), predicting(logits(load(other))), atol=5e-5, rtol=0)
+    strange = save_policy(tmp_path / "strange", "llama", WORDS[:20])
+    assert "has another vocabulary than the policy" in refusal(lambda: build(tmp_path, llama, model={"reference": str(strange)}), "reference")
+    save_tokenizer(strange, [f"v{number}" for number in range(20)])
+    missing = str(tmp_path / "none")
+    assert f"cannot load {missing}" in refusal(lambda: build(tmp_path, llama, model={"reference": missing}), "reference")
+
+
+# --- adapters that cannot be used ----------------------------------------------------------------------------------------------
+
+
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def refusal(action: Callable[[], Any], setting: str = "policy") -> str:
+    with pytest.raises(ConfigError) as caught:
+        action()
+    (problem,) = caught.value.problems
+    assert problem.field == f"model.{setting}"
+    return problem.message
+
+
+def test_adapters_that_cannot_be_merged(tmp_path: Path, llama: Path) -> None:
+    adapter = make_adapter(llama, tmp_path / "adapter")
+    settings = adapter / "adapter_config.json"
+    whole = settings.read_text()
+    edit(settings, base_model_name_or_path=None)
+    assert "does not name its base model" in refusal(lambda: load(adapter))
+    edit(settings, base_model_name_or_path=str(tmp_path / "none"))
+    assert f"cannot load {tmp_path / 'none'}" in refusal(lambda: load(adapter))
+    edit(settings, base_model_name_or_path=str(adapter))
+    assert "is an adapter of an adapter, more than 4 deep" in refusal(lambda: load(adapter))
+    settings.write_text("[]")
+    assert f"cannot load {adapter}" in refusal(lambda: load(adapter))
+    settings.write_text(whole)
+    edit(settings, base_model_name_or_path=str(save_policy(tmp_path / "wide", "llama", width=64)))
+    assert "does not fit its base model" in refusal(lambda: load(adapter))
+    settings.write_text(whole)
+    weights = load_file(adapter / "adapter_model.safetensors")
+    torch.save(weights, adapter / "adapter_model.bin")
+    (adapter / "adapter_model.safetensors").unlink()
+    assert "has no adapter_model.safetensors" in refusal(lambda: load(adapter))
+    save_file(weights, adapter / "adapter_model.safetensors")
+    assert load(adapter)
+
+
+def test_an_adapter_brings_its_own_tokenizer(tmp_path: Path, llama: Path) -> None:
+    adapter = make_adapter(llama, tmp_path / "adapter")
+    words = list(reversed(WORDS))
+    save_tokenizer(adapter, words)
+    loaded = load_causal_lm(str(adapter), "main", torch.float32, lambda text, fraction: None)
+    assert loaded.tokenizer.encode(words[0]) == [2]
+    assert loaded.merged == [str(adapter)]
+
+
+def test_an_adapter_cannot_be_merged_into_quantized_weights(tmp_path: Path, llama: Path) -> None:
+    adapter = make_adapter(llama, tmp_path / "adapter")
+    options = {"quantization_config": object()}
+    action = lambda: load_causal_lm(str(adapter), "main", torch.float32, lambda text, fraction: None, options=options)  # noqa: E731
+    assert "cannot be merged into a quantized base" in refusal(action, "quantization")
