@@ -70,8 +70,9 @@ class LoraConfig(Section):
     )
     r: int = setting(16, "Rank r", "Rank of the low-rank update; higher learns more and costs more memory.", level="basic", ge=1, le=1024)
     alpha: float = setting(
-        32.0, "Alpha", "Scale of the update: the adapter's output is multiplied by alpha / r. Called lora_alpha in peft.", level="basic", gt=0, le=4096
-    )
+        32.0, "Alpha", "Scale of the update: the adapter's output is multiplied by alpha / r. Called lora_alpha in peft.",
+        level="basic", gt=0, le=4096,
+    )  # fmt: skip
     dropout: float = setting(
         0.0, "Dropout",
         "Dropout inside the adapters. Stored with the adapter; PPO itself always runs with dropout off, so that the first ratio is 1.",

@@ -28,6 +28,7 @@ from transformers.pytorch_utils import Conv1D
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.sizes import target_names
 
 POLICY, REFERENCE = "default", "reference"
 """Names of the adapter that learns and of the frozen one that it is held to."""
@@ -40,7 +41,7 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
 
     Raises :class:`ConfigError` for layers that do not exist, or that the chosen start cannot be used with.
     """
-    names = [name.strip() for name in settings.target_modules.split(",") if name.strip()]
+    names = target_names(settings)
     if settings.init_lora_weights == "olora" and any(isinstance(module, Conv1D) for module in model.modules()):
         message = "olora does not work with this model's layers (GPT-2's Conv1D); use pissa or default"
         raise ConfigError([Problem("lora.init_lora_weights", message)])

@@ -182,9 +182,11 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     """Name and revision of the model that an adapter was made for. Raises :class:`ConfigError` when it does not say, or has no weights."""
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        base, revision = config["base_model_name_or_path"], config.get("revision") or "main"
+        kind, base, revision = config["peft_type"], config["base_model_name_or_path"], config.get("revision") or "main"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _cannot_load(name, field, error) from error
+    if kind != "LORA":
+        raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")])
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead

@@ -69,5 +69,5 @@ def _check_same_tokens(name: str, reference: LoadedModel, policy: LoadedModel) -
     ours, theirs = (model.tokenizer.get_vocab() for model in (policy, reference))
     outputs = [model.model.get_output_embeddings().weight.shape[0] for model in (policy, reference)]
     if ours != theirs or outputs[0] != outputs[1]:
-        message = f"{name} has another vocabulary than the policy, so their log-probabilities cannot be compared; use a model of the same kind"
+        message = f"{name} has another vocabulary than the policy, so their log-probabilities cannot be compared"
         raise ConfigError([Problem(FIELD, message)])

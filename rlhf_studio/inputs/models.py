@@ -119,22 +119,23 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
     while "adapter_config.json" in chain[-1].sizes:
         if len(chain) > MOST_ADAPTERS:
             raise ModelError(f"{files.name} is an adapter of an adapter, more than {MOST_ADAPTERS} deep; merge it first")
+        base, revision = _adapter_base(chain[-1])
         try:
-            chain.append(find_model(*_adapter_base(chain[-1]), hub))
+            chain.append(find_model(base, revision, hub))
         except ModelError as error:
-            raise ModelError(str(error) if len(chain) == 1 and error.setting == "adapter" else _base_unusable(files, error)) from None
+            raise _base_unusable(files, error) from None
     try:
         facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model")
     except ModelError as error:
-        raise ModelError(_base_unusable(files, error)) from None
+        raise _base_unusable(files, error) from None
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
     _check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
     return replace(facts, path=files.folder, tokenizer=tokenizer, download_bytes=facts.download_bytes + download, base=chain[-1].name)
 
 
-def _base_unusable(files: ModelFiles, error: ModelError) -> str:
-    return f"{files.name} is a LoRA adapter, and its base cannot be used: {error}"
+def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:
+    return ModelError(f"{files.name} is a LoRA adapter, and its base cannot be used: {error}")
 
 
 def _adapter_base(files: ModelFiles) -> tuple[str, str]:
@@ -142,11 +143,11 @@ def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     settings = _json(files, "adapter_config.json")
     kind, base, revision = settings.get("peft_type"), settings.get("base_model_name_or_path"), settings.get("revision") or "main"
     if kind != "LORA":
-        raise ModelError(f"{files.name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first", "adapter")
+        raise ModelError(f"{files.name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")
     if not (isinstance(base, str) and base and isinstance(revision, str)):
-        raise ModelError(f"adapter_config.json of {files.name} does not name its base model", "adapter")
+        raise ModelError(f"adapter_config.json of {files.name} does not name its base model")
     if "adapter_model.safetensors" not in files.sizes:
-        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; save it as safetensors", "adapter")
+        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; save it as safetensors")
     _tensors(files, ["adapter_model.safetensors"])
     return base, revision
 

@@ -1,13 +1,15 @@
-"""Whether policy, LoRA settings and lengths fit together."""
+"""Whether policy, reference, LoRA settings and lengths fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.model_files import Hub, ModelError
+from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.prompts import count_tokens
+from rlhf_studio.inputs.sizes import is_target, target_names
 
 PROMPTS_MEASURED = 2_000
 
@@ -16,17 +18,44 @@ def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     stop = config.generation.stop_token
     if stop.isdigit() and policy.vocab_size is not None and int(stop) >= policy.vocab_size:
         yield Problem("generation.stop_token", f"there is no token {stop}; the model has tokens 0 to {policy.vocab_size - 1:,}")
-    targets = [target.strip() for target in config.lora.target_modules.split(",") if target.strip()]
-    if not (config.lora.enabled and policy.tensors) or targets == ["auto"]:
+    if policy.base and config.model.quantization != "none":
+        message = "the policy is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
+        yield Problem("model.quantization", message)
+    if config.lora.enabled:
+        yield from _lora_problems(config.lora, policy)
+
+
+def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
+    if lora.init_lora_weights == "olora" and policy.architecture == "GPT2LMHeadModel":
+        yield Problem("lora.init_lora_weights", "olora does not work with GPT-2's layers; use pissa or default")
+    if lora.init_lora_weights == "orthogonal" and lora.r % 2:
+        yield Problem("lora.r", f"the orthogonal start needs an even rank, not {lora.r}")
+    names = target_names(lora)
+    if not policy.tensors or names == ["auto"]:
         return
     layers = [
         name.removesuffix(".weight") for name, tensor in policy.tensors.items() if len(tensor.shape) == 2 and name.endswith(".weight")
     ]
-    missing = [target for target in targets if not any(layer == target or layer.endswith("." + target) for layer in layers)]
-    if missing or not targets:
-        names = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
+    missing = [name for name in names if not any(is_target(layer, [name]) for layer in layers)]
+    if missing or not names:
+        there = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
         wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"
-        yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(names[:20])}; or write auto")
+        yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(there[:20])}; or write auto")
+
+
+def check_reference(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:
+    """Facts of the model that ``model.reference`` names; what is wrong goes to ``problems``. None when it is empty or unusable."""
+    if not config.model.reference:
+        return None
+    try:
+        facts = check_causal_lm(config.model.reference, config.model.reference_revision, hub)
+    except ModelError as error:
+        problems.append(Problem("model.reference_revision" if error.setting == "revision" else "model.reference", str(error)))
+        return None
+    if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size != facts.vocab_size:
+        message = f"{config.model.reference} knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; they must be the same"
+        problems.append(Problem("model.reference", message))
+    return facts
 
 
 def position_problems(config: RunConfig, policy: ModelFacts, prompts: list[str]) -> Iterator[Problem]:
@@ -51,6 +80,3 @@ def position_problems(config: RunConfig, policy: ModelFacts, prompts: list[str])
             f"{source} {longest:,} tokens, so prompt and response need {longest + response:,} positions, but the model has {limit:,}; "
             f"use at most {limit - longest:,}, or a longest prompt of {limit - response:,}",
         )
-
-
-# --- notes -----------------------------------------------------------------------------------------------------------------

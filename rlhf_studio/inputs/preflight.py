@@ -12,9 +12,10 @@ from pathlib import Path
 from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.machine import has_gpu, machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.policy_checks import policy_problems, position_problems
+from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.sizes import disk_bytes, disk_problems, memory_bytes
@@ -53,15 +54,17 @@ def inspect_run(
     *,
     hub: Hub | None = None,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
+    gpu: Callable[[], bool | None] = has_gpu,
 ) -> Report:
-    """Check models, data, rewards and disk. ``hub`` and ``free_bytes`` can be replaced in tests."""
-    problems: list[Problem] = []
+    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpu`` can be replaced in tests."""
+    problems: list[Problem] = list(machine_problems(config, gpu()))
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
         policy = check_causal_lm(config.model.policy, config.model.revision, hub)
     except ModelError as error:
         problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
+    reference = check_reference(config, policy, hub, problems)
     rewards = check_rewards(config, hub, problems)
     prompts: list[str] = []
     try:
@@ -72,11 +75,11 @@ def inspect_run(
         problems.extend(policy_problems(config, policy))
         problems.extend(position_problems(config, policy, prompts))
     notes.extend(_notes(config, policy, len(prompts)))
-    models = [policy, *rewards] if policy is not None else rewards
+    models = [facts for facts in (policy, reference, *rewards) if facts is not None]
     download_bytes = sum(facts.download_bytes for facts in models)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
-    memory = memory_bytes(config, policy, rewards)
+    memory = memory_bytes(config, policy, reference, rewards)
     return Report(problems, notes, policy, len(prompts) or None, download_bytes, disk, memory)
 
 
@@ -96,6 +99,10 @@ def _read_once(data: DataConfig, modified: int, size: int) -> Prompts:
 
 def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterator[str]:
     batch = config.ppo.batch_size
+    if policy is not None and policy.base:
+        yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {policy.base}, before the run starts."
+    if config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
+        yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if policy is not None and policy.pad_equals_eos:
         yield "The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept."
     if policy is not None and policy.has_end is False and config.generation.stop_token == "eos":

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.models import ModelFacts
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
+BITS = {"none": 32, "8bit": 8, "4bit": 4}  # per weight of the policy's base
 MEGABYTE = 1_000_000
 
 
@@ -22,17 +23,45 @@ def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:
     written = -(-config.ppo.steps // every)
     kept = min(config.engine.keep_checkpoints + 1, written)
     samples = min(config.engine.record_samples, config.ppo.batch_size)
+    lora = config.lora  # an adapter whose base exists only in memory brings that base along
+    base = 4 * (policy.parameters or 0) if policy is not None and lora.enabled and (lora.changes_base or policy.base) else 0
     recorded = config.ppo.steps * samples * config.generation.response_length * BYTES_PER_RECORDED_TOKEN
-    return kept * checkpoint + recorded
+    return kept * checkpoint + base + recorded
 
 
 def trained_values(config: RunConfig, policy: ModelFacts) -> int | None:
-    """Number of weights that PPO changes; with LoRA, r * (rows + columns) of every matrix, which is an upper estimate."""
-    if not config.lora.enabled:
+    """Number of weights that PPO changes.
+
+    With LoRA r * (rows + columns) of every adapted matrix, DoRA's lengths and the biases that learn; an upper estimate, since
+    embeddings count as matrices where every layer is adapted, and the longer side as the outputs.
+    """
+    lora = config.lora
+    if not lora.enabled:
         return policy.parameters
     if not policy.tensors:
         return None
-    return sum(config.lora.r * sum(tensor.shape) for tensor in policy.tensors.values() if len(tensor.shape) == 2)
+    names = target_names(lora)
+    adapted = [
+        tensor.shape
+        for name, tensor in policy.tensors.items()
+        if len(tensor.shape) == 2 and (names == ["auto"] or is_target(name.removesuffix(".weight"), names))
+    ]
+    values = sum(lora.r * sum(shape) + lora.use_dora * max(shape) for shape in adapted)
+    if lora.bias == "none":
+        return values
+    biases = {name.removesuffix(".bias"): tensor.values for name, tensor in policy.tensors.items() if name.endswith(".bias")}
+    everywhere = lora.bias == "all" or names == ["auto"]
+    return values + sum(count for layer, count in biases.items() if everywhere or is_target(layer, names))
+
+
+def target_names(lora: LoraConfig) -> list[str]:
+    """The layers to adapt, as written: ``["auto"]`` or names."""
+    return [name.strip() for name in lora.target_modules.split(",") if name.strip()]
+
+
+def is_target(layer: str, names: list[str]) -> bool:
+    """Whether one of ``names`` is the layer's name or the end of it, as peft matches them."""
+    return any(layer == name or layer.endswith("." + name) for name in names)
 
 
 def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callable[[Path], int]) -> Iterator[Problem]:
@@ -50,13 +79,15 @@ def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callabl
         yield Problem("engine.keep_checkpoints", f"{parts} do not fit: {_size(free)} are free at {folder}; keep fewer, or free some space")
 
 
-def memory_bytes(config: RunConfig, policy: ModelFacts | None, rewards: list[ModelFacts]) -> int | None:
-    """Weights in float32, and gradients and AdamW's two moments of what is trained; activations come on top."""
-    if policy is None or policy.parameters is None or any(reward.parameters is None for reward in rewards):
+def memory_bytes(config: RunConfig, policy: ModelFacts | None, reference: ModelFacts | None, rewards: list[ModelFacts]) -> int | None:
+    """Weights in float32 (a quantized base smaller), and gradients and AdamW's two moments of what is trained; activations come on top."""
+    others = [*rewards, reference] if reference is not None else rewards
+    if policy is None or policy.parameters is None or any(facts.parameters is None for facts in others):
         return None
-    reference = 0 if config.lora.enabled else policy.parameters
-    frozen = policy.parameters + reference + sum(reward.parameters or 0 for reward in rewards)
-    return 4 * frozen + 12 * (trained_values(config, policy) or 0)
+    copied = reference is None and not (config.lora.enabled and config.lora.off_is_start)
+    frozen = (policy.parameters if copied else 0) + sum(facts.parameters or 0 for facts in others)
+    own = policy.parameters * BITS[config.model.quantization] // 8
+    return own + 4 * frozen + 12 * (trained_values(config, policy) or 0)
 
 
 def _size(count: int) -> str:

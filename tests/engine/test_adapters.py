@@ -296,10 +296,14 @@ def test_another_model_as_the_reference(tmp_path: Path, llama: Path) -> None:
     trainer, _ = build(tmp_path, llama, model={"reference": str(other)})
     torch.testing.assert_close(reference_logits(trainer), predicting(logits(load(other))), atol=5e-5, rtol=0)
     strange = save_policy(tmp_path / "strange", "llama", WORDS[:20])
-    assert "has another vocabulary than the policy" in refusal(lambda: build(tmp_path, llama, model={"reference": str(strange)}), "reference")
-    save_tokenizer(strange, [f"v{number}" for number in range(20)])
-    missing = str(tmp_path / "none")
-    assert f"cannot load {missing}" in refusal(lambda: build(tmp_path, llama, model={"reference": missing}), "reference")
+    same_size = save_policy(tmp_path / "same-size", "llama")
+    save_tokenizer(same_size, list(reversed(WORDS)))
+    for folder, part in (
+        (strange, "has another vocabulary than the policy"),
+        (same_size, "has another vocabulary than the policy"),
+        (tmp_path / "none", f"cannot load {tmp_path / 'none'}"),
+    ):
+        assert part in refusal(lambda folder=folder: build(tmp_path, llama, model={"reference": str(folder)}), "reference")
 
 
 # --- adapters that cannot be used ----------------------------------------------------------------------------------------------
@@ -327,6 +331,8 @@ def test_adapters_that_cannot_be_merged(tmp_path: Path, llama: Path) -> None:
     assert f"cannot load {tmp_path / 'none'}" in refusal(lambda: load(adapter))
     edit(settings, base_model_name_or_path=str(adapter))
     assert "is an adapter of an adapter, more than 4 deep" in refusal(lambda: load(adapter))
+    edit(settings, peft_type="PREFIX_TUNING")
+    assert "is a PREFIX_TUNING adapter, not a LoRA adapter" in refusal(lambda: load(adapter))
     settings.write_text("[]")
     assert f"cannot load {adapter}" in refusal(lambda: load(adapter))
     settings.write_text(whole)

@@ -12,11 +12,13 @@ import pytest
 import torch
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
-from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from transformers import AutoTokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine import loading
-from rlhf_studio.engine.loading import LoadedModel, LoadedRewardModel, fetch, load_causal_lm, load_reward_model
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.loading import LoadedModel, LoadedRewardModel, fetch, load_causal_lm, load_options, load_reward_model
 from tests.engine.small_models import save_policy, save_reward_model, save_tokenizer
 
 
@@ -151,6 +153,62 @@ def test_a_model_without_a_cache_cannot_be_sampled(tmp_path: Path) -> None:
     OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=30, n_embd=32, n_layer=1, n_head=2, n_positions=16)).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     assert "openai-gpt model without a key-value cache" in refusal(lambda: load(tmp_path))[1]
+
+
+def test_the_tokenizer_file_counts_and_not_what_its_kind_of_model_usually_has(tmp_path: Path) -> None:
+    """transformers reads every Qwen 2 folder with its own Qwen 2 class, to which these words are nothing at all."""
+    folder = save_policy(tmp_path, "qwen2")
+    assert type(AutoTokenizer.from_pretrained(folder)).__name__ == "Qwen2Tokenizer"
+    assert load(folder).tokenizer("w1 w2 w3").input_ids == [3, 4, 5]
+    save_reward_model(tmp_path / "reward", "qwen2")
+    assert load_reward(tmp_path / "reward").tokenizer("w1 w2 w3").input_ids == [3, 4, 5]
+
+
+# --- attention and quantized weights -------------------------------------------------------------------------------------------
+
+
+def options(on_gpu: bool = False, **settings: Any) -> dict[str, Any]:
+    config = RunConfig.model_validate({"model": settings, "lora": {"enabled": True}})
+    return load_options(config, Compute(torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_is_as_chosen_and_gives_the_same(tmp_path: Path, attention: str) -> None:
+    folder = save_policy(tmp_path, "llama", spread=0.2)
+    assert options() == {}
+    chosen = load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention=attention)).model
+    assert chosen.config._attn_implementation == attention
+    ids = torch.tensor([[2, 3, 4, 5, 6]])
+    with torch.no_grad():
+        torch.testing.assert_close(chosen(ids).logits, load(folder).model(ids).logits, atol=1e-5, rtol=0)
+
+
+def test_an_attention_that_the_model_has_not(tmp_path: Path) -> None:
+    folder = save_policy(tmp_path, "bloom")
+    field, message = refusal(lambda: load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention="sdpa")))
+    assert field == "model.attention" and "BloomForCausalLM does not support" in message
+
+
+@pytest.mark.parametrize("attention", ["auto", "sdpa"])
+def test_damage_is_not_blamed_on_attention(tmp_path: Path, attention: str) -> None:
+    folder = save_policy(tmp_path, "llama")
+    damaged_weights(folder)
+    action = lambda: load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention=attention))  # noqa: E731
+    assert refusal(action)[0] == "model.policy"
+
+
+def test_quantized_weights_need_a_gpu() -> None:
+    assert "4bit weights need a CUDA GPU" in refusal(lambda: options(quantization="4bit"))[1]
+
+
+def test_what_transformers_is_told_about_quantized_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlhf_studio.inputs.machine.find_spec", lambda name: object())
+    four = options(on_gpu=True, quantization="4bit")
+    assert four["device_map"] == {"": torch.device("cuda")}
+    told = four["quantization_config"].to_dict()
+    assert (told["load_in_4bit"], told["bnb_4bit_quant_type"], told["bnb_4bit_use_double_quant"]) == (True, "nf4", True)
+    assert told["bnb_4bit_compute_dtype"] == "bfloat16"
+    assert options(on_gpu=True, quantization="8bit")["quantization_config"].to_dict()["load_in_8bit"] is True
 
 
 # --- reward models -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rlhf_studio.inputs import models
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm, check_reward_model, supported_architectures
+from tests.inputs.conftest import WORDS, write_tokenizer
 
 
 def test_bundled_names_lead_into_the_assets_and_others_stay() -> None:
@@ -158,7 +159,7 @@ def test_other_kinds_of_folders(tmp_path: Path) -> None:
     (tmp_path / "w.gguf").touch()
     assert_refused(tmp_path, "holds GGUF files")
     (tmp_path / "adapter_config.json").touch()
-    assert_refused(tmp_path, "is a LoRA adapter, not a whole model")
+    assert_refused(tmp_path, "adapter_config.json of")
     assert_refused(tmp_path / "w.gguf", "is a file; give the folder")
     assert_refused(tmp_path / "nowhere", "there is no folder")
     assert_refused("bundled/other", "there is no bundled/other; there are: bundled/world-policy, bundled/world-reward")
@@ -208,6 +209,54 @@ def test_positions_come_from_a_nested_text_config(make_model: Any) -> None:
     folder = make_model(n_positions=None, text_config={"max_position_embeddings": 77})
     assert check_causal_lm(str(folder)).max_positions == 77
     assert check_causal_lm(str(make_model("b", n_positions=None))).max_positions is None
+
+
+# --- adapters ----------------------------------------------------------------------------------------------------------------
+
+
+def make_adapter(folder: Path, base: Path | str | None, **settings: Any) -> Path:
+    folder.mkdir()
+    named = {"peft_type": "LORA", "base_model_name_or_path": None if base is None else str(base), **settings}
+    (folder / "adapter_config.json").write_text(json.dumps(named))
+    save_file({"a.lora_A.weight": np.zeros((2, 4), np.float32)}, str(folder / "adapter_model.safetensors"))
+    return folder
+
+
+def test_an_adapter_is_followed_to_its_base(make_model: Any, tmp_path: Path) -> None:
+    base = make_model()
+    adapter = make_adapter(tmp_path / "adapter", base)
+    facts, whole = check_causal_lm(str(adapter)), check_causal_lm(str(base))
+    assert (facts.base, facts.path, facts.tokenizer) == (str(base), adapter, whole.tokenizer)
+    assert (facts.parameters, facts.vocab_size, facts.tensors) == (whole.parameters, whole.vocab_size, whole.tensors)
+    write_tokenizer(adapter)
+    assert check_causal_lm(str(adapter)).tokenizer == adapter / "tokenizer.json"
+    assert check_causal_lm(str(make_adapter(tmp_path / "second", adapter))).base == str(base)
+    write_tokenizer(adapter, [*WORDS, "more"])
+    assert_refused(adapter, "has 9 tokens, but the model knows only 8")
+
+
+def test_adapters_that_cannot_be_used(make_model: Any, make_reward: Any, tmp_path: Path) -> None:
+    base = make_model()
+    cases: list[tuple[Any, str]] = [
+        (make_adapter(tmp_path / "nameless", None), "does not name its base model"),
+        (make_adapter(tmp_path / "prefix", base, peft_type="PREFIX_TUNING"), "is a PREFIX_TUNING adapter, not a LoRA adapter"),
+        (make_adapter(tmp_path / "lost", tmp_path / "none"), "is a LoRA adapter, and its base cannot be used: there is no folder"),
+        (make_adapter(tmp_path / "classifier", make_reward()), "its base cannot be used"),
+        (make_adapter(tmp_path / "itself", tmp_path / "itself"), "is an adapter of an adapter, more than 4 deep"),
+    ]
+    pickled = make_adapter(tmp_path / "pickled", base)
+    (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
+    damaged = make_adapter(tmp_path / "damaged", base)
+    (damaged / "adapter_model.safetensors").write_bytes(b"x")
+    cases += [(pickled, "without adapter_model.safetensors"), (damaged, "is cut off or not a safetensors file")]
+    for folder, message in cases:
+        assert_refused(folder, message)
+
+
+def test_a_reward_model_cannot_be_an_adapter(make_reward: Any, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "adapter", make_reward())
+    with pytest.raises(ModelError, match="is a LoRA adapter, not a whole model"):
+        check_reward_model(str(adapter))
 
 
 # --- reward models ---------------------------------------------------------------------------------------------------------

@@ -103,12 +103,66 @@ def test_other_notes(make_config: Any, make_model: Any, tmp_path: Path) -> None:
         ({"generation__response_length": 64}, "generation.response_length", "the model has only 64 positions, prompt included"),
         ({"lora__enabled": True, "lora__target_modules": "c_attn, q_proj"}, "lora.target_modules", "this model has: c_attn, wte"),
         ({"lora__enabled": True, "lora__target_modules": " , "}, "lora.target_modules", "no layer is named"),
+        ({"lora__enabled": True, "lora__init_lora_weights": "olora"}, "lora.init_lora_weights", "use pissa or default"),
+        ({"lora__enabled": True, "lora__init_lora_weights": "orthogonal", "lora__r": 3}, "lora.r", "an even rank, not 3"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_the_model(overrides: dict[str, Any], field: str, message: str, make_config: Any, tmp_path: Path) -> None:
     problem = the_problem(make_config(**overrides), tmp_path)
     assert problem.field == field
     assert message in problem.message
+
+
+def test_the_reference(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    make_model("other")
+    make_model("wider", vocab_size=9)
+    other = make_config(model__reference=str(tmp_path / "other"))
+    assert problems(other, tmp_path) == []
+    parameters = 8 * 4 + 4 * 12 + 12
+    assert inspect_run(other, tmp_path).memory_bytes == 4 * 3 * parameters + 12 * parameters
+    problem = the_problem(make_config(model__reference=str(tmp_path / "wider")), tmp_path)
+    assert problem == Problem("model.reference", f"{tmp_path / 'wider'} knows 9 tokens and the policy 8; they must be the same")
+    assert the_problem(make_config(model__reference="./none"), tmp_path).field == "model.reference"
+
+
+def test_an_adapter_as_the_policy(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    from tests.inputs.test_models import make_adapter
+
+    config = make_config()
+    adapter = make_adapter(tmp_path / "adapter", tmp_path / "policy")
+    settings = {"model__policy": str(adapter), "lora__enabled": True}
+    report = inspect_run(make_config(**settings), tmp_path)
+    assert report.problems == []
+    assert report.notes == [f"{adapter} is a LoRA adapter: it is merged into its base, {tmp_path / 'policy'}, before the run starts."]
+    plain = inspect_run(make_config(lora__enabled=True), tmp_path)
+    assert report.disk_bytes == plain.disk_bytes + 4 * (8 * 4 + 4 * 12 + 12)  # the merged base is kept
+    quantized = inspect_run(make_config(**settings, model__quantization="4bit"), tmp_path, gpu=lambda: True).problems
+    assert "cannot be merged into a quantized base" in quantized[-1].message
+    assert config.model.policy != str(adapter)
+
+
+def test_lora_options_count_in_the_estimates(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    """Matrices of 8 x 4 and 4 x 12, 12 biases; 12 bytes for each value that learns in a checkpoint, 3 checkpoints, and tokens."""
+    recorded, rank = 60 * 16 * 32 * 240, 16
+
+    def values(**options: Any) -> float:
+        config = make_config(lora__enabled=True, **{f"lora__{name}": value for name, value in options.items()})
+        return (inspect_run(config, tmp_path).disk_bytes - recorded) / 36
+
+    assert values() == rank * (12 + 16)
+    assert values(target_modules="c_attn") == rank * 16
+    assert values(use_dora=True) == rank * (12 + 16) + 8 + 12
+    assert values(bias="all") == rank * (12 + 16) + 12
+    assert values(bias="lora_only", target_modules="c_attn") == rank * 16 + 12
+    assert values(bias="lora_only", target_modules="wte") == rank * 12
+    whole = 4 * (8 * 4 + 4 * 12 + 12)
+    assert values(init_lora_weights="pissa") == rank * (12 + 16) + whole / 36
+    config = {"lora__enabled": True, "lora__target_modules": "c_attn"}
+    memory = inspect_run(make_config(**config), tmp_path).memory_bytes
+    assert memory == 2 * whole + 12 * rank * 16
+    assert inspect_run(make_config(**config, model__quantization="4bit"), tmp_path).memory_bytes == memory - whole * 7 // 8
+    copied = inspect_run(make_config(**config, lora__init_lora_weights="pissa"), tmp_path)
+    assert copied.memory_bytes == memory + whole and "frozen copy of the starting model" in copied.notes[0]
 
 
 def test_settings_that_just_fit(make_config: Any, tmp_path: Path) -> None:
