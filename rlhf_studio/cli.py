@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 
 BAD_INPUT = 2
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rest, overrides = split_overrides(arguments)
         options = build_parser().parse_args(rest)
         options.overrides = overrides
-        if options.overrides and options.command != "train":
+        if options.overrides and options.command not in ("train", "score"):
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
         return options.run(options)
     except ConfigError as error:
@@ -58,7 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("app", help="open the app in the browser")
     commands.add_parser("world", help="rebuild or check the bundled review world")
     _add_train(commands)
-    _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
+    resume = _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
+    add_permission_flags(resume)
+    _add_score(commands)
     _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
     _add_runs(commands)
     _add_recipes(commands)
@@ -78,13 +80,49 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
     train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
+    add_permission_flags(train)
     train.set_defaults(run=_train)
 
 
-def _add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: object) -> None:
+def _add_score(commands: argparse._SubParsersAction) -> None:
+    score = commands.add_parser("score", help="score one text with a configuration's rewards, without a run", allow_abbrev=False)
+    score.add_argument("--recipe", help="the rewards of a ready-made configuration")
+    score.add_argument("--config", type=Path, metavar="FILE", help="the rewards of a YAML file")
+    score.add_argument("--prompt", required=True, metavar="TEXT")
+    score.add_argument("--response", required=True, metavar="TEXT")
+    score.add_argument("--reference", metavar="TEXT", help="the reference text, for BLEU and ROUGE")
+    score.add_argument("--cut-off", action="store_true", help="the response was cut off before its stop token")
+    score.add_argument("--json", action="store_true", help="machine-readable")
+    add_permission_flags(score)
+    score.set_defaults(run=_score)
+    server = commands.add_parser("score-server", allow_abbrev=False)  # without help: the app starts it, people have no use for it
+    server.set_defaults(run=_score_server)
+
+
+def add_permission_flags(parser: argparse.ArgumentParser) -> None:
+    """What rewards outside the program may be used. Only the command line gives these, never a configuration."""
+    parser.add_argument(
+        "--allow-custom-rewards", action="append", default=[], metavar="FILE", help="let rewards call functions of this Python file"
+    )
+    parser.add_argument(
+        "--reward-url", action="append", default=[], metavar="NAME=URL", help="let rewards ask this scoring server, under this name"
+    )
+
+
+def permissions_of(options: argparse.Namespace) -> Permissions:
+    """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
+    try:
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url)
+        return permissions_from_environment(os.environ).joined(given)
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+
+
+def _add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: object) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=help, allow_abbrev=False)
     command.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
     command.set_defaults(run=run)
+    return command
 
 
 def _add_runs(commands: argparse._SubParsersAction) -> None:
@@ -144,13 +182,14 @@ def _train(options: argparse.Namespace) -> int:
     if options.folder is not None:
         if options.recipe or options.config or options.run_dir or options.overrides:
             raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
-        return _run_engine(options.folder, resume=False)
-    run_dir = _prepare(options)
+        return _run_engine(options.folder, resume=False, permissions=permissions_of(options))
+    permissions = permissions_of(options)
+    run_dir = _prepare(options, permissions)
     print(f"run folder: {run_dir}", flush=True)
-    return _run_engine(run_dir, resume=False)
+    return _run_engine(run_dir, resume=False, permissions=permissions)
 
 
-def _prepare(options: argparse.Namespace) -> Path:
+def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
     from rlhf_studio.inputs.preflight import check_run
     from rlhf_studio.runs.create import create_run
@@ -159,7 +198,7 @@ def _prepare(options: argparse.Namespace) -> Path:
 
     config = _configuration(options)
     run_dir = options.run_dir or default_workspace() / "runs" / new_run_id()
-    problems = check_run(config, run_dir.parent)
+    problems = check_run(config, run_dir.parent, permissions)
     if problems:
         raise ConfigError(problems)
     try:
@@ -183,7 +222,7 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
 
 
-def _run_engine(run_dir: Path, *, resume: bool) -> int:
+def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int:
     from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.liveness import announce_start
     from rlhf_studio.runs.reader import RunReader
@@ -195,13 +234,30 @@ def _run_engine(run_dir: Path, *, resume: bool) -> int:
         announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
 
-        return run_engine(run_dir, resume=resume)
+        return run_engine(run_dir, resume=resume, permissions=permissions)
     except StoreError as error:
         raise ConfigError([Problem("", str(error))]) from error
 
 
 def _resume(options: argparse.Namespace) -> int:
-    return _run_engine(options.folder, resume=True)
+    return _run_engine(options.folder, resume=True, permissions=permissions_of(options))
+
+
+def _score(options: argparse.Namespace) -> int:
+    config, permissions = _configuration(options), permissions_of(options)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from rlhf_studio.engine.rewards.score_command import score_text  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.engine.rewards.trial import Text
+
+    text = Text(options.prompt, options.response, options.reference, not options.cut_off)
+    return score_text(config, text, permissions, as_json=options.json)
+
+
+def _score_server(options: argparse.Namespace) -> int:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from rlhf_studio.engine.rewards.score_server import serve
+
+    return serve(permissions_from_environment(os.environ))
 
 
 def _stop(options: argparse.Namespace) -> int:

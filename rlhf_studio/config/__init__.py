@@ -12,37 +12,51 @@ from rlhf_studio.config.base import Level, Section, setting
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig
+from rlhf_studio.config.permissions import NOTHING_ALLOWED, Permissions, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.ppo import PPOConfig
-from rlhf_studio.config.reward import (
-    Component,
+from rlhf_studio.config.reward import RewardComponent, RewardConfig
+from rlhf_studio.config.reward_base import Component
+from rlhf_studio.config.reward_models import EnsembleReward, RewardModelReward
+from rlhf_studio.config.reward_outside import HttpReward, PythonReward
+from rlhf_studio.config.reward_rules import (
+    BleuReward,
     KeywordReward,
     LengthReward,
+    LexiconReward,
     RegexReward,
     RepetitionReward,
-    RewardComponent,
-    RewardConfig,
-    RewardModelReward,
+    RougeReward,
 )
 from rlhf_studio.config.run import SECTIONS, RunConfig
 
 __all__ = [
+    "BleuReward",
     "Component",
     "DataConfig",
     "EngineConfig",
+    "EnsembleReward",
     "GenerationConfig",
+    "HttpReward",
     "KeywordReward",
     "LengthReward",
     "Level",
+    "LexiconReward",
     "LoraConfig",
     "ModelConfig",
+    "NOTHING_ALLOWED",
+    "Permissions",
+    "permissions_from_environment",
+    "permissions_from_flags",
     "PPOConfig",
+    "PythonReward",
     "RegexReward",
     "RepetitionReward",
     "RewardComponent",
     "RewardConfig",
     "RewardModelReward",
+    "RougeReward",
     "RunConfig",
-    "SECTIONS",
     "Section",
+    "SECTIONS",
     "setting",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.device import Compute
@@ -21,8 +21,12 @@ from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.inputs.prompts import read_prompts
 
 
-def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[Trainer, list[str]]:
+def build_trainer(
+    config: RunConfig, compute: Compute, report: Report, permissions: Permissions = NOTHING_ALLOWED
+) -> tuple[Trainer, list[str]]:
     """Load everything that the configuration names. Returns the trainer and notes for people.
+
+    ``permissions`` says which code and servers outside the program a reward may use.
 
     Raises :class:`ConfigError` for anything that cannot be loaded or does not fit together.
     """
@@ -37,7 +41,7 @@ def build_trainer(config: RunConfig, compute: Compute, report: Report) -> tuple[
     reference = Reference(policy, compute.dtype, held_to.model and held_to.model.to(compute.device))
     if config.model.gradient_checkpointing and not recompute_layers(policy.model):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
-    scorer = Scorer(config.reward, compute, report)
+    scorer = Scorer(config.reward, compute, report, permissions)
     player = Player(
         policy=policy,
         reference=reference,

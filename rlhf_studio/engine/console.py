@@ -33,7 +33,9 @@ class Console:
     def step(self, record: StepRecord) -> None:
         """The step's headline numbers."""
         metrics = record.metrics
-        numbers = f"score {metrics['objective/scores']:.3f}  kl {metrics['objective/kl']:.2f}"
+        numbers = "not scored"  # an update that was left out, see the events
+        if "objective/scores" in metrics:
+            numbers = f"score {metrics['objective/scores']:.3f}  kl {metrics['objective/kl']:.2f}"
         if "gold/score" in metrics:
             numbers += f"  gold {metrics['gold/score']:.3f}"
         if self._bar is not None:

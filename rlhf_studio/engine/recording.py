@@ -44,7 +44,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, kl_coef: float, sto
         "tokens/response_length": lengths.mean(),
         "tokens/cut_off": (~rollout.stopped).float().mean(),
     }
-    for name, part in scores.parts.items():
+    for name, part in (scores.parts | scores.members).items():
         metrics[f"reward/{name}"] = part.mean()
     if scores.gold is not None:
         metrics["gold/score"] = scores.gold.mean()

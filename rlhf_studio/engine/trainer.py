@@ -20,7 +20,7 @@ from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.prompts import PromptStream
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
-from rlhf_studio.engine.rewards.scorer import Episodes
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.engine.update import Updater
@@ -77,7 +77,10 @@ class Trainer:
         timer = Stopwatch(self.compute)
         kl_coef = self.controller.coef
         prompts = self.prompts.next_batch(self.config.ppo.batch_size)
-        rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
+        try:
+            rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
+        except RewardError as error:
+            return self._unscored(error, timer)
         stats, problems = self._learn(rollout, kl_coef, timer)
         objective = objective_metrics(rollout, self.config.ppo, kl_coef, self.player.stop_id is not None)
         if math.isfinite(objective["objective/kl"]):  # it is not when the rollout was refused for it
@@ -85,10 +88,17 @@ class Trainer:
         self.progress.step += 1
         with timer("record"):
             rollouts = self._recorder.rollouts(rollout, self.updater.logprobs_after(rollout), kl_coef)
-            watched = self.watch() if self._watch_now() else []
+            watched, unanswered = self._watched()
         learned = update_metrics(stats, self._learning_rate()) if stats else {}
         metrics = {**objective, **learned, **self._costs(rollout, timer)}
-        return StepRecord(self.progress.step, metrics, rollouts, watched, self._events(metrics, stats, problems))
+        return StepRecord(self.progress.step, metrics, rollouts, watched, [*unanswered, *self._events(metrics, stats, problems)])
+
+    def _unscored(self, error: RewardError, timer: Stopwatch) -> StepRecord:
+        """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
+        self._count_skip(error)
+        self.progress.step += 1
+        event = EventRecord("warning", "skip", f"This update was left out: {error}.")
+        return StepRecord(self.progress.step, self._costs(None, timer), [], [], [event])
 
     def _learn(self, rollout: Rollout, kl_coef: float, timer: Stopwatch) -> tuple[UpdateStats | None, list[str]]:
         """The update, and what was left out of it. Without an update when the rollout holds a number that is not finite."""
@@ -103,30 +113,46 @@ class Trainer:
             return stats, stats.problems
 
     def _refuse(self, problem: str) -> None:
+        self._count_skip(NonFiniteError(problem))
+
+    def _count_skip(self, error: NonFiniteError | RewardError) -> None:
+        """Count what is left out because of ``error``; raises it when the run is to stop at such errors, or when there were too many."""
         self.progress.skips += 1
         if self.config.engine.non_finite == "stop" or self.progress.skips > MOST_SKIPS:
-            raise NonFiniteError(problem)
+            raise error
 
     def _learning_rate(self) -> float:
         return float(self.updater.optimizer.param_groups[0]["lr"])
 
-    def _costs(self, rollout: Rollout, timer: Stopwatch) -> dict[str, float]:
+    def _costs(self, rollout: Rollout | None, timer: Stopwatch) -> dict[str, float]:
+        """Seconds, memory and, when there was a rollout, speed."""
         total = sum(timer.seconds.values())
         self.progress.elapsed += total
-        costs = {f"time/{phase}": seconds for phase, seconds in timer.seconds.items()}
-        return costs | {
+        costs = {f"time/{phase}": seconds for phase, seconds in timer.seconds.items()} | {
             "time/total": total,
             "time/elapsed": self.progress.elapsed,
             "episode": float(self.progress.step * self.config.ppo.batch_size),
-            "speed/episodes_per_second": len(rollout.tokens) / total,
-            "speed/tokens_per_second": float(rollout.tokens.mask.sum()) / total,
             "memory/peak": self.compute.peak_memory(),
         }
+        if rollout is not None:
+            costs["speed/episodes_per_second"] = len(rollout.tokens) / total
+            costs["speed/tokens_per_second"] = float(rollout.tokens.mask.sum()) / total
+        return costs
 
     # --- watched prompts -----------------------------------------------------------------------------------------------------
 
     def _watch_now(self) -> bool:
         return self.finished or self.progress.step % self.config.engine.watch_every == 0
+
+    def _watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
+        """The answers to the watched prompts when it is time for them, or what kept them from being scored."""
+        if not self._watch_now():
+            return [], []
+        try:
+            return self.watch(), []
+        except RewardError as error:
+            self._count_skip(error)
+            return [], [EventRecord("warning", "skip", f"The answers to the watched prompts were left out: {error}.")]
 
     def watch(self) -> list[WatchRecord]:
         """Answer the watched prompts, always with the same random numbers, so that differences come from the policy alone."""

@@ -79,12 +79,14 @@ class Scores:
         parts: weighted score (B,) of each component by name.
         shaped: (B,) what the last token earns, after scaling, clipping and the no-end penalty.
         gold: (B,) the gold scorer's value, or None.
+        members: (B,) of each model of an ensemble by name, times the ensemble's weight; not part of the sum.
     """
 
     raw: Tensor
     parts: dict[str, Tensor]
     shaped: Tensor
     gold: Tensor | None
+    members: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

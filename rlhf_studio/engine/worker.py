@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
@@ -57,18 +57,19 @@ class Signals:
         self.received = signal.Signals(number).name
 
 
-def run_engine(run_dir: Path, *, resume: bool) -> int:
+def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        return Worker(run_dir, RunReader(run_dir).config(), writer, signals).run(resume=resume)
+        return Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions).run(resume=resume)
 
 
 class Worker:
     """Drives a trainer and keeps the run folder's truth."""
 
-    def __init__(self, run_dir: Path, config: RunConfig, writer: RunWriter, signals: Signals):
+    def __init__(self, run_dir: Path, config: RunConfig, writer: RunWriter, signals: Signals, permissions: Permissions = NOTHING_ALLOWED):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
+        self._permissions = permissions
         self._console = Console(config.ppo.steps)
         self._saved_step = -1
 
@@ -119,7 +120,7 @@ class Worker:
     def _load(self, resume: bool) -> Trainer:
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
-        trainer, notes = build_trainer(self._config, compute, self._report)
+        trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
         for note in notes:
             self._writer.event(EventRecord("info", "health", note))
         if resume:

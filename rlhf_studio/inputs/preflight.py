@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from rlhf_studio.config import DataConfig, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.machine import has_gpu, machine_problems
@@ -43,9 +43,9 @@ class Report:
     memory_bytes: int | None = None
 
 
-def check_run(config: RunConfig, workspace: Path) -> list[Problem]:
+def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
     """What keeps this run from starting, one entry per setting; empty when it may start."""
-    return inspect_run(config, workspace).problems
+    return inspect_run(config, workspace, permissions=permissions).problems
 
 
 def inspect_run(
@@ -53,6 +53,7 @@ def inspect_run(
     workspace: Path,
     *,
     hub: Hub | None = None,
+    permissions: Permissions = NOTHING_ALLOWED,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     gpu: Callable[[], bool | None] = has_gpu,
 ) -> Report:
@@ -65,7 +66,7 @@ def inspect_run(
     except ModelError as error:
         problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
     reference = check_reference(config, policy, hub, problems)
-    rewards = check_rewards(config, hub, problems)
+    rewards = check_rewards(config, hub, problems, permissions)
     prompts: list[str] = []
     try:
         prompts = _prompts(config.data).texts

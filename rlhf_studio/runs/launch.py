@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -42,11 +44,23 @@ def command_text(run_dir: Path, resume: bool = False) -> str:
     return shlex.join(engine_command(run_dir, resume))
 
 
-def engine_environment(environment: Mapping[str, str], run_dir: Path, *, keep_hub_token: bool = False) -> dict[str, str]:
-    """What the engine may see of the app's environment: no tokens, keys or passwords, and where to find this package.
+def engine_environment(
+    environment: Mapping[str, str], run_dir: Path, *, keep_hub_token: bool = False, permissions: Permissions = NOTHING_ALLOWED
+) -> dict[str, str]:
+    """What the engine may see of the app's environment, and which run it works on; see :func:`child_environment`."""
+    result = child_environment(environment, keep_hub_token=keep_hub_token, permissions=permissions)
+    result[RUN_VARIABLE] = Path(run_dir).resolve().name
+    result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
+    return result
 
-    ``keep_hub_token`` leaves the Hugging Face token, for runs on gated or private models. Without it the engine is also told
-    not to use a token that was saved on this machine by logging in.
+
+def child_environment(
+    environment: Mapping[str, str], *, keep_hub_token: bool = False, permissions: Permissions = NOTHING_ALLOWED
+) -> dict[str, str]:
+    """What a process of ours may see of the app's environment: no tokens, keys or passwords, and where to find this package.
+
+    ``keep_hub_token`` leaves the Hugging Face token, for runs on gated or private models. Without it the process is also told
+    not to use a token that was saved on this machine by logging in. ``permissions`` are what the app's own start allowed.
     """
     kept = _HUB_TOKENS if keep_hub_token else ()
     result = {name: value for name, value in environment.items() if name in kept or not _SECRET.search(name)}
@@ -56,19 +70,26 @@ def engine_environment(environment: Mapping[str, str], run_dir: Path, *, keep_hu
     earlier = environment.get("PYTHONPATH")
     result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
     result["PYTHONUNBUFFERED"] = "1"
-    result[RUN_VARIABLE] = Path(run_dir).resolve().name
-    result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
+    result.pop(PERMISSIONS_VARIABLE, None)
+    if allowed := permissions.as_text():
+        result[PERMISSIONS_VARIABLE] = allowed
     return result
 
 
 def start_engine(
-    run_dir: Path, resume: bool = False, *, ticket: liveness.StartTicket | None = None, keep_hub_token: bool = False
+    run_dir: Path,
+    resume: bool = False,
+    *,
+    ticket: liveness.StartTicket | None = None,
+    keep_hub_token: bool = False,
+    permissions: Permissions = NOTHING_ALLOWED,
 ) -> subprocess.Popen[bytes]:
     """Start the engine in a session of its own, its output appended to ``engine.log``.
 
     It runs in the folder that the run was created from (so that relative paths in its configuration lead to the same files),
     or, where that is gone, in the current one. Without a ``ticket`` (taken, and closed later, by the caller) one is taken here.
-    The caller must ``poll()`` what it gets, or the ended engine stays a zombie.
+    The caller must ``poll()`` what it gets, or the ended engine stays a zombie. ``permissions`` are needed at every start: a
+    run that is resumed has only those of the program that resumes it.
 
     Raises:
         AlreadyRunning: somebody else is starting this run.
@@ -80,7 +101,7 @@ def start_engine(
         if ticket is None:
             own_ticket.take()
         working_folder = RunReader(folder).working_folder()
-        environment = engine_environment(os.environ, folder, keep_hub_token=keep_hub_token)
+        environment = engine_environment(os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions)
         environment[liveness.START_FD_VARIABLE] = str(own_ticket.descriptor)
         log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:

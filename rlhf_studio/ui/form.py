@@ -10,11 +10,17 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import (
     SECTIONS,
+    BleuReward,
+    EnsembleReward,
+    HttpReward,
     KeywordReward,
     LengthReward,
+    LexiconReward,
+    PythonReward,
     RegexReward,
     RepetitionReward,
     RewardModelReward,
+    RougeReward,
     RunConfig,
 )
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
@@ -31,10 +37,16 @@ SECTION_TITLES = {
 }
 COMPONENT_TITLES = {
     RewardModelReward: "Reward model",
+    EnsembleReward: "Ensemble",
     LengthReward: "Length",
     KeywordReward: "Keywords",
+    LexiconReward: "Sentiment words",
     RegexReward: "Pattern",
     RepetitionReward: "Repetition",
+    BleuReward: "BLEU",
+    RougeReward: "ROUGE",
+    PythonReward: "Python function",
+    HttpReward: "Scoring server",
 }
 # A setting that matters only while another has a certain value; the form shows it then.
 USED_WHEN: dict[str, tuple[str, Any]] = {

@@ -21,9 +21,10 @@ from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, Repetit
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import load_reward_model
-from rlhf_studio.engine.rewards import scorer as scorer_module
+from rlhf_studio.engine.rewards import components as components_module
+from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
-from rlhf_studio.engine.rewards.rules import RuleError, keyword_rule, length_rule, regex_rule, repetition_rule
+from rlhf_studio.engine.rewards.rules import keyword_rule, length_rule, regex_rule, repetition_rule
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, component_names
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.world.gold import gold_score
@@ -82,7 +83,7 @@ def test_regex_rule(pattern: str, text: str, score: float) -> None:
 def test_a_costly_pattern_is_stopped() -> None:
     rule = regex_rule(RegexReward(pattern="(a+)+$", timeout=0.01))
     assert rule("aaaa", 0) == 1.0
-    with pytest.raises(RuleError, match=r"pattern '\(a\+\)\+\$' took longer than 0.01 s"):
+    with pytest.raises(ComponentError, match=r"pattern '\(a\+\)\+\$' took longer than 0.01 s"):
         rule("a" * 5000 + "b", 0)
 
 
@@ -326,7 +327,7 @@ def test_a_rule_that_gives_up_names_the_component() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_score_that_is_no_number_names_component_prompt_and_response(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    monkeypatch.setattr(scorer_module, "length_rule", lambda settings: lambda text, tokens: value if text == TWO else 1.0)
+    monkeypatch.setattr(components_module, "length_rule", lambda settings: lambda text, tokens: value if text == TWO else 1.0)
     with pytest.raises(RewardError, match=f"component broken gave {value} for the prompt 'why' and the response 'a b'"):
         scorer_of({**LENGTH, "name": "broken"})(episodes([FOUR, TWO], prompt="why"))
 

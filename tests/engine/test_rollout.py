@@ -134,7 +134,7 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
     seen: list[Episodes] = []
     component = trainer.player.scorer._components[0]
-    listening = replace(component, score=lambda episodes: (seen.append(episodes), component.score(episodes))[1])
+    listening = replace(component, source=lambda episodes: (seen.append(episodes), component.source(episodes))[1])
     trainer.player.scorer._components[0] = listening
     play(trainer)
     trainer.watch()

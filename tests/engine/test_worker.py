@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rlhf_studio.engine import worker
-from rlhf_studio.engine.rewards import scorer
+from rlhf_studio.engine.rewards import components
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.update import Updater
 from rlhf_studio.engine.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
@@ -148,7 +148,7 @@ def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
 
 def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(reward={"components": [{"kind": "length", "name": "broken"}]})
-    monkeypatch.setattr(scorer, "length_rule", lambda settings: lambda text, tokens: math.nan)
+    monkeypatch.setattr(components, "length_rule", lambda settings: lambda text, tokens: math.nan)
     assert run_engine(run_dir, resume=False) == FAILED
     cause = RunReader(run_dir).status().cause
     assert "broken gave nan" in cause and "the prompt" in cause

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import inspect
+from dataclasses import dataclass
 
-from rlhf_studio.config import RewardModelReward
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import LoadedRewardModel
 from rlhf_studio.engine.text import cut_left
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One text as the model reads it: L token ids, and L token types (BERT's segments), or None where there are none."""
+
+    ids: list[int]
+    types: list[int] | None
 
 
 class RewardModelScorer:
@@ -19,43 +31,51 @@ class RewardModelScorer:
     the token before the end.
     """
 
-    def __init__(self, loaded: LoadedRewardModel, settings: RewardModelReward, compute: Compute):
+    def __init__(self, loaded: LoadedRewardModel, settings: RewardModelReward | EnsembleReward, compute: Compute):
         self._model = loaded.model.to(compute.device)
         self._tokenizer = loaded.tokenizer
         self._label = loaded.label
         self._settings = settings
         self._compute = compute
-        positions = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None) or settings.max_tokens
+        positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
+        self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
     @torch.no_grad()
     def __call__(self, prompts: list[str], responses: list[str], stopped: list[bool]) -> Tensor:
         """Scores (B,) float32 on the CPU."""
-        ids = [self._encode(*row) for row in zip(prompts, responses, stopped, strict=True)]
-        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # rows of equal length together: less padding
-        scores = torch.empty(len(ids))
+        texts = [self._encode(*row) for row in zip(prompts, responses, stopped, strict=True)]
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))  # rows of equal length together: less padding
+        scores = torch.empty(len(texts))
         for start in range(0, len(order), self._settings.batch_size):
             rows = order[start : start + self._settings.batch_size]
-            scores[rows] = self._score_batch([ids[row] for row in rows])
+            scores[rows] = self._score_batch([texts[row] for row in rows])
         return scores
 
-    def _encode(self, prompt: str, response: str, stopped: bool) -> list[int]:
-        ids = self._tokenizer(prompt + response, truncation=False, verbose=False)["input_ids"]
+    def _encode(self, prompt: str, response: str, stopped: bool) -> _Text:
+        text = response if self._settings.reads == "response" else prompt + response
+        encoded = self._tokenizer(text, truncation=False, verbose=False)
+        ids, types = encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None
         eos = self._tokenizer.eos_token_id
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
-            ids = [*ids, eos]
-        return cut_left(ids, self._longest, self._tokenizer) or [eos or 0]
+            ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]
+        ids = cut_left(ids, self._longest, self._tokenizer) or [eos or 0]
+        return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)))
 
-    def _score_batch(self, rows: list[list[int]]) -> Tensor:
-        longest = max(len(row) for row in rows)
-        pad = self._unused_id(rows)
-        if pad is None and len(rows) > 1:  # nothing to pad with: each text alone
-            return torch.cat([self._score_batch([row]) for row in rows])
-        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    def _score_batch(self, texts: list[_Text]) -> Tensor:
+        longest = max(len(text.ids) for text in texts)
+        pad = self._unused_id(texts)
+        if pad is None and len(texts) > 1:  # nothing to pad with: each text alone
+            return torch.cat([self._score_batch([text]) for text in texts])
+        inputs = {
+            "input_ids": [text.ids + [pad] * (longest - len(text.ids)) for text in texts],
+            "attention_mask": [[1] * len(text.ids) + [0] * (longest - len(text.ids)) for text in texts],
+        }
+        if all(text.types is not None for text in texts):
+            inputs["token_type_ids"] = [text.types + [0] * (longest - len(text.ids)) for text in texts]
         self._model.config.get_text_config().pad_token_id = pad
         with self._compute.autocast():
-            output = self._model(input_ids=ids.to(self._compute.device), attention_mask=mask.to(self._compute.device))
+            output = self._model(**{name: torch.tensor(rows, device=self._compute.device) for name, rows in inputs.items()})
         return self._pick(output.logits.float()).cpu()
 
     def _pick(self, logits: Tensor) -> Tensor:
@@ -63,10 +83,22 @@ class RewardModelScorer:
             return logits[:, self._label]
         return logits[:, 0].sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=-1)[:, self._label]
 
-    def _unused_id(self, rows: list[list[int]]) -> int | None:
-        used = {token for row in rows for token in row}
+    def _unused_id(self, texts: list[_Text]) -> int | None:
+        used = {token for text in texts for token in text.ids}
         own = self._tokenizer.pad_token_id
         if own is not None and own not in used:
             return own
         size = self._model.get_input_embeddings().weight.shape[0]
         return next((candidate for candidate in range(size) if candidate not in used), None)
+
+
+def longest_text(model: PreTrainedModel) -> int | None:
+    """Most tokens that the model has positions for, or None when it has no such limit.
+
+    RoBERTa and its kin count positions from behind the pad id, so 514 of them hold 512 tokens.
+    """
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return limit

@@ -8,13 +8,10 @@ from collections.abc import Callable
 import regex
 
 from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward
+from rlhf_studio.engine.rewards.errors import ComponentError
 
 Rule = Callable[[str, int], float]
 """(response text, response length in tokens) to score."""
-
-
-class RuleError(RuntimeError):
-    """A rule could not score a response; the message names the component and the cause."""
 
 
 def length_rule(settings: LengthReward) -> Rule:
@@ -30,14 +27,15 @@ def keyword_rule(settings: KeywordReward) -> Rule:
 
 
 def regex_rule(settings: RegexReward) -> Rule:
-    """1 when the pattern is found, else 0. Raises :class:`RuleError` when the search outruns its time limit."""
+    """1 when the pattern is found (or describes the whole text), else 0. Raises :class:`ComponentError` when it outruns its time limit."""
     pattern = regex.compile(settings.pattern)
+    look = pattern.fullmatch if settings.match == "full" else pattern.search
 
     def score(text: str, tokens: int) -> float:
         try:
-            return float(pattern.search(text, timeout=settings.timeout) is not None)
+            return float(look(text, timeout=settings.timeout) is not None)
         except TimeoutError:
-            raise RuleError(
+            raise ComponentError(
                 f"the pattern {settings.pattern!r} took longer than {settings.timeout} s on a response; use a simpler pattern"
             ) from None
 

@@ -1,84 +1,58 @@
-"""The score of a response: the weighted sum of its components, then scaling, clipping and the no-end penalty."""
+"""The score of a response: the weighted sum of its components, then scaling, clipping and penalties."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import regex
 import torch
 from torch import Tensor
 
-from rlhf_studio.config import (
-    KeywordReward,
-    LengthReward,
-    RegexReward,
-    RepetitionReward,
-    RewardComponent,
-    RewardConfig,
-    RewardModelReward,
-)
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import Report, load_reward_model
-from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
-from rlhf_studio.engine.rewards.rules import Rule, RuleError, keyword_rule, length_rule, regex_rule, repetition_rule
+from rlhf_studio.engine.loading import Report
+from rlhf_studio.engine.rewards.components import Component, build_source
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes
+from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import Scores
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 from rlhf_studio.world.gold import gold_score
 
-
-class RewardError(RuntimeError):
-    """A component gave something that is not a score; the message names the component, the prompt and the response."""
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """What a reward component may look at: B texts, whether each ended with its stop token, and its length in tokens.
-
-    ``references`` holds a reference text per prompt when ``data.reference_column`` names a column, else None.
-    """
-
-    prompts: list[str]
-    responses: list[str]
-    stopped: list[bool]
-    lengths: list[int]
-    references: list[str] | None = None
-
-
-@dataclass(frozen=True)
-class _Component:
-    name: str
-    weight: float
-    score: Callable[[Episodes], Tensor]
+__all__ = ["Episodes", "RewardError", "Scorer", "component_names", "shaped_scores"]
 
 
 class Scorer:
     """Built once per run; ``moments`` is the only state and belongs into a checkpoint."""
 
-    def __init__(self, settings: RewardConfig, compute: Compute, report: Report):
+    def __init__(self, settings: RewardConfig, compute: Compute, report: Report, permissions: Permissions = NOTHING_ALLOWED):
         self._settings = settings
         self.moments = RunningMoments()
         self._components = [
-            _Component(name, component.weight, _build(component, f"reward.components.{index}", compute, report))
+            Component(name, component.weight, build_source(component, f"reward.components.{index}", compute, report, permissions))
             for index, (name, component) in enumerate(zip(component_names(settings), settings.components, strict=True))
         ]
 
     def __call__(self, episodes: Episodes) -> Scores:
-        """Score a batch. Raises :class:`RewardError` when a component gives anything but B finite numbers."""
-        parts = self.parts(episodes)
+        """Score a batch. Raises :class:`RewardError`, with the moments untouched, when a component gives anything but B finite numbers."""
+        answers = self._answers(episodes)
+        parts = self._weighted(answers)
         raw = torch.stack(list(parts.values())).sum(dim=0)
         if self._settings.scaling != "none":
             self.moments.update(raw)
-        shaped = scale_scores(raw, self.moments, self._settings.scaling, self._settings.score_clip)
-        if self._settings.missing_eos_penalty:
-            shaped = shaped - self._settings.missing_eos_penalty * (~torch.tensor(episodes.stopped)).float()
-        return Scores(raw, parts, shaped, self.gold(episodes))
+        shaped = shaped_scores(raw, self._settings, self.moments, episodes)
+        members = {
+            f"{component.name}: {name}": component.weight * scores
+            for component in self._components
+            for name, scores in answers[component.name].members.items()
+        }
+        return Scores(raw, parts, shaped, self.gold(episodes), members)
 
     def parts(self, episodes: Episodes) -> dict[str, Tensor]:
         """Weighted score (B,) of each component, without touching the running moments."""
-        return {component.name: component.weight * _checked(component, episodes) for component in self._components}
+        return self._weighted(self._answers(episodes))
+
+    def _answers(self, episodes: Episodes) -> dict[str, Answer]:
+        return {component.name: component.answer(episodes) for component in self._components}
+
+    def _weighted(self, answers: dict[str, Answer]) -> dict[str, Tensor]:
+        return {component.name: component.weight * answers[component.name].scores for component in self._components}
 
     def gold(self, episodes: Episodes) -> Tensor | None:
         """The hidden second scorer (B,), or None when there is none."""
@@ -86,6 +60,32 @@ class Scorer:
             return None
         pairs = zip(episodes.prompts, episodes.responses, strict=True)
         return torch.tensor([gold_score(prompt, response) for prompt, response in pairs], dtype=torch.float32)
+
+
+def shaped_scores(raw: Tensor, settings: RewardConfig, moments: RunningMoments, episodes: Episodes) -> Tensor:
+    """What the last token earns: the sum scaled and clipped, less the length penalty, then the penalty for a missing end.
+
+        s = clip(scale(raw)) − length_penalty · tokens
+        where the stop token is missing:  subtract: s − penalty      replace: −penalty
+
+    Args:
+        raw: (B,) weighted sum.
+        moments: of all sums so far, these included.
+
+    Returns:
+        (B,) scores.
+
+    Source: Ziegler et al. 2019 and Huang et al. 2024 replace the score of a text without an end; TRL subtracts.
+    """
+    shaped = scale_scores(raw, moments, settings.scaling, settings.score_clip)
+    if settings.length_penalty:
+        shaped = shaped - settings.length_penalty * torch.tensor(episodes.lengths, dtype=torch.float32)
+    if settings.missing_eos_penalty:
+        punished = torch.full_like(shaped, -settings.missing_eos_penalty)
+        if settings.missing_eos_mode == "subtract":
+            punished = punished + shaped
+        shaped = torch.where(torch.tensor(episodes.stopped), shaped, punished)
+    return shaped
 
 
 def component_names(settings: RewardConfig) -> list[str]:
@@ -99,42 +99,3 @@ def component_names(settings: RewardConfig) -> list[str]:
             name = f"{base} {number}"
         names.append(name)
     return names
-
-
-def _checked(component: _Component, episodes: Episodes) -> Tensor:
-    try:
-        scores = component.score(episodes)
-    except RuleError as error:
-        raise RewardError(f"reward component {component.name}: {error}") from error
-    bad = [index for index, value in enumerate(scores.tolist()) if not math.isfinite(value)]
-    if bad:
-        raise RewardError(
-            f"reward component {component.name} gave {scores[bad[0]].item()} for the prompt {episodes.prompts[bad[0]]!r} "
-            f"and the response {episodes.responses[bad[0]]!r}"
-        )
-    return scores
-
-
-def _build(component: RewardComponent, field: str, compute: Compute, report: Report) -> Callable[[Episodes], Tensor]:
-    if isinstance(component, RewardModelReward):
-        loaded = load_reward_model(component.model, component.revision, component.label, compute.dtype, report, field)
-        scorer = RewardModelScorer(loaded, component, compute)
-        return lambda episodes: scorer(episodes.prompts, episodes.responses, episodes.stopped)
-    try:
-        return _per_text(_rule(component))
-    except regex.error as error:
-        raise ConfigError([Problem(f"{field}.pattern", f"is not a valid regular expression: {error}")]) from error
-
-
-def _rule(component: LengthReward | KeywordReward | RegexReward | RepetitionReward) -> Rule:
-    if isinstance(component, LengthReward):
-        return length_rule(component)
-    if isinstance(component, KeywordReward):
-        return keyword_rule(component)
-    return regex_rule(component) if isinstance(component, RegexReward) else repetition_rule(component)
-
-
-def _per_text(rule: Rule) -> Callable[[Episodes], Tensor]:
-    return lambda episodes: torch.tensor(
-        [rule(text, tokens) for text, tokens in zip(episodes.responses, episodes.lengths, strict=True)], dtype=torch.float32
-    )

@@ -1,0 +1,134 @@
+"""The process in which a person's own reward function runs: one JSON line with texts in, one with scores out.
+
+Started by path, ``python -P python_child.py FILE FUNCTION``, with nothing of this package in it. What the function prints goes
+to the error stream, so that it cannot be taken for an answer. When the other side is gone, this process ends at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import math
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+SHOWN = 200
+
+
+class Unusable(Exception):
+    """The function's answer is not a list of scores; ``row`` is the episode to blame, if one is."""
+
+    def __init__(self, message: str, row: int | None = None):
+        self.row = row
+        super().__init__(message)
+
+
+def load(file: str, name: str) -> Callable[..., Any]:
+    """The function of that name in that file. Raises whatever the file raises, and Unusable when there is no such function."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))  # as if the file had been run: modules beside it are found
+    spec = importlib.util.spec_from_file_location("custom_rewards", file)
+    if spec is None or spec.loader is None:
+        raise Unusable("it is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["custom_rewards"] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise Unusable(f"it has no function called {name}")
+    return function
+
+
+def call(function: Callable[..., Any], request: dict[str, Any]) -> list[float]:
+    """The scores of one batch. Further facts are passed as far as the function takes them."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    named = {parameter.name for parameter in list(parameters)[2:]}
+    extra = {name: value for name, value in request["extra"].items() if takes_all or name in named}
+    return numbers(function(request["prompts"], request["responses"], **extra), len(request["responses"]))
+
+
+def numbers(result: Any, count: int) -> list[float]:
+    """A list, tuple, array or tensor of ``count`` finite numbers as floats. Raises Unusable that says what is wrong."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        raise Unusable(f"it gave {shown(result)} and not a list of numbers")
+    if len(values) != count:
+        raise Unusable(f"it gave {len(values)} scores for {count} responses")
+    return [number(value.item() if hasattr(value, "item") else value, row) for row, value in enumerate(values)]
+
+
+def number(value: Any, row: int) -> float:
+    """One finite float. Raises Unusable."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unusable(f"it gave {shown(value)}, which is not a number", row)
+    try:
+        score = float(value)
+    except OverflowError:
+        raise Unusable("it gave a number that is too large", row) from None
+    if not math.isfinite(score):
+        raise Unusable(f"it gave {score}", row)
+    return score
+
+
+def shown(value: Any) -> str:
+    """A value for a message, short."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a person's own class may raise anything here
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
+def attempt(action: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
+    """What ``action`` gives, or the error as data; the full trace goes to the error stream."""
+    try:
+        return action()
+    except Unusable as error:
+        return {"error": str(error), "row": error.row}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a person's own code may raise anything; it must be told, not end the process
+        traceback.print_exc()
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if os.path.realpath(frame.filename) == file]
+        where = f" (line {lines[-1]})" if lines else ""
+        return {"error": f"it raised {type(error).__name__}: {str(error)[:500]}{where}", "row": None}
+
+
+def read(requests: queue.SimpleQueue[str]) -> None:
+    """Pass lines on; when there are no more, the engine is gone and so are we, even out of a function that never returns."""
+    for line in sys.stdin:
+        requests.put(line)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # and whatever the function started
+    os._exit(0)
+
+
+def main(file: str, name: str) -> None:
+    """Answer until the other side closes."""
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=read, args=(requests,), daemon=True).start()
+    held: list[Callable[..., Any]] = []
+
+    def start() -> dict[str, Any]:
+        held.append(load(file, name))
+        return {"ready": True}
+
+    def answer(answered: dict[str, Any]) -> None:
+        answers.write(json.dumps(answered) + "\n")
+        answers.flush()
+
+    answer(attempt(start, file))
+    while held:
+        request = json.loads(requests.get())
+        answer(attempt(lambda request=request: {"scores": call(held[0], request)}, file))
+
+
+if __name__ == "__main__":
+    main(os.path.realpath(sys.argv[1]), sys.argv[2])

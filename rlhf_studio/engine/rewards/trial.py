@@ -1,0 +1,116 @@
+"""Scoring one text by hand, before any run: what each component says, and what PPO would see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from rlhf_studio.config import Permissions, RewardComponent, RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.device import Compute, choose_compute
+from rlhf_studio.engine.loading import Report
+from rlhf_studio.engine.rewards.components import Component, build_source
+from rlhf_studio.engine.rewards.episodes import Episodes, Source
+from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
+from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
+from rlhf_studio.inputs.model_files import ModelError
+from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.reward_checks import check_component
+from rlhf_studio.ppo.rewards import RunningMoments
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is scored. ``reference`` is None when there is none; ``stopped`` says whether the response ended with its stop token."""
+
+    prompt: str
+    response: str
+    reference: str | None = None
+    stopped: bool = True
+
+
+class Trial:
+    """Scores single texts. Components that stay the same from one text to the next stay loaded."""
+
+    def __init__(self, permissions: Permissions, report: Report):
+        self._permissions, self._report = permissions, report
+        self._held: dict[str, Source] = {}
+
+    def score(self, config: RunConfig, text: Text) -> dict[str, Any]:
+        """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members`` or
+        ``error`` and ``field``; ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
+
+        Raises :class:`ConfigError` when not even the device can be used.
+        """
+        compute = choose_compute(config)
+        tokens, uncounted = count_response_tokens(config, text)
+        references = None if text.reference is None else [text.reference]
+        episodes = Episodes([text.prompt], [text.response], [text.stopped], [tokens or 0], references)
+        rows = []
+        before, self._held = self._held, {}
+        for index, (name, component) in enumerate(zip(component_names(config.reward), config.reward.components, strict=True)):
+            field = f"reward.components.{index}"
+            row: dict[str, Any] = {"name": name, "kind": component.kind, "weight": component.weight}
+            if component.kind == "length" and tokens is None:
+                row |= {"error": uncounted, "field": field}
+            else:
+                row |= self._say(component, name, field, compute, episodes, before)
+            rows.append(row)
+        return {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
+
+    def _say(
+        self, component: RewardComponent, name: str, field: str, compute: Compute, episodes: Episodes, before: dict[str, Source]
+    ) -> dict[str, Any]:
+        """What one component says, or why it does not; ``before`` holds what was loaded for the last text."""
+        # not kept under its name and weight: changing those loads nothing anew
+        key = f"{compute.device} {compute.dtype} {component.model_copy(update={'name': '', 'weight': 1.0})!r}"
+        try:
+            source = self._held[key] = before.get(key) or self._source(component, field, compute)
+            self._report(f"Scoring with {name}", None)
+            answer = Component(name, component.weight, source).answer(episodes)
+        except ConfigError as error:
+            return {"error": "; ".join(problem.message for problem in error.problems), "field": error.problems[0].field}
+        except RewardError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, ComponentError) else error
+            return {"error": str(cause), "field": field}
+        raw = float(answer.scores[0])
+        members = {member: float(scores[0]) for member, scores in answer.members.items()}
+        return {"raw": raw, "weighted": component.weight * raw, "members": members}
+
+    def _source(self, component: RewardComponent, field: str, compute: Compute) -> Source:
+        problems: list[Problem] = []
+        check_component(component, field, None, problems, self._permissions)
+        if problems:
+            raise ConfigError(problems)
+        return build_source(component, field, compute, self._report, self._permissions)
+
+
+def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:
+    notes = []
+    if config.reward.scaling != "none":
+        notes.append("Scaling needs the scores of a run; here it is left out.")
+    if config.reward.length_penalty and tokens is None:
+        notes.append("The length penalty is left out: the policy's tokens cannot be counted.")
+    if any("error" in row for row in rows):
+        return {"sum": None, "final": None, "notes": notes}
+    total = sum(row["weighted"] for row in rows)
+    # Moments that have seen nothing scale by 1 and shift by 0.
+    final = shaped_scores(torch.tensor([total], dtype=torch.float32), config.reward, RunningMoments(), episodes)
+    return {"sum": total, "final": float(final[0]), "notes": notes}
+
+
+def count_response_tokens(config: RunConfig, text: Text) -> tuple[int | None, str]:
+    """Tokens of the response as the policy counts them, its stop token included; or None and why they cannot be counted."""
+    try:
+        path: Path | None = check_causal_lm(config.model.policy, config.model.revision).tokenizer
+    except ModelError as error:
+        return None, f"the policy's tokens cannot be counted: {error}"
+    if path is None:
+        return None, f"the policy's tokens cannot be counted: {config.model.policy} has no tokenizer.json"
+    loaded = Tokenizer.from_file(str(path))  # the check of the model has read it already
+    loaded.no_truncation()
+    return len(loaded.encode(text.response, add_special_tokens=False).ids) + int(text.stopped), ""

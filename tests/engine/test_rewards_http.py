@@ -1,0 +1,237 @@
+"""A scoring server: what it is sent, what it may answer, and what is said when it does not."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config import HttpReward, Permissions, RewardConfig, permissions_from_flags
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.http_scorer import HttpScorer
+from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
+
+EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
+FIELD = "reward.components.0"
+
+
+class Judge(ThreadingHTTPServer):
+    """Gives the listed answers in turn, the last for ever: (status, body) or (status, body, headers); keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[tuple[Any, ...]] = []
+        self.seen: list[dict[str, Any]] = []
+        self.release = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/score?key=s3cret"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Judge
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append({"path": self.path, "type": self.headers["Content-Type"], "body": json.loads(body)})
+        answers = self.server.answers
+        status, text, headers = (*(answers.pop(0) if len(answers) > 1 else answers[0]), {})[:3]
+        if status == "hang":
+            self.server.release.wait(30)
+            return
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+        if headers.get("X-Then") == "hang":
+            self.server.release.wait(30)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing on the screen."""
+
+
+@pytest.fixture
+def judge() -> Iterator[Judge]:
+    server = Judge()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.release.set()
+    server.shutdown()
+    server.server_close()
+
+
+def scorer_for(judge: Judge, pauses: list[float] | None = None, **settings: Any) -> HttpScorer:
+    settings = {"server": "judge", "retries": 0, **settings}
+    sleep = (pauses if pauses is not None else []).append
+    return HttpScorer(HttpReward(**settings), permissions_from_flags([], [f"judge={judge.url}"]), FIELD, sleep=sleep)
+
+
+def failure(judge: Judge, **settings: Any) -> ComponentError:
+    with pytest.raises(ComponentError) as caught:
+        scorer_for(judge, **settings)(EPISODES)
+    assert "s3cret" not in str(caught.value), "the address may hold a secret"
+    return caught.value
+
+
+def test_texts_out_scores_in(judge: Judge) -> None:
+    judge.answers = [(200, '{"scores": [0.5, -2], "more": "is ignored"}')]
+    assert scorer_for(judge)(EPISODES).scores.tolist() == [0.5, -2.0]
+    assert judge.seen == [
+        {
+            "path": "/score?key=s3cret",
+            "type": "application/json",
+            "body": {"prompts": ["why", "how"], "responses": ["a b", "c"]},
+        }
+    ]
+
+
+def test_servers_of_this_machine_are_asked_without_a_proxy(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")  # nobody is there
+    judge.answers = [(200, '{"scores": [1, 2]}')]
+    assert scorer_for(judge)(EPISODES).scores.tolist() == [1.0, 2.0]
+
+
+def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: Judge) -> None:
+    judge.answers = [(200, '{"scores": [1]}')]
+    strange = "\ud800\n\u2028\x00😀"
+    scorer_for(judge)(Episodes([strange], [strange], [True], [1], [strange]))
+    assert judge.seen[0]["body"] == {"prompts": [strange], "responses": [strange], "references": [strange]}
+
+
+def test_large_batches_are_split_and_kept_in_order(judge: Judge) -> None:
+    judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, 4]}'), (200, '{"scores": [5]}')]
+    texts = list("abcde")
+    assert scorer_for(judge, batch_size=2)(Episodes(texts, texts, [True] * 5, [1] * 5)).scores.tolist() == [1, 2, 3, 4, 5]
+    assert [request["body"]["responses"] for request in judge.seen] == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: Judge) -> None:
+    judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, null]}')]
+    texts = list("abcd")
+    with pytest.raises(ComponentError) as caught:
+        scorer_for(judge, batch_size=2)(Episodes(texts, texts, [True] * 4, [1] * 4))
+    assert caught.value.row == 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_asking_again_with_growing_pauses(judge: Judge, status: int) -> None:
+    judge.answers = [(status, ""), (status, ""), (status, ""), (200, '{"scores": [1, 2]}')]
+    pauses: list[float] = []
+    assert scorer_for(judge, pauses, retries=3)(EPISODES).scores.tolist() == [1.0, 2.0]
+    assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_pauses_do_not_grow_for_ever(judge: Judge) -> None:
+    judge.answers = [(503, "")]
+    pauses: list[float] = []
+    with pytest.raises(ComponentError, match=r"the server judge: answered with status 503 \(asked 10 times\)"):
+        scorer_for(judge, pauses, retries=9)(EPISODES)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30] and len(judge.seen) == 10
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_a_refusal_is_final_and_names_the_status(judge: Judge, status: int) -> None:
+    judge.answers = [(status, "")]
+    assert str(failure(judge, retries=5)) == f"the server judge: answered with status {status}"
+    assert len(judge.seen) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(judge: Judge, status: int) -> None:
+    judge.answers = [(status, "", {"Location": f"http://127.0.0.1:{judge.server_port}/elsewhere"})]
+    assert f"answered with status {status}, a redirect" in str(failure(judge, retries=5))
+    assert len(judge.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "cause", "row"),
+    [
+        ("", "not a JSON object", None),
+        ("not json", "not a JSON object", None),
+        ("[1, 2]", "not a JSON object", None),
+        ("[" * 20_000, "not a JSON object", None),
+        ('{"score": [1, 2]}', 'holds no list "scores"', None),
+        ('{"scores": [1]}', "it gave 1 scores for 2 responses", None),
+        ('{"scores": [1, NaN]}', "nan, which is not a finite number", 1),
+        ('{"scores": [Infinity, 1]}', "inf, which is not a finite number", 0),
+        ('{"scores": [1, "2"]}', "'2', which is not a number", 1),
+        ('{"scores": [true, 1]}', "'True', which is not a number", 0),
+        ('{"error": "no GPU left"}', "no GPU left", None),
+        ('{"scores": [1, 2], "x": "' + "y" * 30_000 + '"}', "its answer is longer than 20128 bytes", None),
+    ],
+)
+def test_answers_that_are_none(judge: Judge, body: str, cause: str, row: int | None) -> None:
+    judge.answers = [(200, body)]
+    error = failure(judge, retries=5)
+    assert str(error).startswith("the server judge: ") and cause in str(error) and error.row == row
+    assert len(judge.seen) == 1
+
+
+@pytest.mark.parametrize("answer", [("hang", ""), (200, '{"scores"', {"X-Then": "hang"})])
+def test_a_server_that_is_silent(judge: Judge, answer: tuple[Any, ...]) -> None:
+    """Before its answer, or in the middle of it."""
+    judge.answers = [answer]
+    assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
+
+
+def test_a_server_that_drips(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read is quick, the whole is not."""
+    judge.answers = [(200, '{"scores": [1, 2]}')]
+    clock = iter([0.0, 100.0, 200.0])
+    monkeypatch.setattr("rlhf_studio.engine.rewards.http_scorer.time.monotonic", lambda: next(clock))
+    assert "did not answer within 30 s" in str(failure(judge))
+
+
+def test_nobody_is_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        permissions = permissions_from_flags([], [f"judge=http://127.0.0.1:{free.getsockname()[1]}/s3cret"])
+    scorer = HttpScorer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
+    with pytest.raises(ComponentError, match=r"^the server judge: cannot be reached: Connection refused \(asked 3 times\)$"):
+        scorer(EPISODES)
+
+
+def test_a_server_that_speaks_no_http(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "do_POST", lambda self: self.wfile.write(b"\x00\x01garbage\n\n"))
+    assert "cannot be reached: BadStatusLine" in str(failure(judge))
+
+
+def test_the_whole_message_names_component_and_status(judge: Judge) -> None:
+    judge.answers = [(404, "")]
+    settings = RewardConfig.model_validate({"components": [{"kind": "http", "server": "judge", "name": "remote"}]})
+    compute = Compute(torch.device("cpu"), torch.float32)
+    scorer = Scorer(settings, compute, lambda text, fraction: None, permissions_from_flags([], [f"judge={judge.url}"]))
+    with pytest.raises(
+        RewardError, match=r"^reward component remote: the server judge: answered with status 404; it was scoring the batch"
+    ):
+        scorer(EPISODES)
+    judge.answers = [(200, '{"scores": [1e300, 1]}')]  # finite, but not as float32
+    with pytest.raises(RewardError, match=f"component remote gave {math.inf} for the prompt 'why'"):
+        scorer(EPISODES)
+
+
+def test_only_servers_that_were_named_at_the_start() -> None:
+    for name, urls, part in (
+        ("judge", {}, "start the program with --reward-url judge=URL"),
+        ("judge", {"other": "http://x"}, "known here: other"),
+        ("", {}, "name the scoring server"),
+        ("http://127.0.0.1:1/", {"judge": "http://127.0.0.1:1/"}, "no server is called http"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            HttpScorer(HttpReward(server=name), Permissions(urls=urls), FIELD)
+        assert caught.value.problems[0].field == f"{FIELD}.server" and part in caught.value.problems[0].message

@@ -1,0 +1,278 @@
+"""A person's own reward function: what it is given, every way in which it can go wrong, and that it never outlives its caller."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from rlhf_studio.config import Permissions, PythonReward, RewardConfig, permissions_from_flags
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.rewards import python_function
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.python_function import CHILD, PythonFunction, checked_scores
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
+
+CPU = Compute(torch.device("cpu"), torch.float32)
+EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
+
+
+def function_of(tmp_path: Path, source: str, **settings: Any) -> PythonFunction:
+    file = tmp_path / "rewards.py"
+    file.write_text(source, encoding="utf-8")
+    return PythonFunction(PythonReward(file=str(file), **settings), permissions_from_flags([str(file)], []), "reward.components.0")
+
+
+def scores(function: PythonFunction, episodes: Episodes = EPISODES) -> list[float]:
+    return function(episodes).scores.tolist()
+
+
+# --- what it is given ------------------------------------------------------------------------------------------------------------
+
+
+def test_prompts_responses_and_what_else_is_known(tmp_path: Path) -> None:
+    function = function_of(
+        tmp_path,
+        "def score(prompts, responses, **extra):\n"
+        "    assert prompts == ['why', 'how'] and responses == ['a b', 'c'], (prompts, responses)\n"
+        "    assert extra == {'stopped': [True, False], 'lengths': [2, 1]}, extra\n"
+        "    return [len(response) for response in responses]\n",
+    )
+    assert scores(function) == [3.0, 1.0]
+
+
+def test_references_when_there_are_some_and_only_what_it_takes(tmp_path: Path) -> None:
+    function = function_of(
+        tmp_path,
+        "def mine(prompts, responses, references=None):\n    return [float(item == 'x') for item in references]\n",
+        function="mine",
+    )
+    assert scores(function, Episodes(["p"] * 2, ["r"] * 2, [True] * 2, [1] * 2, ["x", "y"])) == [1.0, 0.0]
+    assert scores(function_of(tmp_path, "def score(prompts, responses): return (1, 2)")) == [1.0, 2.0]
+
+
+def test_any_text_survives(tmp_path: Path) -> None:
+    function = function_of(tmp_path, "def score(prompts, responses, **extra):\n    return [sum(map(ord, text)) for text in responses]\n")
+    strange = "\ud800\n\u2028\x00\u202e😀"
+    assert scores(function, Episodes([strange], [strange], [True], [1])) == [float(sum(map(ord, strange)))]
+
+
+def test_arrays_are_numbers_and_prints_are_no_answers(tmp_path: Path) -> None:
+    function = function_of(
+        tmp_path,
+        "import numpy\nprint('[1, 2]')\n"
+        "def score(prompts, responses, **extra):\n    print('{\"scores\": [9, 9]}', flush=True)\n    return numpy.array([0.5, 1.5])\n",
+    )
+    assert scores(function) == [0.5, 1.5]
+    assert scores(function_of(tmp_path, "import numpy\ndef score(p, r): return [numpy.float32(0.5), numpy.int64(2)]")) == [0.5, 2.0]
+
+
+def test_modules_beside_the_file_are_found_and_state_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text("calls = []\n")  # the package has a module of that name too
+    function = function_of(tmp_path, "import rules\ndef score(p, r):\n    rules.calls.append(1)\n    return [len(rules.calls)] * len(r)\n")
+    assert scores(function) == [1.0, 1.0] and scores(function) == [2.0, 2.0]
+
+
+def test_a_large_batch_fills_no_pipe(tmp_path: Path) -> None:
+    function = function_of(tmp_path, "def score(p, r): return [len(text) / 3 for text in r]")
+    texts = ["x" * 5000] * 400  # two megabytes
+    assert scores(function, Episodes(texts, texts, [True] * 400, [1] * 400)) == pytest.approx([5000 / 3] * 400)
+
+
+def test_it_does_not_see_the_addresses_of_scoring_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLHF_STUDIO_REWARD_PERMISSIONS", "canary")
+    assert scores(function_of(tmp_path, "import os\ndef score(p, r): return [int('canary' in str(os.environ))] * 2")) == [0, 0]
+
+
+# --- what can go wrong -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "cause", "row"),
+    [
+        ("raise ValueError('too sad')", "it raised ValueError: too sad (line 2)", None),
+        ("raise SystemExit('gone')", "it raised SystemExit: gone (line 2)", None),
+        ("return [1.0, float('nan')]", "it gave nan", 1),
+        ("return [float('-inf'), 1]", "it gave -inf", 0),
+        ("return [10 ** 400, 1]", "it gave a number that is too large", 0),
+        ("return None", "it gave None and not a list of numbers", None),
+        ("return [None, 1]", "it gave None, which is not a number", 0),
+        ("return [1, 'good']", "it gave 'good', which is not a number", 1),
+        ("return 'ab'", "it gave 'ab' and not a list of numbers", None),
+        ("return [True, 1]", "it gave True, which is not a number", 0),
+        ("return [1.0]", "it gave 1 scores for 2 responses", None),
+        ("return 3.5", "it gave 3.5 and not a list of numbers", None),
+        ("return (1 for _ in responses)", "and not a list of numbers", None),
+        ("return [[1], [2]]", "it gave [1], which is not a number", 0),
+        ("return [type('Odd', (), {'__repr__': lambda self: 1 / 0})(), 1]", "it gave a Odd, which is not a number", 0),
+        ("return ['x' * 1000, 1]", "xxx..., which is not a number", 0),
+        ("import os; os._exit(7)", "its process is gone: it ended with exit code 7", None),
+        ("import os; os.kill(os.getpid(), 11)", "its process is gone: it was ended by signal 11", None),
+    ],
+)
+def test_a_function_that_misbehaves(tmp_path: Path, body: str, cause: str, row: int | None) -> None:
+    function = function_of(tmp_path, f"def score(prompts, responses, **extra):\n    {body}\n")
+    with pytest.raises(ComponentError) as caught:
+        function(EPISODES)
+    assert cause in str(caught.value) and caught.value.row == row
+
+
+def test_after_an_error_the_next_batch_is_scored(tmp_path: Path) -> None:
+    function = function_of(
+        tmp_path, "def score(prompts, responses):\n    if prompts[0] == 'bad':\n        raise ValueError\n    return [1] * len(prompts)\n"
+    )
+    with pytest.raises(ComponentError, match="ValueError"):
+        function(Episodes(["bad"], ["r"], [True], [1]))
+    assert scores(function) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "import threading; threading.Event().wait()"])
+def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path, body: str) -> None:
+    function = function_of(
+        tmp_path,
+        "import subprocess, sys\n"
+        "def score(prompts, responses):\n"
+        "    if prompts[0] != 'hang': return [1] * len(prompts)\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
+        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        f"    {body}\n",
+        timeout=1.0,
+    )
+    process = function._process
+    with pytest.raises(ComponentError, match="it did not answer within 1 s, so its process was ended"):
+        function(Episodes(["hang"], ["r"], [True], [1]))
+    assert process is not None and not psutil.pid_exists(process.pid)
+    grandchild = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(grandchild) and psutil.Process(grandchild).status() != psutil.STATUS_ZOMBIE:  # collected by init, if by any
+        assert time.monotonic() < deadline
+    assert scores(function) == [1.0, 1.0]  # by a fresh process
+
+
+def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.py"
+    file.write_text("def score(prompts, responses):\n    return [1.0] * (len(prompts) - 1) + [None if prompts[-1] == 'how' else 1 / 0]\n")
+    settings = RewardConfig.model_validate({"components": [{"kind": "python", "file": str(file), "name": "mine"}]})
+    scorer = Scorer(settings, CPU, lambda text, fraction: None, permissions_from_flags([str(file)], []))
+    with pytest.raises(RewardError) as caught:
+        scorer(EPISODES)
+    expected = "reward component mine: it gave None, which is not a number for the prompt 'how' and the response 'c'"
+    assert str(caught.value) == expected
+    with pytest.raises(RewardError) as caught:
+        scorer(Episodes(["one", "two"], ["a", "b"], [True] * 2, [1] * 2))
+    assert str(caught.value) == (
+        "reward component mine: it raised ZeroDivisionError: division by zero (line 2); "
+        "it was scoring the batch of 2 responses, the first to the prompt 'one'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "field", "part"),
+    [
+        ("def other(p, r): return []", {}, "function", "defines no score; it must, at its top level"),
+        ("def f():\n    def score(p, r): return []", {}, "file", "it has no function called score"),
+        ("score = 3", {}, "file", "it has no function called score"),
+        ("1 / 0\ndef score(p, r): return []", {}, "file", "it raised ZeroDivisionError: division by zero (line 1)"),
+        ("import no_such_module_here\ndef score(p, r): return []", {}, "file", "it raised ModuleNotFoundError"),
+        ("def score(:", {}, "file", "is not valid Python"),
+        ("def score(p, r): return []\nimport os; os._exit(3)", {}, "file", "its process is gone: it ended with exit code 3"),
+    ],
+)
+def test_a_file_that_gives_no_function(tmp_path: Path, source: str, settings: dict[str, Any], field: str, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        function_of(tmp_path, source, **settings)
+    (problem,) = caught.value.problems
+    assert problem.field == f"reward.components.0.{field}" and part in problem.message
+
+
+def test_a_file_with_another_ending(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.txt"
+    file.write_text("def score(p, r): return []")
+    with pytest.raises(ConfigError, match="its name must end in .py"):
+        PythonFunction(PythonReward(file=str(file)), permissions_from_flags([str(file)], []), "reward.components.0")
+
+
+def test_only_files_of_the_list(tmp_path: Path) -> None:
+    for name in ("allowed.py", "other.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\ndef score(p, r): return [1] * len(p)")
+    allowed = permissions_from_flags([str(tmp_path / "allowed.py")], [])
+    (tmp_path / "link.py").symlink_to(tmp_path / "other.py")
+    for file in (str(tmp_path / "other.py"), str(tmp_path / "link.py"), "", str(tmp_path / "none.py")):
+        with pytest.raises(ConfigError, match="--allow-custom-rewards|name the Python file"):
+            PythonFunction(PythonReward(file=file), allowed, "reward.components.0")
+    with pytest.raises(ConfigError, match="is not allowed here"):
+        PythonFunction(PythonReward(file=str(tmp_path / "allowed.py")), Permissions(), "reward.components.0")
+    assert not (tmp_path / "was-run").exists()
+    PythonFunction(PythonReward(file=str(tmp_path / "x" / ".." / "allowed.py")), allowed, "reward.components.0")
+    assert (tmp_path / "was-run").exists()
+
+
+def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(ConfigError, match="its process could not be started"):
+        function_of(tmp_path, "def score(p, r): return []")
+
+
+def test_a_file_that_never_finishes_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_function, "START_SECONDS", 0.5)
+    with pytest.raises(ConfigError, match="it did not answer within 0.5 s"):
+        function_of(tmp_path, "import threading\nthreading.Event().wait()\ndef score(p, r): return []")
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause", "row"),
+    [
+        ({}, 'no list "scores"', None),
+        ({"scores": {"0": 1}}, 'no list "scores"', None),
+        ({"scores": [1]}, "1 scores for 2 responses", None),
+        ({"scores": [1, True]}, "'True', which is not a number", 1),
+        ({"scores": [1, float("nan")]}, "nan, which is not a finite number", 1),
+        ({"scores": [10**400, 1]}, "which is not a finite number", 0),
+        ({"error": "x", "row": 7}, "x", None),
+        ({"error": "x", "row": "1"}, "x", None),
+    ],
+)
+def test_answers_are_checked_again_on_this_side(answer: dict[str, Any], cause: str, row: int | None) -> None:
+    with pytest.raises(ComponentError) as caught:
+        checked_scores(answer, 2)
+    assert cause in str(caught.value) and caught.value.row == row
+
+
+# --- it is not left behind -----------------------------------------------------------------------------------------------------
+
+
+def test_it_goes_with_its_owner(tmp_path: Path) -> None:
+    function = function_of(tmp_path, "def score(p, r): return [1] * len(p)")
+    assert function._process is not None
+    pid = function._process.pid
+    assert os.getpgid(pid) == pid != os.getpgid(0)  # a process group of its own
+    assert psutil.pid_exists(pid)
+    del function
+    gc.collect()
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_stuck_function_ends_when_the_other_side_is_gone(tmp_path: Path) -> None:
+    """The engine may be killed and tidy up nothing: its end of the pipe closes all the same."""
+    file = tmp_path / "rewards.py"
+    file.write_text("def score(p, r):\n    while True: pass\n")
+    child = subprocess.Popen(
+        [sys.executable, "-P", str(CHILD), str(file), "score"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdin is not None and child.stdout is not None
+    assert json.loads(child.stdout.readline()) == {"ready": True}
+    child.stdin.write(b'{"prompts": ["p"], "responses": ["r"], "extra": {}}\n')
+    child.stdin.close()
+    assert child.wait(20) == -signal.SIGKILL
+    child.stdout.close()

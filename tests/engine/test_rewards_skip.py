@@ -1,0 +1,126 @@
+"""When responses cannot be scored: the run stops with the cause, or leaves the update out, at most so many times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config import permissions_from_flags
+from rlhf_studio.engine import trainer as trainer_module
+from rlhf_studio.engine.checkpoint import newest_valid
+from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.worker import run_engine
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+LENGTH = {"components": [{"kind": "length"}], "scaling": "normalise"}
+
+
+def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bool]) -> None:
+    """Make the scorer fail whenever ``broken(number of the call, from 1)``."""
+    component = trainer.player.scorer._components[0]
+    calls = iter(range(1, 1000))
+
+    def source(episodes: Any) -> Any:
+        if broken(next(calls)):
+            raise trainer_module.RewardError("reward component length: no luck")
+        return working(episodes)
+
+    working = component.source
+    monkeypatch.setattr(trainer.player.scorer, "_components", [type(component)(component.name, component.weight, source)])
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in trainer.player.policy.parameters()]
+
+
+def test_stop_ends_with_the_cause_before_anything_changed(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer(reward=LENGTH)
+    break_scoring(trainer, monkeypatch, lambda call: True)
+    before = weights(trainer)
+    with pytest.raises(RewardError, match="component length: no luck"):
+        trainer.step()
+    assert trainer.progress.step == 0 and trainer.player.scorer.moments.count == 0
+    assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
+
+
+def test_skip_leaves_the_update_out_and_goes_on(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
+    break_scoring(trainer, monkeypatch, lambda call: call == 2)
+    assert "objective/scores" in trainer.step().metrics
+    before, moments, coefficient = weights(trainer), trainer.player.scorer.moments.state_dict(), trainer.controller.coef
+    record = trainer.step()
+    assert (record.step, record.rollouts, record.watched) == (2, [], [])
+    assert [event.text for event in record.events] == ["This update was left out: reward component length: no luck."]
+    assert record.metrics["episode"] == 16.0 and not any(name.startswith(("objective/", "speed/")) for name in record.metrics)
+    assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
+    assert trainer.player.scorer.moments.state_dict() == moments and trainer.controller.coef == coefficient
+    assert "objective/scores" in trainer.step().metrics and trainer.progress.skips == 1
+
+
+def test_too_many_skips_end_the_run(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "MOST_SKIPS", 2)
+    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
+    break_scoring(trainer, monkeypatch, lambda call: True)
+    assert [trainer.step().step, trainer.step().step] == [1, 2]
+    with pytest.raises(RewardError, match="no luck"):
+        trainer.step()
+
+
+def test_watched_prompts_that_cannot_be_scored(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip"})
+    break_scoring(trainer, monkeypatch, lambda call: call == 2)  # the first call scores the batch
+    record = trainer.step()
+    assert "objective/scores" in record.metrics and record.watched == []
+    assert "watched prompts were left out: reward component length: no luck" in record.events[0].text
+    assert len(trainer.step().watched) == 2
+    stopping = make_trainer(reward=LENGTH)
+    break_scoring(stopping, monkeypatch, lambda call: call == 2)
+    with pytest.raises(RewardError):
+        stopping.step()
+
+
+FAILS_ONCE = """
+import os
+def score(prompts, responses, lengths, **extra):
+    # the watched prompts are 2, a batch is 8; the second batch fails
+    if len(prompts) == 8:
+        open({path!r}, 'a').write('x')
+        if os.path.getsize({path!r}) == 2:
+            return [None] * 8
+    return [float(length) for length in lengths]
+"""
+
+
+@pytest.mark.parametrize("choice", ["stop", "skip"])
+def test_a_whole_run_with_a_function_that_fails_once(tmp_path: Path, choice: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FAILS_ONCE.format(path=str(tmp_path / "calls")))
+    config = small_config(
+        tmp_path,
+        reward={"components": [{"kind": "python", "file": str(file)}]},
+        ppo={"steps": 3},
+        engine={"non_finite": choice, "checkpoint_every": 1},
+    )
+    run_dir = tmp_path / "run"
+    create_run(run_dir, config, name="run", state="loading")
+    code = run_engine(run_dir, resume=False, permissions=permissions_from_flags([str(file)], []))
+    reader = RunReader(run_dir)
+    status = reader.status()
+    folder, problems = newest_valid(run_dir)
+    assert folder is not None and problems == []
+    if choice == "stop":
+        assert (code, status.state, status.step) == (1, "failed", 1)
+        assert status.cause.startswith("reward component python: it gave None, which is not a number for the prompt 'w")
+        assert "The last checkpoint is intact" in status.cause
+        assert folder.name == "step-000001"
+    else:
+        assert (code, status.state, status.step) == (0, "finished", 3)
+        assert any("This update was left out: reward component python: it gave None" in event.text for event in reader.events_since(0))
+        assert folder.name == "step-000003"

@@ -1,0 +1,219 @@
+"""Scoring one text by hand: by the command line, by the app's helper process, and with everything that can go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio import cli
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
+from rlhf_studio.config_io import ConfigError, config_to_yaml
+from rlhf_studio.engine.rewards import trial as trial_module
+from rlhf_studio.engine.rewards.score_server import BAD_REQUEST, answer
+from rlhf_studio.engine.rewards.trial import Text, Trial
+from rlhf_studio.runs.launch import child_environment
+from rlhf_studio.runs.line_process import LineEnded, LineProcess
+from tests.engine.conftest import small_config
+from tests.engine.small_models import save_reward_model
+
+LENGTH = {"kind": "length", "target": 4, "tolerance": 4, "weight": 2.0}
+
+
+def config_of(tmp_path: Path, *components: dict[str, Any], **settings: Any) -> RunConfig:
+    return small_config(tmp_path, reward={"components": list(components), **settings})
+
+
+def score(config: RunConfig, permissions: Permissions = NOTHING_ALLOWED, **text: Any) -> dict[str, Any]:
+    return Trial(permissions, lambda progress, fraction: None).score(config, Text(**{"prompt": "w1 ", "response": "w2 w3", **text}))
+
+
+def test_every_component_its_weight_and_what_ppo_would_see(tmp_path: Path) -> None:
+    """Two words and the stop token make 3 tokens: |3 - 4| / 4 away, so 0.75; one keyword; the sum less 3 x 0.1."""
+    config = config_of(tmp_path, LENGTH, {"kind": "keywords", "words": "w3", "weight": -0.5, "name": "words"}, length_penalty=0.1)
+    assert score(config) == {
+        "components": [
+            {"name": "length", "kind": "length", "weight": 2.0, "raw": 0.75, "weighted": 1.5, "members": {}},
+            {"name": "words", "kind": "keywords", "weight": -0.5, "raw": 1.0, "weighted": -0.5, "members": {}},
+        ],
+        "sum": 1.0,
+        "final": pytest.approx(0.7),
+        "tokens": 3,
+        "notes": [],
+    }
+
+
+def test_a_text_that_was_cut_off(tmp_path: Path) -> None:
+    config = config_of(tmp_path, LENGTH, missing_eos_penalty=3.0, missing_eos_mode="replace")
+    found = score(config, stopped=False)
+    assert (found["tokens"], found["sum"], found["final"]) == (2, 1.0, -3.0)  # no stop token to count
+
+
+def test_clipping_holds_and_scaling_is_left_out_with_a_note(tmp_path: Path) -> None:
+    found = score(config_of(tmp_path, LENGTH, scaling="normalise", score_clip=0.5))
+    assert (found["sum"], found["final"]) == (1.5, 0.5)
+    assert found["notes"] == ["Scaling needs the scores of a run; here it is left out."]
+
+
+def test_references_and_ensembles(tmp_path: Path) -> None:
+    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
+    models = {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}", "combine": "minimum"}
+    config = config_of(tmp_path, models, {"kind": "rouge", "variant": "rouge1"})
+    ensemble, rouge = score(config, reference="w3 w2")["components"]
+    assert set(ensemble["members"]) == {"one", "two"} and ensemble["raw"] == min(ensemble["members"].values())
+    assert rouge["raw"] == 1.0
+
+
+def test_an_error_is_told_at_its_component_and_the_others_are_scored(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def score(p, r): return [None]")
+    config = config_of(
+        tmp_path,
+        LENGTH,
+        {"kind": "bleu"},
+        {"kind": "reward_model", "model": str(tmp_path / "none")},
+        {"kind": "python", "file": str(tmp_path / "mine.py")},
+        {"kind": "http", "server": "judge"},
+        {"kind": "regex", "pattern": "("},
+    )
+    found = score(config, permissions_from_flags([str(tmp_path / "mine.py")], []))
+    assert (found["sum"], found["final"]) == (None, None)
+    errors = {row["field"]: row["error"] for row in found["components"] if "error" in row}
+    assert found["components"][0]["raw"] == 0.75 and len(errors) == 5
+    assert "there are no reference texts" in errors["reward.components.1"]
+    assert "none" in errors["reward.components.2.model"]
+    assert errors["reward.components.3"] == "it gave None, which is not a number"
+    assert "--reward-url judge=URL" in errors["reward.components.4.server"]
+    assert "not a valid regular expression" in errors["reward.components.5.pattern"]
+
+
+def test_a_policy_whose_tokens_cannot_be_counted(tmp_path: Path) -> None:
+    config = config_of(tmp_path, LENGTH, {"kind": "keywords", "words": "w3"}, length_penalty=0.1)
+    config = config.model_copy(update={"model": config.model.model_copy(update={"policy": str(tmp_path / "none")})})
+    found = score(config)
+    assert "tokens cannot be counted" in found["components"][0]["error"] and found["components"][1]["raw"] == 1.0
+    assert found["tokens"] is None and "length penalty is left out" in found["notes"][0]
+
+
+def test_a_policy_without_a_fast_tokenizer(tmp_path: Path) -> None:
+    config = config_of(tmp_path, LENGTH)
+    (tmp_path / "policy" / "tokenizer.json").rename(tmp_path / "policy" / "vocab.json")
+    assert "has no tokenizer.json" in score(config)["components"][0]["error"]
+
+
+def test_what_stays_the_same_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    trial = Trial(NOTHING_ALLOWED, lambda text, fraction: said.append(text))
+    model = {"kind": "reward_model", "model": str(tmp_path / "reward")}
+    first = trial.score(config_of(tmp_path, model), Text("w1 ", "w2"))
+    again = trial.score(config_of(tmp_path, {**model, "weight": 2.0, "name": "judge"}, LENGTH), Text("w1 ", "w2"))
+    assert again["components"][0]["weighted"] == 2 * first["components"][0]["raw"]
+    assert said == [
+        f"Loading the reward model {tmp_path / 'reward'}",
+        "Scoring with reward_model",
+        "Scoring with judge",
+        "Scoring with length",
+    ]
+    trial.score(config_of(tmp_path, {**model, "reads": "response"}), Text("w1 ", "w2"))
+    assert said[4].startswith("Loading")
+
+
+# --- the command -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(config_to_yaml(config_of(tmp_path, LENGTH, {"kind": "rouge", "name": "close"})), encoding="utf-8")
+    return path
+
+
+def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["score", "--config", str(settings), "--prompt", "w1 ", "--response", "w2 w3"]
+    assert cli.main([*start, "--reference", "w2", "--json", "--reward.components.0.weight", "4"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["weighted"] for row in found["components"]] == [3.0, pytest.approx(2 / 3)]
+    assert cli.main([*start, "--cut-off"]) == 1  # rouge has nothing to compare with
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["component", "raw", "weight", "weighted"]
+    assert out[1].split() == ["length", "0.5000", "2", "1.0000"]
+    assert out[2].startswith("close") and "no reference texts" in out[2]
+    assert [line.split() for line in out[3:]] == [["sum", "-"], ["final", "-"]]
+
+
+def test_the_command_shows_the_members_of_an_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
+    path = tmp_path / "run.yaml"
+    path.write_text(config_to_yaml(config_of(tmp_path, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})), encoding="utf-8")
+    assert cli.main(["score", "--config", str(path), "--prompt", "w1 ", "--response", "w2"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in out[2:4]] == ["  one", "  two"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--prompt", "a"], "--response"),
+        (["--prompt", "a", "--response", "b"], "give --recipe NAME"),
+        (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward.score_clip", "-1"], "reward.score_clip"),
+        (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward-url", "x"], "NAME=URL"),
+        (["--prompt", "a", "--response", "b", "--recipe", "world", "--engine.device", "cuda"], "engine.device: no CUDA GPU"),
+    ],
+)
+def test_the_command_with_bad_input(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["score", *arguments]) == 2
+    assert part in capsys.readouterr().err
+
+
+# --- the app's helper ----------------------------------------------------------------------------------------------------------
+
+
+def request(config: RunConfig, **changes: Any) -> dict[str, Any]:
+    return {"config": config.model_dump(mode="json"), "prompt": "w1 ", "response": "w2 w3", "reference": None, "stopped": True, **changes}
+
+
+def test_the_helper_process(tmp_path: Path) -> None:
+    environment = child_environment(os.environ) | {"OMP_NUM_THREADS": "1"}
+    process = LineProcess([sys.executable, "-m", "rlhf_studio", "score-server"], environment=environment, errors=subprocess.DEVNULL)
+    process.send(request(config_of(tmp_path, {"kind": "reward_model", "model": str(tmp_path / "reward")}, LENGTH)), 30)
+    messages = [process.receive(120, 100_000)]
+    while "progress" in messages[-1]:
+        messages.append(process.receive(120, 100_000))
+    assert messages[0]["progress"].startswith("Loading the reward model")
+    assert [row["name"] for row in messages[-1]["result"]["components"]] == ["reward_model", "length"]
+    process.send({"config": 3}, 30)
+    assert "should be a valid dictionary" in process.receive(30, 100_000)["error"]
+    process._process.stdin.close()  # as when the app is gone
+    with pytest.raises(LineEnded, match="exit code 0"):
+        process.receive(30, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"config": None}, "input should be"),
+        ({"config": {"reward": {"components": []}}}, "reward.components: list should have at least 1 item"),
+    ],
+)
+def test_requests_that_are_none(tmp_path: Path, changes: dict[str, Any], part: str) -> None:
+    trial = Trial(NOTHING_ALLOWED, lambda text, fraction: None)
+    assert answer(trial, json.dumps(request(config_of(tmp_path, LENGTH)) | changes))["error"].startswith(part)
+    assert answer(trial, "{")["error"] == BAD_REQUEST
+    assert answer(trial, '{"config": {}}')["error"] == BAD_REQUEST
+
+
+@pytest.mark.parametrize("error", [ConfigError([]), RuntimeError("out of memory")])
+def test_the_helper_survives_what_it_cannot_do(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(trial_module, "choose_compute", fail)
+    said = answer(Trial(NOTHING_ALLOWED, lambda text, fraction: None), json.dumps(request(config_of(tmp_path, LENGTH))))
+    assert said == {"error": "" if isinstance(error, ConfigError) else "RuntimeError: out of memory"}

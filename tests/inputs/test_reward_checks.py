@@ -1,0 +1,132 @@
+"""What is wrong with reward components, said before anything is loaded and at the setting to blame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
+from rlhf_studio.config_io import Problem, parse_config
+from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.inputs.reward_checks import check_component, check_rewards
+
+
+def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED) -> list[tuple[str, str]]:
+    problems: list[Problem] = []
+    (parsed,) = parse_config({"reward": {"components": [component]}}).reward.components
+    check_component(parsed, "c", None, problems, permissions)
+    return [(problem.field, problem.message) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("component", "field", "part"),
+    [
+        ({"kind": "lexicon", "use_bundled": False}, "c.positive", "words of your own are needed"),
+        ({"kind": "lexicon", "positive": "good, really good"}, "c.positive", "'really good' is more than one word"),
+        ({"kind": "lexicon", "negative": "so bad"}, "c.negative", "'so bad' is more than one word"),
+        ({"kind": "lexicon", "positive": "odd", "negative": "bad, odd"}, "c.negative", "'odd' is among the positive words too"),
+        ({"kind": "keywords", "words": " , "}, "c.words", "no words between the commas"),
+        ({"kind": "regex", "pattern": "("}, "c.pattern", "is not a valid regular expression"),
+        ({"kind": "python"}, "c.file", "name the Python file"),
+        (
+            {"kind": "python", "file": "mine.py"},
+            "c.file",
+            "mine.py is not allowed here; start the program with --allow-custom-rewards mine.py",
+        ),
+        ({"kind": "http"}, "c.server", "name the scoring server; start the program with --reward-url NAME=URL"),
+        ({"kind": "http", "server": "judge"}, "c.server", "start the program with --reward-url judge=URL"),
+    ],
+)
+def test_one_problem_at_its_setting(component: dict[str, Any], field: str, part: str) -> None:
+    ((named, message),) = found(component)
+    assert named == field and part in message
+
+
+@pytest.mark.parametrize(
+    "component", [{"kind": "lexicon"}, {"kind": "lexicon", "use_bundled": False, "negative": "meh"}, {"kind": "length"}, {"kind": "bleu"}]
+)
+def test_nothing_is_wrong(component: dict[str, Any]) -> None:
+    assert found(component) == []
+
+
+def test_known_servers_are_listed_by_name_only() -> None:
+    permissions = Permissions(urls={"judge": "http://x/s3cret", "b": "http://y"})
+    assert found({"kind": "http", "server": "judge"}, permissions) == []
+    ((_, message),) = found({"kind": "http", "server": "jugde"}, permissions)
+    assert message.endswith("; known here: judge, b") and "s3cret" not in message
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "part"),
+    [
+        (b"def score(", "c.file", "is not valid Python"),
+        (b"x = 1\n\n  y = 2", "c.file", "(line 3)"),
+        (b"\x00", "c.file", "is not valid Python"),
+        (b"\xff\xfe", "c.file", "is not valid Python"),
+        (b"def other(): pass", "c.function", "defines no score"),
+    ],
+)
+def test_a_python_file_is_read_but_not_run(tmp_path: Path, source: bytes, field: str, part: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(source)
+    ((named, message),) = found({"kind": "python", "file": str(file)}, permissions_from_flags([str(file)], []))
+    assert named == field and part in message
+
+
+def test_a_function_may_be_named_in_many_ways(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    permissions = Permissions((str(file),))
+    for source in (
+        "def score(p, r): 1 / 0",
+        "score = lambda p, r: []",
+        "from other import score",
+        "from other import x as score",
+        "class score: ...",
+    ):
+        file.write_text(source)
+        assert found({"kind": "python", "file": str(file)}, permissions) == []
+    file.unlink()
+    ((_, message),) = found({"kind": "python", "file": str(file)}, permissions)
+    assert "cannot be read: No such file" in message
+
+
+# --- models, references and names: in the whole check ------------------------------------------------------------------------------
+
+
+def test_ensembles(make_config: Any, make_reward: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_reward(name)
+
+    def problems(**settings: Any) -> list[tuple[str, str]]:
+        config = make_config(reward__components=[{"kind": "ensemble", **settings}])
+        report: list[Problem] = []
+        facts.append(check_rewards(config, None, report))
+        return [(problem.field, problem.message) for problem in report]
+
+    facts: list[Any] = []
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert problems(models=f"{a},\n{b}") == [] and len(facts[-1]) == 2
+    for models, part in (("", "at least two models"), (a, "at least two models"), (f"{a},{b},{a}", "is named twice")):
+        (field, message), *_ = problems(models=models)
+        assert field == "reward.components.0.models" and part in message
+    ((field, message),) = problems(models=f"{a},{tmp_path / 'none'}")
+    assert field == "reward.components.0.models" and "none" in message
+    assert {field for field, _ in problems(models=f"{a},{b}", label="happy")} == {"reward.components.0.label"}
+
+
+@pytest.mark.parametrize("kind", ["bleu", "rouge"])
+def test_references_need_a_column(make_config: Any, kind: str, tmp_path: Path) -> None:
+    config = make_config(reward__components=[{"kind": "length"}, {"kind": kind}])
+    (problem,) = inspect_run(config, tmp_path, free_bytes=lambda _: 10**12).problems
+    assert problem.field == "data.reference_column"
+    assert problem.message == f"component 2 ({kind}) compares with a reference text; name the column that holds one"
+    named = make_config(reward__components=[{"kind": kind}], data__reference_column="prompt")
+    assert not [item for item in inspect_run(named, tmp_path).problems if "compares with" in item.message]
+
+
+def test_permissions_reach_the_whole_check(make_config: Any, tmp_path: Path) -> None:
+    config = make_config(reward__components=[{"kind": "http", "server": "judge"}])
+    assert [problem.field for problem in inspect_run(config, tmp_path).problems] == ["reward.components.0.server"]
+    assert inspect_run(config, tmp_path, permissions=Permissions(urls={"judge": "http://x"})).problems == []
