@@ -73,11 +73,12 @@ def train_trl(folder: Path, config: RunConfig) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
-    from rlhf_studio.engine.prompts import tokenize_prompts
+    from rlhf_studio.engine.prompts import prepare_prompts
     from rlhf_studio.inputs.prompts import read_prompts
 
     policy, reward = resolve(config.model.policy), resolve("bundled/world-reward")
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
+    prompts = prepare_prompts(read_prompts(config.data), tokenizer, config, lambda text, fraction: None)
     critic = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1, dtype=torch.float32)
     torch.nn.init.zeros_(critic.score.weight)
     trainer = PPOTrainer(
@@ -87,7 +88,7 @@ def train_trl(folder: Path, config: RunConfig) -> None:
         ref_model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
         reward_model=AutoModelForSequenceClassification.from_pretrained(reward, dtype=torch.float32),
         value_model=critic,
-        train_dataset=Dataset.from_dict({"input_ids": tokenize_prompts(read_prompts(config.data).texts, tokenizer, config.data)}),
+        train_dataset=Dataset.from_dict({"input_ids": prompts.ids}),
     )
     trainer.train()
     trainer.policy_model.save_pretrained(folder / POLICY)

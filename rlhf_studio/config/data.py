@@ -1,30 +1,99 @@
-"""Where prompts come from and how they are cut."""
+"""Where prompts come from, which of them are used, and how they are cut."""
 
 from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
 
 
 class DataConfig(Section):
-    """Where the prompts come from."""
+    """Where the prompts come from, which are used, and how they are cut."""
 
     prompts: str = setting(
         "bundled/world-prompts", "Prompts",
-        "A local file with one prompt per row (.csv, .jsonl, .json lines, or .txt with one prompt a line), or bundled/world-prompts.",
+        "A local file (.csv, .jsonl, .parquet, or .txt with one prompt a line; .gz too), a folder of such files, a Hugging Face "
+        "dataset id such as stanfordnlp/imdb, or bundled/world-prompts.",
         level="basic", min_length=1, max_length=4096,
     )  # fmt: skip
+    subset: str = setting("", "Subset", "The configuration of a hub dataset that has several; empty: its only one.", max_length=200)
+    split: str = setting("train", "Split", "The split of a hub dataset; files have none.", min_length=1, max_length=200)
+    revision: str = setting(
+        "main", "Dataset revision", "Branch, tag or commit of a hub dataset; a commit never changes.", min_length=1, max_length=200
+    )
     column: str = setting(
-        "prompt", "Prompt column", "Column (CSV) or key (JSON Lines) that holds the prompt text.", level="basic", min_length=1,
-        max_length=200,
+        "prompt", "Prompt column", "Column or key that holds the prompt text, or chat messages when the chat template is on.",
+        level="basic", min_length=1, max_length=200,
     )  # fmt: skip
     reference_column: str = setting(
         "", "Reference column", "Column or key with a reference text for each prompt, for rewards that compare with one; empty: none.",
         max_length=200,
     )  # fmt: skip
-    max_prompt_tokens: int = setting(
-        128, "Longest prompt", "Prompts with more tokens are cut on the left, so that their end stays.", unit="tokens", ge=1, le=32768
+    chat_template: bool = setting(
+        False, "Chat template", "Write each prompt as a chat in the form that the policy's tokenizer defines, ready for its answer.",
+        level="basic",
+    )  # fmt: skip
+    system_text: str = setting(
+        "", "System text", "Put in front of every chat that has no system message of its own; empty: none.", max_length=10_000
     )
     max_prompts: int = setting(
-        100_000, "Most prompts", "Only the first rows up to this number are read.", unit="prompts", ge=1, le=10_000_000
+        100_000, "Most prompts", "Only the first rows up to this number are read; blank rows do not count.", unit="prompts",
+        ge=1, le=10_000_000,
+    )  # fmt: skip
+    drop_duplicates: bool = setting(False, "Drop repeats", "Leave out a prompt that has come before, word for word.")
+    min_characters: int = setting(
+        0, "Fewest characters", "Leave out prompts with fewer characters; 0: no limit.", unit="characters", ge=0, le=100_000
     )
+    max_characters: int = setting(
+        0, "Most characters", "Leave out prompts with more characters; 0: no limit.", unit="characters", ge=0, le=100_000
+    )
+    min_prompt_tokens: int = setting(
+        0, "Shortest prompt", "Leave out prompts with fewer tokens, counted before anything is cut; 0: no limit.", unit="tokens",
+        ge=0, le=32768,
+    )  # fmt: skip
+    max_prompt_tokens: int = setting(
+        128, "Longest prompt", "The most tokens that the policy reads; longer prompts are cut or left out.", unit="tokens", ge=1, le=32768
+    )
+    overlong: Literal["cut_left", "cut_right", "drop"] = setting(
+        "cut_left", "Longer prompts", "cut_left keeps the end of a prompt, cut_right its beginning, drop leaves the prompt out."
+    )
+    query_tokens_min: int = setting(
+        0, "Query: fewest tokens",
+        "Keep only the beginning of each text as the prompt: so many tokens, drawn per row by the seed between the two numbers, both "
+        "included; 0: whole texts.",
+        unit="tokens", ge=0, le=32768,
+    )  # fmt: skip
+    query_tokens_max: int = setting(0, "Query: most tokens", "See the fewest tokens; 0: whole texts.", unit="tokens", ge=0, le=32768)
     shuffle: bool = setting(True, "Shuffle", "Draw the prompts in a new random order each pass, fixed by the seed.")
+
+    @model_validator(mode="after")
+    def _limits_fit_together(self) -> Self:
+        if 0 < self.max_characters < self.min_characters:
+            raise ValueError(
+                f"max_characters: {self.max_characters} is below min_characters {self.min_characters}; use at least that, or 0"
+            )
+        if self.min_prompt_tokens > self.max_prompt_tokens and self.overlong == "drop":
+            raise ValueError(f"min_prompt_tokens: {self.min_prompt_tokens} is above max_prompt_tokens {self.max_prompt_tokens}; use less")
+        if bool(self.query_tokens_min) != bool(self.query_tokens_max):
+            raise ValueError("query_tokens_max: set both query lengths, or neither")
+        if self.query_tokens_max < self.query_tokens_min:
+            raise ValueError(
+                f"query_tokens_max: {self.query_tokens_max} is below query_tokens_min {self.query_tokens_min}; use at least that"
+            )
+        if self.query_tokens_max > self.max_prompt_tokens:
+            raise ValueError(
+                f"query_tokens_max: {self.query_tokens_max} is above max_prompt_tokens {self.max_prompt_tokens}; use at most that"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_chat_stays_whole(self) -> Self:
+        if self.chat_template and self.query_tokens_max:
+            raise ValueError("query_tokens_max: a chat cannot be cut to its first tokens; use 0, or switch chat_template off")
+        if self.chat_template and self.overlong == "cut_right":
+            raise ValueError("overlong: cut_right would cut off the place where a chat's answer begins; use cut_left or drop")
+        if self.system_text and not self.chat_template:
+            raise ValueError("system_text: is used only with chat_template; switch that on, or leave this empty")
+        return self

@@ -12,7 +12,7 @@ from rlhf_studio.engine.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_options
 from rlhf_studio.engine.policy import Policy, Reference
-from rlhf_studio.engine.prompts import PromptStream, tokenize_prompts
+from rlhf_studio.engine.prompts import PromptStream, prepare_prompts
 from rlhf_studio.engine.recompute import recompute_layers
 from rlhf_studio.engine.references import LoadedReference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
@@ -28,13 +28,14 @@ def build_trainer(
 
     ``permissions`` says which code and servers outside the program a reward may use.
 
-    Raises :class:`ConfigError` for anything that cannot be loaded or does not fit together.
+    Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     report("Reading the prompts", None)
-    prompts = read_prompts(config.data)
+    rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
     dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
+    prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
     model = loaded.model if config.model.quantization != "none" else loaded.model.to(compute.device)
     policy = Policy(_with_lora(model, config, loaded, held_to), config.model, config.engine.seed).to(compute.device)
@@ -52,11 +53,9 @@ def build_trainer(
         stop_id=stop_id(config, loaded),
         pad_id=pad_id(loaded),
     )
-    ids = tokenize_prompts(prompts.texts, loaded.tokenizer, config.data)
-    stream = PromptStream(
-        prompts.texts, ids, prompts.references, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed
-    )
-    return Trainer(config, player, stream, compute), [*loaded.notes, *held_to.notes, *_notes(config, len(prompts))]
+    stream = PromptStream(prompts, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
+    notes = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *_notes(config, len(prompts.ids))]
+    return Trainer(config, player, stream, compute), notes
 
 
 def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: LoadedReference) -> Any:

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import DataConfig
-from rlhf_studio.engine.text import cut_left
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.loading import Report
+from rlhf_studio.engine.text import start_tokens
+from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
+from rlhf_studio.inputs.prompts.read import Prompts, nothing_left
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,45 @@ class PromptBatch:
     references: list[str] | None = None
 
 
-def tokenize_prompts(texts: list[str], tokenizer: PreTrainedTokenizerBase, settings: DataConfig) -> list[list[int]]:
-    """Token ids of each prompt, cut on the left to ``max_prompt_tokens``.
+class TokenizerEncoder:
+    """A transformers tokenizer, as :mod:`rlhf_studio.inputs.prompts.prepare` wants it.
 
-    An empty prompt becomes the beginning-of-text (or end-of-text) token, since a model needs one position to predict from.
+    A text without any token becomes the beginning-of-text (or end-of-text) token, since a model needs one position to predict from.
     """
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    rows = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-    return [cut_left(row, settings.max_prompt_tokens, tokenizer) or [start if start is not None else 0] for row in rows]
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self.starts = start_tokens(tokenizer)
+        first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+        self._first = 0 if first is None else int(first)
+
+    def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        """Token ids of each text, with or without the tokenizer's own special tokens around it."""
+        if not texts:
+            return []
+        rows = self._tokenizer(texts, truncation=False, verbose=False, add_special_tokens=special)["input_ids"]
+        return [row or [self._first] for row in rows]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of these ids, without special tokens."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config: RunConfig, report: Report) -> Prepared:
+    """Make the prompts what the policy reads. Raises :class:`PromptsError`, also when none is left."""
+    data = config.data
+    report("Encoding the prompts", None)
+    chat = chat_template(tokenizer) if data.chat_template else None
+    prepared = prepare(prompts, data, TokenizerEncoder(tokenizer), chat, config.engine.seed, lambda: report("Writing the chats", None))
+    if not prepared.ids:
+        raise nothing_left(data, prepared.left_out)
+    return prepared
+
+
+def chat_template(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate | None:
+    """The tokenizer's own template for chats, or None. A tokenizer with several has one called ``default``, or none for us."""
+    source = tokenizer.chat_template.get("default") if isinstance(tokenizer.chat_template, dict) else tokenizer.chat_template
+    return None if source is None else ChatTemplate(source, tuple(tokenizer.special_tokens_map.items()))
 
 
 def pad_left(rows: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
@@ -44,22 +79,14 @@ def pad_left(rows: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
 class PromptStream:
     """Endless batches over the prompts. A set smaller than a batch repeats; each pass has a new order.
 
-    The state is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone.
+    What changes is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone.
     """
 
-    def __init__(
-        self,
-        texts: list[str],
-        ids: list[list[int]],
-        references: list[str] | None = None,
-        *,
-        pad_id: int,
-        shuffle: bool,
-        seed: int,
-    ):
-        if not texts:
+    def __init__(self, prompts: Prepared, *, pad_id: int, shuffle: bool, seed: int):
+        if not prompts.ids:
             raise ValueError("there are no prompts to draw from")
-        self._texts, self._ids, self._references, self._pad_id = texts, ids, references, pad_id
+        self._texts, self._ids, self._references, self._pad_id = prompts.texts, prompts.ids, prompts.references, pad_id
+        self._fingerprint = prompts.fingerprint()
         self._shuffle, self._seed = shuffle, seed
         self._pass, self._place = 0, 0
         self._order = self._order_of(0)
@@ -88,11 +115,17 @@ class PromptStream:
         return [index * len(self._texts) // count for index in range(count)] if count else []
 
     def state(self) -> dict[str, Any]:
-        return {"pass": self._pass, "place": self._place}
+        return {"pass": self._pass, "place": self._place, "count": len(self._texts), "sha256": self._fingerprint}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same."""
         self._pass, self._place = int(state["pass"]), int(state["place"])
         self._order = self._order_of(self._pass)
+        if state.get("sha256", self._fingerprint) == self._fingerprint:  # checkpoints of earlier versions have none
+            return []
+        before, now = f"{state['count']:,}", f"{len(self._texts):,}"
+        counts = f"there were {before} and now there are {now}" if before != now else f"there are {now} as before, but not the same"
+        return [f"the prompts have changed since: {counts}"]
 
     def _order_of(self, number: int) -> list[int]:
         if not self._shuffle:

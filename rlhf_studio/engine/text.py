@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
+from rlhf_studio.inputs.prompts.prepare import cut
+
 PARTIAL = "\ufffd"
 
 
 def cut_left(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """The last ``limit`` ids; a beginning-of-text or class token in front stays, since models rely on seeing it there."""
-    if len(ids) <= limit:
-        return ids
-    front = ids[:1] if limit > 1 and ids[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id) else []
-    return front + ids[len(ids) - limit + len(front) :]
+    return cut(ids, limit, "cut_left", start_tokens(tokenizer))
+
+
+def start_tokens(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Ids of the tokens that stand in front of a text."""
+    return {int(token) for token in (tokenizer.bos_token_id, tokenizer.cls_token_id) if token is not None}
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:

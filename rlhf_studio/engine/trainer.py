@@ -217,10 +217,9 @@ class Trainer:
         self.progress = Progress(numbers["step"], numbers["elapsed"], numbers["skips"], set(numbers["said"]))
         self.controller.load_state_dict(numbers["controller"])
         self.player.scorer.moments.load_state_dict(numbers["moments"])
-        self.prompts.restore(numbers["prompts"])
+        changes = self.prompts.restore(numbers["prompts"])
         self._shuffling.set_state(state.tensors["shuffling"])
         torch.set_rng_state(state.tensors["torch"])
-        changes = []
         if numbers["device"] == self.compute.device.type:
             self._sampling.set_state(state.tensors["sampling"])
         else:

@@ -34,6 +34,7 @@ class ModelFacts:
         max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
         tensors: names and shapes of the weights, when they are on this machine.
         tokenizer: the tokenizer.json on this machine, or None.
+        tokenizer_files: the files among which the tokenizer's settings and its chat template are.
         download_bytes: what the engine still has to fetch.
         base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
     """
@@ -49,6 +50,7 @@ class ModelFacts:
     max_positions: int | None = None
     tensors: dict[str, TensorInfo] = field(default_factory=dict, repr=False)
     tokenizer: Path | None = None
+    tokenizer_files: ModelFiles | None = field(default=None, repr=False)
     download_bytes: int = 0
     base: str = ""
 
@@ -109,6 +111,7 @@ def _facts(files: ModelFiles, task: str, wanted: str) -> ModelFacts:
         max_positions=_max_positions(text_config),
         tensors=tensors,
         tokenizer=tokenizer,
+        tokenizer_files=files,
         download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
     )
 
@@ -131,7 +134,9 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
     _check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
-    return replace(facts, path=files.folder, tokenizer=tokenizer, download_bytes=facts.download_bytes + download, base=chain[-1].name)
+    named = next((link for link in chain if "tokenizer_config.json" in link.sizes), chain[-1])
+    facts = replace(facts, path=files.folder, tokenizer=tokenizer, tokenizer_files=named, base=chain[-1].name)
+    return replace(facts, download_bytes=facts.download_bytes + download)
 
 
 def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:

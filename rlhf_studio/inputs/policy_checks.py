@@ -8,10 +8,7 @@ from rlhf_studio.config import LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.prompts import count_tokens
 from rlhf_studio.inputs.sizes import is_target, target_names
-
-PROMPTS_MEASURED = 2_000
 
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
@@ -58,14 +55,13 @@ def check_reference(config: RunConfig, policy: ModelFacts | None, hub: Hub | Non
     return facts
 
 
-def position_problems(config: RunConfig, policy: ModelFacts, prompts: list[str]) -> Iterator[Problem]:
-    """Prompt and response together must fit into the positions that the model knows."""
+def position_problems(config: RunConfig, policy: ModelFacts, longest_prompt: int | None) -> Iterator[Problem]:
+    """Prompt and response together must fit into the positions that the model knows. ``longest_prompt`` in tokens, None when unknown."""
     limit, response = policy.max_positions, config.generation.response_length
     if limit is None or config.data.max_prompt_tokens + response <= limit:
         return
-    longest, measured = config.data.max_prompt_tokens, False
-    if prompts and (counts := count_tokens(sorted(prompts, key=len)[-PROMPTS_MEASURED:], policy.tokenizer)):
-        longest, measured = min(longest, max(counts)), True
+    measured = longest_prompt is not None
+    longest = config.data.max_prompt_tokens if longest_prompt is None else min(config.data.max_prompt_tokens, longest_prompt)
     if longest + response <= limit:
         return
     source = "the longest prompt has" if measured else "prompts may have"

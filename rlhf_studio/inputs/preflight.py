@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from rlhf_studio.config import NOTHING_ALLOWED, DataConfig, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.machine import has_gpu, machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems
-from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
+from rlhf_studio.inputs.prompt_checks import check_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.sizes import disk_bytes, disk_problems, memory_bytes
 
@@ -29,7 +26,7 @@ class Report:
         problems: the run may start when there are none.
         notes: one sentence each about what is unusual but works.
         policy: facts about the model, or None when it is the problem.
-        prompts: how many prompts there are, or None when they are the problem.
+        prompts: how many prompts there are, or None when they are the problem or lie on the hub.
         download_bytes, disk_bytes: what the run fetches and writes at most.
         memory_bytes: weights, gradients and optimizer of all models in float32; None when a size is unknown.
     """
@@ -67,35 +64,19 @@ def inspect_run(
         problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
     reference = check_reference(config, policy, hub, problems)
     rewards = check_rewards(config, hub, problems, permissions)
-    prompts: list[str] = []
-    try:
-        prompts = _prompts(config.data).texts
-    except PromptsError as error:
-        problems.append(Problem(error.field, error.message))
+    prompts = check_prompts(config, policy)
+    problems.extend(prompts.problems)
     if policy is not None:
         problems.extend(policy_problems(config, policy))
-        problems.extend(position_problems(config, policy, prompts))
-    notes.extend(_notes(config, policy, len(prompts)))
+        problems.extend(position_problems(config, policy, prompts.longest))
+    notes.extend(prompts.notes)
+    notes.extend(_notes(config, policy, prompts.count or 0))
     models = [facts for facts in (policy, reference, *rewards) if facts is not None]
     download_bytes = sum(facts.download_bytes for facts in models)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
     memory = memory_bytes(config, policy, reference, rewards)
-    return Report(problems, notes, policy, len(prompts) or None, download_bytes, disk, memory)
-
-
-def _prompts(data: DataConfig) -> Prompts:
-    """As :func:`read_prompts`, but a file that has not changed is read once: the form asks at every change of any setting."""
-    try:
-        stat = os.stat(resolve(data.prompts))
-    except (OSError, ValueError):
-        return read_prompts(data)  # says what is wrong
-    return _read_once(data, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=4)
-def _read_once(data: DataConfig, modified: int, size: int) -> Prompts:
-    return read_prompts(data)
+    return Report(problems, notes, policy, prompts.count, download_bytes, disk, memory)
 
 
 def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterator[str]:

@@ -51,6 +51,7 @@ COMPONENT_TITLES = {
 # A setting that matters only while another has a certain value; the form shows it then.
 USED_WHEN: dict[str, tuple[str, Any]] = {
     **{f"lora.{name}": ("lora.enabled", True) for name in ("r", "alpha", "dropout", "target_modules")},
+    "data.system_text": ("data.chat_template", True),
     "ppo.kl_target": ("ppo.kl_controller", "adaptive"),
     "ppo.kl_horizon": ("ppo.kl_controller", "adaptive"),
 }

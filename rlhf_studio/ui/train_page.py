@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import gradio as gr
 from rlhf_studio.config import SECTIONS, DataConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
 from rlhf_studio.inputs.preflight import Report, inspect_run
-from rlhf_studio.inputs.prompts import PromptsError, preview_prompts, read_prompts
+from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui import outlook
@@ -116,19 +119,24 @@ class TrainPage:
         }
 
     def preview(self, data: Any, request: gr.Request) -> Json:
-        """The first prompts with their token counts. Viewers see bundled prompts only: no other file of this machine is theirs to read."""
+        """The prompts as the policy will read them, their lengths, and what is left out.
+
+        Viewers see bundled prompts only: no other file of this machine is theirs to read, and nothing is fetched for them.
+        """
         values = _member(data, "values")
         try:
             config = DataConfig.model_validate(nested(values).get("data", {}))
             if config.prompts not in BUNDLED and not self._may_start(data, request):
                 return {"rows": [], "message": "Only operators see the rows of files on this machine."}
-            rows = preview_prompts(config, PREVIEW_ROWS, self._tokenizer(values, data, request))
-            total = len(read_prompts(config))
+            tokenizer, chat = self._tokenizer(values, config, data, request)
+            if config.chat_template and chat is None:
+                return {"rows": [], "message": "The prompts appear here once the policy and its chat template can be read."}
+            seed = nested(values).get("engine", {}).get("seed", 0)
+            preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed if type(seed) is int else 0)
         except (ConfigError, PromptsError, ValueError) as error:
             seen = isinstance(error, PromptsError) and not self._may_start(data, request)
             return {"rows": [], "message": plain(error.message) if seen else "The first rows appear here once the prompts can be read."}
-        shown = [{"text": row.text, "tokens": row.tokens, "cut": (row.tokens or 0) > config.max_prompt_tokens} for row in rows]
-        return {"rows": shown, "total": total, "message": ""}
+        return {**asdict(preview), "message": ""}
 
     def to_yaml(self, data: Any, request: gr.Request) -> Json:
         """The settings as YAML text, for a download."""
@@ -193,16 +201,17 @@ class TrainPage:
         name = _member(data, "basis")
         return self._recipes.get(name if isinstance(name, str) else "") or next(iter(self._recipes.values()))
 
-    def _tokenizer(self, values: Any, data: Any, request: gr.Request) -> Path | None:
-        """The policy's tokenizer.json when the policy can be used; the check of the policy itself says what is wrong with it."""
+    def _tokenizer(self, values: Any, config: DataConfig, data: Any, request: gr.Request) -> tuple[Path | None, ChatTemplate | None]:
+        """The policy's tokenizer.json and chat template when it can be used; the check of the policy itself says what is wrong with it."""
         model = nested(values).get("model", {})
         policy, revision = model.get("policy"), model.get("revision", "main")
         if not isinstance(policy, str) or not isinstance(revision, str) or not (policy in BUNDLED or self._may_start(data, request)):
-            return None
+            return None, None
         try:
-            return check_causal_lm(policy, revision).tokenizer
-        except ModelError:
-            return None
+            facts = check_causal_lm(policy, revision)
+            return facts.tokenizer, find_template(facts.tokenizer_files) if config.chat_template else None
+        except (ModelError, ChatError):
+            return None, None
 
     def build(self) -> gr.HTML:
         """The component. Its ``start`` event carries what :meth:`start` takes; its value takes what :meth:`start` gives, as JSON."""

@@ -250,6 +250,19 @@ def test_the_first_prompts_are_shown_as_text_with_their_tokens(page: Any) -> Non
     expect(table.locator("caption")).to_have_text("First 5 of 90 prompts")
     expect(table.locator("tbody tr").first).to_contain_text(f"{PROMPT} 0")
     expect(table.locator("tbody .rt-number").first).to_have_text("6")
+    expect(page.locator(".rt-lengths dd")).to_have_text(["6", "6", "6", "6"])
+    expect(page.locator(".rt-preview")).to_contain_text("Columns: prompt")
+
+
+def test_what_is_left_out_of_a_file_is_said_and_its_column_names_stay_text(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(f"prompt,{HOSTILE}\nthe film was,1\n,2\nthe,3\n", encoding="utf-8")
+    section(page, "Data").click()
+    page.get_by_role("button", name="All settings").click()
+    page.locator("#setting-data-prompts").fill(str(tmp_path / "rows.csv"))
+    page.locator("#setting-data-min_prompt_tokens").fill("2")
+    expect(page.locator(".rt-preview-notes li")).to_have_text(["2 of 3 rows were left out: 1 blank, 1 with fewer than 2 tokens."])
+    expect(page.locator(".rt-preview")).to_contain_text(f"Columns: prompt, {HOSTILE}")
+    assert page.evaluate("window.__pwned") is None
 
 
 def test_settings_are_saved_and_loaded(page: Any, tmp_path: Path) -> None:

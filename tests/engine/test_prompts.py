@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_studio.config import DataConfig
-from rlhf_studio.engine.prompts import PromptStream, pad_left, tokenize_prompts
+from rlhf_studio.config import DataConfig, RunConfig
+from rlhf_studio.engine.prompts import PromptStream, TokenizerEncoder, chat_template, pad_left, prepare_prompts
+from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.prompts import Prompts, PromptsError
+from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
+from rlhf_studio.inputs.tokens import load_encoder
 from tests.engine.small_models import save_tokenizer
+from tests.inputs.chat_templates import TEMPLATES
 
 
-def stream(count: int, *, shuffle: bool = True, seed: int = 0) -> PromptStream:
+def stream(count: int, *, shuffle: bool = True, seed: int = 0, references: list[str] | None = None) -> PromptStream:
     """Prompts "0", "1" ... of one to three tokens."""
-    return PromptStream(
-        [str(row) for row in range(count)], [[10 + row] * (1 + row % 3) for row in range(count)], pad_id=7, shuffle=shuffle, seed=seed
-    )
+    ids = [[10 + row] * (1 + row % 3) for row in range(count)]
+    prepared = Prepared([str(row) for row in range(count)], ids, [len(row) for row in ids], references, Counter())
+    return PromptStream(prepared, pad_id=7, shuffle=shuffle, seed=seed)
 
 
 def drawn(prompts: PromptStream, *sizes: int) -> list[int]:
@@ -52,7 +62,7 @@ def test_a_restored_stream_goes_on_exactly(steps: int) -> None:
     whole = stream(10)
     drawn(whole, *[3] * steps)
     resumed = stream(10)
-    resumed.restore(whole.state())
+    assert resumed.restore(whole.state()) == []
     assert resumed.state() == whole.state()
     assert drawn(resumed, *[3] * 12) == drawn(whole, *[3] * 12)
 
@@ -61,8 +71,15 @@ def test_restoring_into_fewer_prompts_goes_on_with_the_next_pass() -> None:
     whole = stream(10)
     drawn(whole, 8)
     shorter = stream(4)
-    shorter.restore(whole.state())
+    assert shorter.restore(whole.state()) == ["the prompts have changed since: there were 10 and now there are 4"]
     assert sorted(drawn(shorter, 4)) == [0, 1, 2, 3]
+
+
+def test_a_restored_stream_notices_other_prompts() -> None:
+    whole = stream(1200)
+    changed = stream(1200, references=["x"] * 1200)
+    assert changed.restore(whole.state()) == ["the prompts have changed since: there are 1,200 as before, but not the same"]
+    assert stream(3).restore({"pass": 1, "place": 2}) == []  # from a checkpoint that did not note them
 
 
 def test_batches_are_padded_on_the_left() -> None:
@@ -95,22 +112,98 @@ def with_start(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def made(texts: list[str], tokenizer: PreTrainedTokenizerFast, **settings: Any) -> Prepared:
+    """What the engine makes of these texts."""
+    config = RunConfig.model_validate({"data": settings})
+    rows = Prompts([Prompt(number, text) for number, text in enumerate(texts, start=1)])
+    return prepare_prompts(rows, tokenizer, config, lambda text, fraction: None)
+
+
+def ids_of(texts: list[str], tokenizer: PreTrainedTokenizerFast, **settings: Any) -> list[list[int]]:
+    return made(texts, tokenizer, **settings).ids
+
+
 def test_prompts_are_cut_on_the_left(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
-    assert tokenize_prompts(["w0 w1 w2 w3", "w4"], tokenizer, DataConfig(max_prompt_tokens=3)) == [[3, 4, 5], [6]]
+    assert ids_of(["w0 w1 w2 w3", "w4"], tokenizer, max_prompt_tokens=3) == [[3, 4, 5], [6]]
 
 
 def test_a_beginning_of_text_token_survives_the_cut(tmp_path: Path) -> None:
     tokenizer = with_start(save_tokenizer(tmp_path))
     start = tokenizer.bos_token_id
-    rows = tokenize_prompts(["w0 w1 w2 w3", "w4", ""], tokenizer, DataConfig(max_prompt_tokens=3))
+    rows = ids_of(["w0 w1 w2 w3", "w4", ""], tokenizer, max_prompt_tokens=3)
     assert rows == [[start, 4, 5], [start, 6], [start]]
+    assert ids_of(["w0 w1 w2 w3"], tokenizer, query_tokens_min=2, query_tokens_max=2) == [[start, 2, 3]]
 
 
 def test_an_empty_prompt_becomes_one_token(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
-    assert tokenize_prompts(["", "   "], tokenizer, DataConfig()) == [[1], [1]]  # the end token: there is no other
+    assert ids_of(["", "   "], tokenizer) == [[1], [1]]  # the end token: there is no other
     tokenizer.bos_token = "w5"
-    assert tokenize_prompts([""], tokenizer, DataConfig()) == [[7]]
+    assert ids_of([""], tokenizer) == [[7]]
     tokenizer.bos_token = tokenizer.eos_token = None
-    assert tokenize_prompts([""], tokenizer, DataConfig()) == [[0]]
+    assert ids_of([""], tokenizer) == [[0]]
+    assert TokenizerEncoder(tokenizer).encode([], special=True) == []
+
+
+def test_nothing_left_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PromptsError, match="data.min_prompt_tokens: .* no prompts that are left: 2 with fewer than 3 tokens"):
+        ids_of(["w1", "w2 w3"], save_tokenizer(tmp_path), min_prompt_tokens=3)
+
+
+@pytest.mark.parametrize("settings", [{"query_tokens_min": 2, "query_tokens_max": 2}, {"max_prompt_tokens": 3, "overlong": "cut_right"}])
+def test_a_text_cut_on_the_right_is_the_text_of_its_tokens(settings: dict[str, Any], tmp_path: Path) -> None:
+    tokenizer = with_start(save_tokenizer(tmp_path))
+    prepared = made(["w0 w1 w2 w3"], tokenizer, **settings)
+    assert (prepared.texts, prepared.ids) == (["w0 w1"], [[tokenizer.bos_token_id, 2, 3]])
+
+
+# --- chats: the same ids as transformers' own way -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_same_ids_as_apply_chat_template(name: str, tmp_path: Path) -> None:
+    """Special tokens come from the template alone: a tokenizer that adds its own to plain texts must not add them twice."""
+    tokenizer = with_start(byte_tokenizer())
+    tokenizer.eos_token, tokenizer.chat_template = "w1", TEMPLATES[name]
+    texts = ["Hello <b>you</b> é", "  w1 w2\n"]
+    prepared = made(texts, tokenizer, chat_template=True, system_text="Be brief.", max_prompt_tokens=4096)
+    for text, ids, shown in zip(texts, prepared.ids, prepared.texts, strict=True):
+        chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+        assert ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+        assert shown == tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        assert ids.count(tokenizer.bos_token_id) == shown.count("w27")
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Every byte a token, so that each character of a template counts; w1 and w27 are special."""
+    backend = Tokenizer(BPE({letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}, []))
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    backend.add_special_tokens(["w1", "w27"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def test_which_template_a_tokenizer_has(tmp_path: Path) -> None:
+    tokenizer = save_tokenizer(tmp_path)
+    assert chat_template(tokenizer) is None
+    tokenizer.chat_template = {"default": "a", "tool_use": "b"}
+    assert chat_template(tokenizer) == ChatTemplate("a", tuple(tokenizer.special_tokens_map.items()))
+    tokenizer.chat_template = {"tool_use": "b"}
+    assert chat_template(tokenizer) is None
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"query_tokens_min": 1, "query_tokens_max": 3}, {"max_prompt_tokens": 2, "overlong": "cut_right"}]
+)
+@pytest.mark.parametrize("start", [False, True])
+def test_the_preview_sees_what_the_engine_makes(settings: dict[str, Any], start: bool, tmp_path: Path) -> None:
+    """Two tokenizer libraries, one result: tokenizers in the app, transformers in the engine."""
+    tokenizer = save_tokenizer(tmp_path)
+    if start:
+        with_start(tokenizer).save_pretrained(tmp_path)
+    texts = ["w0 w1 w2 w3 w4", "w5", "nothing known", "w6  w7"]
+    data = DataConfig(**settings)
+    rows = Prompts([Prompt(number, text) for number, text in enumerate(texts, start=1)])
+    ours = prepare(rows, data, TokenizerEncoder(tokenizer), None, 3)
+    assert load_encoder(tmp_path / "tokenizer.json").starts == TokenizerEncoder(tokenizer).starts
+    assert prepare(rows, data, load_encoder(tmp_path / "tokenizer.json"), None, 3) == ours

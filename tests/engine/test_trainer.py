@@ -244,3 +244,28 @@ def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Train
 
     assert run(3) == run(3)
     assert run(3) != run(4)
+
+
+# --- prompts -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_says_that_the_prompts_have_changed(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    state = make_trainer().state()
+    assert not [change for change in make_trainer().restore(state) if "prompts" in change]
+    (tmp_path / "prompts.txt").write_text("w1\nw2\n")
+    assert "the prompts have changed since: there were 6 and now there are 2" in make_trainer().restore(state)
+
+
+def test_a_run_on_chats_says_what_it_left_out(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    (tmp_path / "policy" / "chat_template.jinja").write_text("w20 {% for m in messages %}{{ m.content }} {% endfor %}w21")
+    rows = ["w1 w2", "", "w1 w2", "w3 w4 w5 w6"]
+    (tmp_path / "chats.csv").write_text("prompt,answer\n" + "".join(f"{text},ref {row}\n" for row, text in enumerate(rows)))
+    chosen = {"prompts": str(tmp_path / "chats.csv"), "reference_column": "answer", "chat_template": True, "drop_duplicates": True}
+    config = small_config(tmp_path, data={**chosen, "max_prompt_tokens": 5, "overlong": "drop"})
+    trainer, notes = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+    assert notes[0] == "3 of 4 rows were left out: 1 blank, 1 repeated, 1 with more than 5 tokens."
+    batch = trainer.prompts.next_batch(1)
+    assert (batch.texts, batch.references) == (["w20 w1 w2 w21"], ["ref 0"])
+    assert trainer.player.tokenizer.convert_ids_to_tokens(batch.ids[0].tolist()) == ["w20", "w1", "w2", "w21"]
+    assert math.isfinite(trainer.step().metrics["objective/scores"])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.prompts import MAX_ROW_CHARACTERS, PromptsError, count_tokens, preview_prompts, read_prompts
+from rlhf_studio.inputs.prompts import PromptsError, lines, read, read_prompts
+from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
+from rlhf_studio.inputs.prompts.source import PACKED
 
 
 def data(path: Path, **settings: Any) -> DataConfig:
@@ -91,12 +98,33 @@ BAD_FILES = {
     "not json": ("p.jsonl", '{"prompt": "a"}\n{oops\n', "data.prompts", "row 2 is not valid JSON"),
     "json array": ("p.json", "[\n{}]", "data.prompts", "a JSON array must be rewritten as one object a line"),
     "deep json": ("p.jsonl", "[" * 100_000, "data.prompts", "row 1 is not valid JSON"),
-    "not utf-8": ("p.txt", b"caf\xe9\n", "data.prompts", "is not UTF-8 text (byte 0xe9)"),
+    "not utf-8": ("p.txt", b"one\ntwo\ncaf\xe9\n", "data.prompts", "row 3 is not UTF-8 text (byte 0xe9)"),
+    "not utf-8 far down": (
+        "p.csv",
+        b"prompt\n" + b"a fine row\n" * 5000 + b"\xff\n",
+        "data.prompts",
+        "row 5002 is not UTF-8 text (byte 0xff)",
+    ),
+    "utf-16": ("p.csv", "prompt\nrow\n".encode("utf-16"), "data.prompts", "is UTF-16 text; save the file as UTF-8"),
     "huge row": ("p.jsonl", json.dumps({"prompt": LONG}), "data.prompts", "row 1 is longer than 100,000 characters"),
     "huge line": ("p.txt", "a\n" + LONG, "data.prompts", "row 2 is longer"),
-    "huge csv cell": ("p.csv", 'prompt\n"' + ("x" * 70_000 + "\n") * 3 + '"\n', "data.prompts", "is not valid CSV: field larger"),
+    "huge csv cell": ("p.csv", 'prompt\n"' + ("x" * 70_000 + "\n") * 3 + '"\n', "data.prompts", "row 3 is longer than 100,000 characters"),
+    "csv quote": ("p.csv", 'a,prompt\n1,"x\n' + "y\n" * 60_000, "data.prompts", "longer than 100,000 characters"),
     "half a character": ("p.jsonl", '{"prompt": "\\ud800"}\n', "data.prompts", "row 1 holds half a character"),
-    "unknown ending": ("p.parquet", "PAR1", "data.prompts", "the ending .parquet is not known"),
+    "chat messages": (
+        "p.jsonl",
+        '{"prompt": [{"role": "user", "content": "x"}]}',
+        "data.column",
+        "holds a list in 'prompt', not text; chat messages need",
+    ),
+    "a list": ("p.jsonl", '{"prompt": ["x"]}', "data.column", "row 1 holds a list in 'prompt', not text"),
+    "an object": ("p.jsonl", '{"prompt": {"x": 1}}', "data.column", "row 1 holds dict in 'prompt', not text"),
+    "mixed types": ("p.jsonl", '{"prompt": "a"}\n{"prompt": true}\n', "data.column", "row 2 holds bool in 'prompt', not text"),
+    "no gzip": ("p.jsonl.gz", "{}", "data.prompts", "p.jsonl.gz is damaged: its gzip compression breaks off"),
+    "half a gzip": ("p.txt.gz", gzip.compress(b"a\n" * 9999)[:-20], "data.prompts", "is damaged"),
+    "unknown ending": ("p.docx", "x", "data.prompts", "the ending .docx is not known"),
+    "no ending in gzip": ("p.gz", "x", "data.prompts", "the ending .gz is not known"),
+    "parquet in gzip": ("p.parquet.gz", "x", "data.prompts", "the ending .gz is not known"),
 }
 
 
@@ -123,9 +151,15 @@ def test_a_name_that_leads_nowhere(name: str, message: str) -> None:
     assert message in caught.value.message
 
 
-def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(PromptsError, match="is not a file"):
-        read_prompts(data(tmp_path))
+def test_a_device_is_no_source() -> None:
+    with pytest.raises(PromptsError, match="is neither a file nor a folder"):
+        read_prompts(DataConfig(prompts="/dev/null"))
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_packed_files_are_refused_by_name(ending: str, tmp_path: Path) -> None:
+    with pytest.raises(PromptsError, match="is packed; unpack it first"):
+        read_prompts(data(write(tmp_path, f"p.jsonl{ending}", b"")))
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,18 +173,122 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.Monkey
         read_prompts(data(path))
 
 
-def test_preview_counts_tokens(tmp_path: Path, make_model: Any) -> None:
-    path = write(tmp_path, "p.txt", "the film was good\nbad\nthe end of it\n")
-    rows = preview_prompts(data(path), 2, make_model() / "tokenizer.json")
-    assert [(row.text, row.tokens) for row in rows] == [("the film was good", 4), ("bad", 1)]
-    assert [row.tokens for row in preview_prompts(data(path), 2)] == [None, None]
+# --- independent readers and writers -----------------------------------------------------------------------------------------------
+
+TRICKY = [
+    "007",
+    "a, b",
+    'she said "no"',
+    "two\nlines",
+    "\u00e9\u00e8 \U0001f600",
+    "NA",
+    "null",
+    " spaced ",
+    "tab\there",
+    "'",
+    "\\n",
+    "=1+1",
+    "x\x0by",
+]
 
 
-def test_preview_of_an_empty_file(tmp_path: Path) -> None:
-    with pytest.raises(PromptsError, match="holds no prompts"):
-        preview_prompts(data(write(tmp_path, "p.txt", "\n")))
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "csv.gz", "jsonl.gz"])
+def test_what_other_libraries_write_is_read_back(ending: str, tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"id": range(len(TRICKY)), "prompt": TRICKY, "answer": TRICKY[::-1]})
+    path = tmp_path / f"p.{ending}"
+    if ending.startswith("csv"):
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    prompts = read_prompts(data(path, reference_column="answer"))
+    assert (prompts.texts, prompts.references, prompts.columns) == (TRICKY, TRICKY[::-1], ["id", "prompt", "answer"])
 
 
-def test_no_counts_without_a_tokenizer_that_can_be_read(tmp_path: Path) -> None:
-    assert count_tokens(["a"], write(tmp_path, "tokenizer.json", "{}")) is None
-    assert count_tokens(["a"], tmp_path / "missing.json") is None
+@pytest.mark.parametrize("seed", range(20))
+def test_any_csv_that_python_writes(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    cells = [["".join(draw.choices("ab ,\"'\n\r;\t\u00fc", k=draw.randint(0, 12))) for _ in range(3)] for _ in range(30)]
+    path = tmp_path / "p.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["a", "prompt", "c"], *cells])
+    assert read_prompts(data(path)).texts == [row[1] for row in cells if row[1].strip()]
+
+
+def test_a_null_is_a_blank_row(tmp_path: Path) -> None:
+    prompts = read_prompts(data(write(tmp_path, "p.jsonl", '{"prompt": null}\n{"prompt": "x", "r": null}\n'), reference_column=""))
+    assert (prompts.texts, dict(prompts.left_out)) == (["x"], {"blank": 1})
+
+
+def test_a_csv_that_the_reader_gives_up_on(tmp_path: Path) -> None:
+    path = write(tmp_path, "p.csv", "prompt\nshort\nlonger than the limit\n")
+    usual = csv.field_size_limit(10)
+    try:
+        with pytest.raises(PromptsError, match="row 3 is not valid CSV: field larger than field limit"):
+            read_prompts(data(path))
+    finally:
+        csv.field_size_limit(usual)
+
+
+# --- filters: nothing is left out silently --------------------------------------------------------------------------------------------
+
+
+def test_filters_by_text_are_counted_by_reason(tmp_path: Path) -> None:
+    path = write(tmp_path, "p.txt", "ab\n\nabc\nabcd\nabc\nabcdef\n  \nab\n")
+    assert read_prompts(data(path)).left_out == {"blank": 2}
+    prompts = read_prompts(data(path, drop_duplicates=True, min_characters=3, max_characters=5))
+    assert prompts.texts == ["abc", "abcd"]
+    assert prompts.left_out == {"blank": 2, "repeated": 2, "few_characters": 1, "many_characters": 1}
+
+
+def test_nothing_left_blames_the_setting_that_left_out_the_most(tmp_path: Path) -> None:
+    path = write(tmp_path, "p.txt", "ab\nabcdef\nabcdefg\n\n")
+    with pytest.raises(PromptsError) as caught:
+        read_prompts(data(path, min_characters=3, max_characters=5))
+    assert caught.value.field == "data.max_characters"
+    assert "no prompts that are left: 1 blank, 1 with fewer than 3 characters, 2 with more than 5 characters" in caught.value.message
+
+
+# --- bombs: bounded memory and an end ---------------------------------------------------------------------------------------------------
+
+
+def peak_bytes(path: Path, **settings: Any) -> tuple[int, str]:
+    """The most memory that Python took while it read, and what it said."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(PromptsError) as caught:
+            read_prompts(data(path, **settings))
+        return tracemalloc.get_traced_memory()[1], caught.value.message
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.jsonl", "p.csv"])
+def test_one_endless_row_costs_no_memory(name: str, tmp_path: Path) -> None:
+    row = {"p.txt": b"x" * 30_000_000, "p.jsonl": b'{"prompt": "' + b"x" * 30_000_000, "p.csv": b'prompt\n"' + b"x,\n" * 10_000_000}[name]
+    plain, packed = write(tmp_path, name, row), write(tmp_path, f"{name}.gz", gzip.compress(row, 1))
+    for path in (plain, packed):
+        memory, message = peak_bytes(path)
+        assert "is longer than 100,000 characters" in message
+        assert memory < 3_000_000
+
+
+def test_an_archive_of_blank_lines_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "p.txt.gz", gzip.compress(b"\n" * 200_000))
+    monkeypatch.setattr(lines, "MAX_BLANK_CHARACTERS", 1000)
+    memory, message = peak_bytes(path)
+    assert "nothing but blank lines before row 1001" in message
+    assert memory < 1_000_000
+
+
+def test_an_archive_of_blank_prompts_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "p.jsonl.gz", gzip.compress(b'{"prompt": ""}\n' * 2000))
+    monkeypatch.setattr(read, "MAX_BLANK_ROWS", 1000)
+    assert "more than 1,000 rows are blank" in peak_bytes(path)[1]
+
+
+def test_an_archive_of_long_prompts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "p.txt.gz", gzip.compress((b"x" * 50_000 + b"\n") * 400))
+    monkeypatch.setattr(read, "MAX_CHARACTERS", 1_000_000)
+    memory, message = peak_bytes(path)
+    assert message == "the first 20 prompts hold 1,000,000 characters already; use at most 20"
+    assert memory < 5_000_000

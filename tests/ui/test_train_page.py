@@ -11,6 +11,7 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui import outlook
@@ -197,7 +198,42 @@ def test_the_first_prompts_with_their_token_counts(bench: Bench) -> None:
     assert bench.page.preview(sent(data__max_prompt_tokens=3), OPERATOR)["rows"][0]["cut"]
 
 
-@pytest.mark.parametrize("change", [{"data__prompts": "./none.txt"}, {"data__max_prompts": 0}, {"data__column": None}])
+def test_the_preview_says_how_long_prompts_are_and_what_is_left_out(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("label,prompt\n1,the film was\n2,\n3,the\n4,the film\n")
+    preview = bench.page.preview(sent(data__prompts=str(tmp_path / "p.csv"), data__min_prompt_tokens=2), OPERATOR)
+    assert json.loads(json.dumps(preview)) == preview
+    assert [row["text"] for row in preview["rows"]] == ["the film was", "the film"]
+    assert preview["notes"] == ["2 of 4 rows were left out: 1 blank, 1 with fewer than 2 tokens."]
+    assert {name: preview["lengths"][name] for name in ("least", "median", "most")} == {"least": 2, "median": 2, "most": 3}
+    assert (preview["columns"], preview["total"], preview["whole"]) == (["label", "prompt"], 2, True)
+
+
+def test_chats_are_shown_once_the_template_is_known(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "assets" / "world" / "policy"
+    data = sent(data__chat_template=True)
+    waiting = {"rows": [], "message": "The prompts appear here once the policy and its chat template can be read."}
+    assert bench.page.preview(data, OPERATOR) == waiting
+    assert fields(bench.page.check(data, OPERATOR)) == ["data.chat_template"]
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>")
+    assert bench.page.preview(data, VIEWER)["rows"][0]["text"] == f"<user>{PROMPT} 0<assistant>"
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    assert bench.page.preview(data, OPERATOR) == waiting
+
+
+def test_nothing_is_fetched_for_viewers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(data: Any) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(cached, "_remote", cached.RemoteMemory(refuse))
+    data = sent(data__prompts="owner/set")
+    assert bench.page.preview(data, VIEWER)["message"] == "Only operators see the rows of files on this machine."
+    assert bench.page.check(data, VIEWER)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data__prompts": "./none.txt"}, {"engine__seed": "x", "data__max_prompts": 0}, {"data__max_prompts": 0}, {"data__column": None}],
+)
 def test_no_rows_while_the_prompts_cannot_be_read(change: dict[str, Any], bench: Bench) -> None:
     assert bench.page.preview(sent(**change), OPERATOR) == {
         "rows": [],

@@ -1,9 +1,12 @@
-// The first rows of the prompts, with their token counts.
+// The prompts as the policy will read them: the first ones, how long they are, and what is left out.
 import { debounce, el, fill } from "./dom.js";
 import { integer } from "./format.js";
 
+const SLOW = 700;
+const BAR_HEIGHT = 44;
+
 export class Preview {
-  /** @param ask  async function that fetches {rows: [{text, tokens, cut}], total, message} */
+  /** @param ask  async function that fetches {rows: [{text, tokens, cut}], total, whole, columns, lengths, notes, message} */
   constructor(ask) {
     this.ask = ask;
     this.node = el("div", { class: "rt-preview", "aria-live": "polite" });
@@ -30,24 +33,60 @@ export class Preview {
   async fetch() {
     const key = this.key;
     this.stale = false;
+    const slow = setTimeout(() => key === this.key && this.say("Reading the first rows. From the Hugging Face hub this can take half a minute."), SLOW);
     try {
       const answer = await this.ask();
       if (key === this.key) this.draw(answer);
     } catch (error) {
       console.error("the prompts could not be shown:", error);
       this.stale = true;
-      fill(this.node, el("p", { class: "rt-help" }, "The app does not answer."));
+      this.say("The app does not answer.");
+    } finally {
+      clearTimeout(slow);
     }
   }
 
-  draw({ rows, total, message }) {
-    if (!rows.length) return fill(this.node, el("p", { class: "rt-help" }, message));
+  say(text) {
+    return fill(this.node, el("p", { class: "rt-help" }, text));
+  }
+
+  draw({ rows, total, whole, columns, lengths, notes, message }) {
+    if (!rows.length) return this.say(message || "No prompt is left with these settings.");
+    const parts = [this.table(rows, total, whole)];
+    if (lengths) parts.push(summary(lengths));
+    if (notes.length) parts.push(el("ul", { class: "rt-preview-notes" }, notes.map((note) => el("li", {}, note))));
+    if (columns.length) parts.push(el("p", { class: "rt-help" }, `Columns: ${columns.join(", ")}`));
+    return fill(this.node, parts);
+  }
+
+  table(rows, total, whole) {
     const counted = rows.some((row) => row.tokens !== null);
     const body = rows.map((row) =>
       el("tr", {}, el("td", {}, row.text), counted ? el("td", { class: "rt-number" }, integer(row.tokens), row.cut ? " cut" : "") : null),
     );
     const head = el("tr", {}, el("th", { scope: "col" }, "Prompt"), counted ? el("th", { scope: "col", class: "rt-number" }, "Tokens") : null);
-    const caption = rows.length < total ? `First ${rows.length} of ${integer(total)} prompts` : `${integer(total)} ${total === 1 ? "prompt" : "prompts"}`;
-    return fill(this.node, el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
+    return el("table", {}, el("caption", {}, captionOf(rows.length, total, whole)), el("thead", {}, head), el("tbody", {}, body));
   }
+}
+
+function captionOf(shown, total, whole) {
+  const prompts = `${integer(total)} ${total === 1 ? "prompt" : "prompts"}`;
+  if (!whole) return `First ${shown} of the ${prompts} looked at; there are more`;
+  return shown < total ? `First ${shown} of ${prompts}` : prompts;
+}
+
+/** How long the prompts are: four figures, and a small histogram of tokens. */
+function summary({ least, median, percentile_95: high, most, bins }) {
+  const figures = [
+    ["Shortest", least],
+    ["Median", median],
+    ["95 of 100 up to", high],
+    ["Longest", most],
+  ].map(([label, count]) => el("div", {}, el("dt", {}, label), el("dd", {}, integer(count))));
+  const tallest = Math.max(...bins);
+  const height = (count) => (count ? Math.max(2, Math.round((count / tallest) * BAR_HEIGHT)) : 0);
+  const bars = bins.map((count) => el("span", { class: "rt-bar", style: { height: `${height(count)}px` } }));
+  const picture = el("div", { class: "rt-bars", role: "img", "aria-label": `Prompts by their length, from 0 to ${integer(most)} tokens` }, bars);
+  const axis = el("div", { class: "rt-bars-axis", "aria-hidden": "true" }, el("span", {}, "0"), el("span", {}, `${integer(most)} tokens`));
+  return el("div", { class: "rt-lengths" }, el("dl", {}, figures), el("div", {}, picture, axis));
 }

@@ -8,6 +8,7 @@ import { Sections } from "./sections.js";
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
 const OPEN_AT_FIRST = ["ppo"];
+const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
 
 /** The settings that are being edited, beside those of the recipe they started from. */
@@ -207,7 +208,8 @@ class TrainPage {
     show(this.reset, count > 0);
     this.outlook.waiting();
     this.checkSoon();
-    this.preview.consider(["data.prompts", "data.column", "data.max_prompt_tokens", "data.max_prompts", "model.policy"].map((name) => this.state.value(name)));
+    const shown = Object.entries(this.state.values).filter(([name]) => name.startsWith("data.") || PREVIEWED.includes(name));
+    this.preview.consider(shown);
   }
 
   payload(more) {

@@ -1,0 +1,80 @@
+"""Whether the prompts can be used with this policy, and what of them will be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
+from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.prompts import Prompts, PromptsError
+from rlhf_studio.inputs.prompts.cached import read_once
+from rlhf_studio.inputs.prompts.prepare import chat_texts
+from rlhf_studio.inputs.prompts.preview import MEASURED_ROWS, measure
+from rlhf_studio.inputs.prompts.read import nothing_left
+from rlhf_studio.inputs.prompts.source import is_remote
+from rlhf_studio.inputs.tokens import count_tokens
+
+LONGEST_MEASURED = 2_000
+
+
+@dataclass(frozen=True)
+class PromptFacts:
+    """What is known of the prompts.
+
+    Attributes:
+        count: how many there are; None when unknown or they are the problem.
+        longest: tokens of the longest, before the cut; None when unknown.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    count: int | None = None
+    longest: int | None = None
+
+
+def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
+    """Read the prompts (of a hub dataset the first rows) and prepare the first of them as the engine will."""
+    data = config.data
+    chat: ChatTemplate | None = None
+    try:
+        prompts = read_once(data)
+        if policy is None:
+            return PromptFacts(count=None if is_remote(data.prompts) else len(prompts))
+        if data.chat_template:
+            chat = find_template(policy.tokenizer_files)
+        prepared = measure(prompts, data, policy.tokenizer, chat, config.engine.seed)
+        if prepared is None and data.chat_template:
+            chat_texts(prompts.rows[:1], data, chat)  # says what is wrong with the template
+        whole = len(prompts) <= MEASURED_ROWS
+        if prepared is not None and not prepared.ids and whole:
+            raise nothing_left(data, prepared.left_out)
+        longest = _longest(config, policy, prompts, chat)
+    except PromptsError as error:
+        return PromptFacts([Problem(error.field, error.message)])
+    except ChatError as error:
+        return PromptFacts([Problem("data.chat_template", str(error))])
+    notes = list(_notes(config, prompts)) if prepared is None else prepared.notes(data)
+    left = len(prompts) if prepared is None or not whole else len(prepared.ids)
+    return PromptFacts([], notes, None if is_remote(data.prompts) else left, longest)
+
+
+def _notes(config: RunConfig, prompts: Prompts) -> Iterator[str]:
+    wanted = [name for name in ("min_prompt_tokens", "query_tokens_max") if getattr(config.data, name)]
+    if wanted or config.data.overlong == "drop":
+        yield "The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts."
+
+
+def _longest(config: RunConfig, policy: ModelFacts, prompts: Prompts, chat: ChatTemplate | None) -> int | None:
+    """Tokens of the longest prompt; measured only where it matters, on those with the most characters."""
+    data = config.data
+    if policy.max_positions is None or data.max_prompt_tokens + config.generation.response_length <= policy.max_positions:
+        return None
+    rows = sorted(prompts.rows, key=lambda row: len(row.text))[-LONGEST_MEASURED:]
+    texts = chat_texts(rows, data, chat) if data.chat_template else [row.text for row in rows]
+    counts = count_tokens(texts, policy.tokenizer, special=not data.chat_template)
+    if counts and data.query_tokens_max:
+        return min(max(counts), data.query_tokens_max + 1)  # one more for a beginning-of-text token
+    return max(counts) if counts else None

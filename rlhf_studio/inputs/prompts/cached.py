@@ -1,0 +1,77 @@
+"""Prompts for the form, which asks at every change of any setting: a source that has not changed is read once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.read import Prompts, read_prompts
+from rlhf_studio.inputs.prompts.source import is_remote
+
+REMOTE_ROWS = 200
+REMOTE_SECONDS = 30.0
+REMEMBER_SECONDS = 300.0
+REMEMBER_PROBLEM_SECONDS = 30.0
+TEXT_SETTINGS = (
+    "prompts", "subset", "split", "revision", "column", "reference_column", "chat_template", "max_prompts", "drop_duplicates",
+    "min_characters", "max_characters",
+)  # fmt: skip
+"""What :func:`read_prompts` looks at."""
+
+
+def read_once(data: DataConfig) -> Prompts:
+    """As :func:`read_prompts`; of a hub dataset the first rows only. Raises :class:`PromptsError`."""
+    about = DataConfig(**{name: getattr(data, name) for name in TEXT_SETTINGS})
+    if is_remote(data.prompts):
+        return _remote.get(about)
+    return _local(about, _state(resolve(data.prompts)))
+
+
+def _state(path: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of a file, or of the files in a folder: changes when the prompts do. Empty when there is nothing."""
+    try:
+        paths = sorted(str(entry) for entry in Path(path).rglob("*"))[:1000] if os.path.isdir(path) else [path]
+        return tuple((name, os.stat(name).st_mtime_ns, os.stat(name).st_size) for name in paths)
+    except (OSError, ValueError):
+        return ()
+
+
+@lru_cache(maxsize=4)
+def _local(data: DataConfig, state: tuple[tuple[str, int, int], ...]) -> Prompts:
+    return read_prompts(data, seconds=REMOTE_SECONDS)
+
+
+class RemoteMemory:
+    """Answers of the hub, for some minutes; problems for less, since a person will try to mend them.
+
+    Two questions at once wait for one answer. ``read`` and ``now`` can be replaced in tests.
+    """
+
+    def __init__(self, read: Callable[[DataConfig], Prompts], now: Callable[[], float] = time.monotonic):
+        self._read, self._now = read, now
+        self._lock = threading.Lock()
+        self._answers: dict[DataConfig, tuple[float, Prompts | PromptsError]] = {}
+
+    def get(self, data: DataConfig) -> Prompts:
+        """The prompts, asked for or remembered. Raises :class:`PromptsError`."""
+        with self._lock:
+            until, answer = self._answers.get(data, (float("-inf"), None))
+            if answer is None or self._now() > until:
+                try:
+                    answer, keep = self._read(data), REMEMBER_SECONDS
+                except PromptsError as error:
+                    answer, keep = error, REMEMBER_PROBLEM_SECONDS
+                self._answers = {**dict(list(self._answers.items())[-19:]), data: (self._now() + keep, answer)}
+        if isinstance(answer, PromptsError):
+            raise PromptsError(answer.field, answer.message)
+        return answer
+
+
+_remote = RemoteMemory(lambda data: read_prompts(data, limit=REMOTE_ROWS, seconds=REMOTE_SECONDS))

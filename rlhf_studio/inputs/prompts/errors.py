@@ -1,0 +1,18 @@
+"""What every reader of prompts raises."""
+
+from __future__ import annotations
+
+
+class PromptsError(ValueError):
+    """The prompts cannot be read. ``field`` is the dotted name of the setting to blame."""
+
+    def __init__(self, field: str, message: str):
+        self.field = field
+        self.message = message
+        super().__init__(f"{field}: {message}")
+
+
+def no_column(field: str, column: str, columns: list[str]) -> PromptsError:
+    """The error for a column that a source does not have; it names those that there are."""
+    names = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
+    return PromptsError(field, f"there is no column {column!r}; the columns are: {names or '(none)'}")

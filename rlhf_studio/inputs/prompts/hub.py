@@ -1,0 +1,137 @@
+"""Rows of a Hugging Face dataset, or of a folder laid out like one, streamed: only the rows that are asked for are fetched.
+
+Runs in a helper process: see :mod:`rlhf_studio.inputs.prompts.tables`. No code of a dataset is ever run: the library refuses datasets that
+are a script, and of its own readers only those for tables are allowed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.lines import too_long
+from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
+
+READERS = ("csv", "json", "parquet", "arrow", "text")
+TIMEOUT_SECONDS = 10.0
+
+
+def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str]) -> Source:
+    """The rows of ``name``: a folder on this machine, or a dataset id. Raises :class:`PromptsError`, also while rows are drawn."""
+    if not os.path.isdir(name):
+        revision = _commit(name, revision)
+    import datasets  # heavy, so only when the dataset is known to exist
+
+    try:
+        builder = datasets.load_dataset_builder(name, subset or None, revision=None if os.path.isdir(name) else revision)
+        if builder.name not in READERS:
+            raise PromptsError("data.prompts", f"{name} holds files of the kind {builder.name}, not tables of text")
+        stream = builder.as_streaming_dataset(split=split)
+    except PromptsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the library raises ValueError, RuntimeError and its own kinds; each becomes one sentence
+        raise _explained(name, subset, split, error) from None
+    found: list[str] = []
+    return Source(_rows(name, iter(stream), columns, found), found)
+
+
+def _commit(name: str, revision: str) -> str:
+    """The commit behind a revision: asks the hub once, so that a missing dataset or network is known within seconds."""
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        info = HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT_SECONDS)
+        if info.gated:
+            HfApi().auth_check(name, repo_type="dataset")
+        return info.sha or revision
+    except GatedRepoError:
+        raise PromptsError(
+            "data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again"
+        ) from None
+    except RepositoryNotFoundError:
+        message = f"there is no file or folder {name}, and no such dataset on the Hugging Face hub; if it is private, set HF_TOKEN"
+        raise PromptsError("data.prompts", message) from None
+    except RevisionNotFoundError:
+        raise PromptsError("data.revision", f"{name} has no revision {revision}; use main, a branch, a tag or a commit") from None
+    except HFValidationError:
+        raise PromptsError("data.prompts", f"there is no file {name}, and it is no dataset id") from None
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, httpx.HTTPError) as error:
+        message = f"there is no file {name}, and the Hugging Face hub cannot be reached ({_first_line(error)})"
+        raise PromptsError("data.prompts", message) from None
+
+
+def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+    number = 0
+    try:
+        for number, row in enumerate(stream, start=1):
+            for field, column in columns.items():
+                if column not in row:
+                    raise no_column(field, column, list(row))
+            if not found:
+                found.extend(row)
+            cells = [row[column] for column in columns.values()]
+            if any(_size(cell) > MAX_ROW_CHARACTERS for cell in cells):
+                raise too_long(number)
+            yield RawRow(number, cells)
+    except PromptsError:
+        raise
+    except MemoryError:
+        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} need too much memory") from None
+    except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
+        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({_first_line(error)})") from None
+
+
+def _size(cell: Any) -> int:
+    if isinstance(cell, dict):
+        return sum(_size(part) for part in cell.values())
+    if isinstance(cell, list):
+        return sum(_size(part) for part in cell)
+    return len(cell) if isinstance(cell, str | bytes) else 1
+
+
+def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsError:
+    """The library's error as a setting and a sentence."""
+    text = str(error)
+    if "no longer supported" in text:
+        message = f"{name} is a Python script, which is never run here; use a copy of it that holds Parquet files"
+        return PromptsError("data.prompts", message)
+    if "Config name is missing" in text:
+        return PromptsError("data.subset", f"{name} has several subsets; choose one of: {_choices(text)}")
+    if "BuilderConfig" in text:
+        return PromptsError("data.subset", f"{name} has no subset {subset!r}; there are: {_choices(text)}")
+    if "Bad split" in text or "Unknown split" in text:
+        return PromptsError("data.split", f"{name} has no split {split!r}; there are: {_choices(text)}")
+    if "gated" in text:
+        return PromptsError("data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again")
+    if isinstance(error, ConnectionError):
+        return PromptsError("data.prompts", f"the Hugging Face hub cannot be reached for {name} ({_first_line(error)})")
+    if isinstance(error, FileNotFoundError):
+        return PromptsError("data.prompts", f"{name} holds no tables that can be read (Parquet, JSON Lines, CSV, Arrow or text files)")
+    return PromptsError("data.prompts", f"{name} cannot be opened ({_first_line(error)})")
+
+
+def _choices(text: str) -> str:
+    """The names that the library lists in its message, at most twenty."""
+    match = re.search(r"\[[^\[\]]*\](?!.*\[)", text.split("Example of usage")[0], re.DOTALL)
+    try:
+        names = [str(name) for name in ast.literal_eval(match[0])] if match else []
+    except (ValueError, SyntaxError):
+        names = []
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none that can be listed"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

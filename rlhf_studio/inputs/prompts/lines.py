@@ -1,0 +1,155 @@
+"""Rows of CSV, JSON Lines and text files, plain or gzip-compressed, with errors that name the row.
+
+The standard library reads all of them as the text they are: nothing is guessed into numbers or dates. A file is read line by
+line and no line beyond the limit is ever whole in memory, so a huge row and an archive that unpacks to terabytes are both
+noticed early.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
+
+MAX_BLANK_CHARACTERS = 5_000_000
+
+
+def open_lines(path: Path, kind: str, columns: dict[str, str]) -> Source:
+    """The rows of a file; ``kind`` is ``.csv``, ``.txt`` or anything else for JSON Lines.
+
+    Drawing rows raises :class:`PromptsError` for what is not UTF-8, not in the format, or has no such column.
+    """
+    found: list[str] = []
+    return Source(_guarded(path, kind, columns, found), found)
+
+
+def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+    """The rows; every problem on the way becomes a :class:`PromptsError`."""
+    try:
+        with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+            lines = Lines(file, line_is_row=kind != ".csv")
+            if kind == ".csv":
+                yield from _csv_rows(lines, columns, found)
+            elif kind == ".txt":
+                for line in lines:
+                    yield RawRow(lines.number, [line.rstrip("\r\n")])
+            else:
+                yield from _json_rows(lines, columns, found)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise PromptsError("data.prompts", f"{path.name} is damaged: its gzip compression breaks off") from None
+    except OSError as error:
+        raise PromptsError("data.prompts", f"cannot be read: {error.strerror or error}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+class Lines:
+    """The lines of a text file. Stops at a row too long to be a prompt, without reading it whole, and at endless blank lines.
+
+    ``number`` is that of the line given last, from 1. A CSV row can go over many lines: its reader says when one is complete.
+    """
+
+    def __init__(self, file: TextIOWrapper, *, line_is_row: bool):
+        self._file, self._line_is_row = file, line_is_row
+        self.number = 0
+        self._row_characters = 0
+        self._blank_characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(MAX_ROW_CHARACTERS + 1):
+            self.number += 1
+            if self._line_is_row:
+                self.row_done()
+            self._row_characters += len(line)
+            if self._row_characters > MAX_ROW_CHARACTERS:
+                raise too_long(self.number)
+            self._blank_characters = 0 if line.strip() else self._blank_characters + len(line)
+            if self._blank_characters > MAX_BLANK_CHARACTERS:
+                raise PromptsError("data.prompts", f"there is nothing but blank lines before row {self.number}; this is no list of prompts")
+            yield line
+
+    def row_done(self) -> None:
+        """The next line begins a new row."""
+        self._row_characters = 0
+
+
+def too_long(number: int) -> PromptsError:
+    """The error for a row with more characters than any prompt should have."""
+    return PromptsError(
+        "data.prompts", f"row {number} is longer than {MAX_ROW_CHARACTERS:,} characters; a prompt should be a few sentences"
+    )
+
+
+def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+    reader = csv.reader(lines)
+    try:
+        header = next(reader, None)
+        if header is None:
+            return
+        found.extend(header)
+        for field, column in columns.items():
+            if column not in header:
+                raise no_column(field, column, header)
+        places = [header.index(column) for column in columns.values()]
+        lines.row_done()
+        for number, row in enumerate(reader, start=2):
+            lines.row_done()
+            if len(row) > max(places):
+                yield RawRow(number, [row[place] for place in places])
+            elif row:
+                message = f"row {number} has {len(row)} of {len(header)} columns and so no {header[max(places)]!r}"
+                raise PromptsError("data.prompts", message)
+    except csv.Error as error:
+        raise PromptsError("data.prompts", f"row {reader.line_num} is not valid CSV: {error}") from None
+
+
+def _json_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+    for line in lines:
+        if not line.strip():
+            continue
+        row = _json_object(line, lines.number, columns["data.column"], first=not found)
+        for field, column in columns.items():
+            if column not in row:
+                raise PromptsError(field, f"row {lines.number} has no {column!r}") if found else no_column(field, column, list(row))
+        if not found:
+            found.extend(row)
+        yield RawRow(lines.number, [row[column] for column in columns.values()])
+
+
+def _json_object(line: str, number: int, column: str, *, first: bool) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
+        raise PromptsError("data.prompts", f"row {number} is not valid JSON{hint}") from None
+    if not isinstance(row, dict):
+        raise PromptsError("data.prompts", f'row {number} is not an object; each line should be like {{"{column}": "text"}}')
+    return row
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
+    """Looks once more for the row, since the decoder works through blocks of many lines."""
+    row, byte = 0, error.object[error.start]
+    with _opened(path) as file:
+        while line := file.readline(4 * MAX_ROW_CHARACTERS):
+            row += 1
+            if row == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                return PromptsError("data.prompts", "is UTF-16 text; save the file as UTF-8")
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as found:
+                byte = line[found.start]
+                break
+    return PromptsError("data.prompts", f"row {row} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")

@@ -1,0 +1,156 @@
+"""From texts to what the policy reads: chat template, token ids, filters and cuts by length.
+
+The engine and the preview both go this way; they differ only in the tokenizer library behind :class:`Encoder`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_chats
+from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.read import Prompts, reasons
+
+
+class Encoder(Protocol):
+    """A tokenizer, as far as prompts need one. ``starts``: ids of tokens that stand in front of every text."""
+
+    starts: Container[int]
+
+    def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        """Token ids of each text, with or without the tokenizer's own special tokens around it."""
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of these ids, without special tokens."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The prompts as the policy reads them, one entry per prompt in each list.
+
+    Attributes:
+        texts: what people and rewards see. Of a chat, the whole of what the policy reads; of a query, its text.
+        ids: token ids, never more than ``data.max_prompt_tokens``.
+        lengths: tokens before the cut to ``data.max_prompt_tokens``.
+        references: reference texts, or None when the data has none.
+        left_out: rows left out so far, by reason.
+        answered: conversations whose last answer was left out.
+    """
+
+    texts: list[str]
+    ids: list[list[int]]
+    lengths: list[int]
+    references: list[str] | None
+    left_out: Counter[str]
+    answered: int = 0
+
+    def notes(self, data: DataConfig) -> list[str]:
+        """What a person should know: one sentence each for rows left out, answers left out, and cuts."""
+        notes = []
+        if self.left_out:
+            total = sum(self.left_out.values())
+            rows = total + len(self.texts)
+            notes.append(f"{total:,} of {rows:,} rows {_were(total)} left out: {reasons(self.left_out, data)}.")
+        if self.answered:
+            noun = "conversation" if self.answered == 1 else "conversations"
+            notes.append(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it.")
+        cut = sum(length > data.max_prompt_tokens for length in self.lengths)
+        if cut:
+            side = "lost their beginning" if data.overlong == "cut_left" else "lost their end"
+            notes.append(f"{cut:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}.")
+        return notes
+
+    def fingerprint(self) -> str:
+        """SHA-256 over texts, ids and references: changes when anything that training reads does."""
+        digest = hashlib.sha256()
+        for part in (self.texts, self.ids, self.references):
+            for entry in part or []:
+                digest.update(f"{entry!r}\n".encode("utf-8", "surrogatepass"))
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+
+def prepare(
+    prompts: Prompts, data: DataConfig, encoder: Encoder, chat: ChatTemplate | None, seed: int, tick: Callable[[], None] = lambda: None
+) -> Prepared:
+    """Apply the chat template, encode, filter and cut. ``chat`` is needed when ``data.chat_template`` is on; ``tick`` as in the helper.
+
+    Nothing may be left: the caller decides whether that is an error. Raises :class:`PromptsError` when the template refuses a row.
+    """
+    texts = chat_texts(prompts.rows, data, chat, tick) if data.chat_template else prompts.texts
+    encoded = encoder.encode(texts, special=not data.chat_template)
+    left_out = Counter(prompts.left_out)
+    kept: list[tuple[Prompt, str, list[int], int]] = []
+    for row, text, ids in zip(prompts.rows, texts, encoded, strict=True):
+        if len(ids) < data.min_prompt_tokens:
+            left_out["few_tokens"] += 1
+            continue
+        if data.query_tokens_max:
+            ids = cut(ids, _query_length(data, seed, row.number) + _leading(ids, encoder.starts), "cut_right", encoder.starts)
+            text = encoder.decode(ids[_leading(ids, encoder.starts) :])
+        if len(ids) > data.max_prompt_tokens and data.overlong == "drop":
+            left_out["many_tokens"] += 1
+            continue
+        shown = cut(ids, data.max_prompt_tokens, data.overlong, encoder.starts)
+        if data.overlong == "cut_right" and len(shown) < len(ids):
+            text = encoder.decode(
+                shown[_leading(shown, encoder.starts) :]
+            )  # the response follows where the cut is, and so must the text that rewards read
+        kept.append((row, text, shown, len(ids)))
+    return Prepared(
+        texts=[text for _, text, _, _ in kept],
+        ids=[ids for _, _, ids, _ in kept],
+        lengths=[length for _, _, _, length in kept],
+        references=[row.reference for row, _, _, _ in kept] if prompts.has_references else None,
+        left_out=left_out,
+        answered=sum(row.answered for row, _, _, _ in kept),
+    )
+
+
+def chat_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:
+    """Each prompt as a chat that ends where the policy is to answer. Raises :class:`PromptsError` with the row."""
+    if chat is None:
+        raise PromptsError("data.chat_template", "the tokenizer has no chat template; switch this off, or use a chat model")
+    try:
+        return render_chats(chat, [chat_of(row, data.system_text) for row in rows], tick)
+    except ChatError as error:
+        where = "" if error.place is None else f"row {rows[error.place].number}: "
+        raise PromptsError("data.chat_template", f"{where}{error}") from None
+
+
+def chat_of(row: Prompt, system_text: str) -> Messages:
+    """The conversation of a row: its own messages, or its text as what the user says; the system text in front where there is none."""
+    messages = list(row.messages) if row.messages is not None else [{"role": "user", "content": row.text}]
+    if system_text and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system_text})
+    return messages
+
+
+def cut(ids: list[int], limit: int, side: str, starts: Container[int]) -> list[int]:
+    """``limit`` of the ids: the last ones for ``cut_left``, else the first. A token of ``starts`` in front stays: models rely on it."""
+    if len(ids) <= limit:
+        return ids
+    if side != "cut_left":
+        return ids[:limit]
+    front = ids[:1] if limit > 1 and ids[0] in starts else []
+    return front + ids[len(ids) - limit + len(front) :]
+
+
+def _query_length(data: DataConfig, seed: int, number: int) -> int:
+    """Drawn from the seed and the row's number alone, so that a filter on other rows changes nothing."""
+    return Random(seed * 1_000_003 + number).randint(data.query_tokens_min, data.query_tokens_max)
+
+
+def _leading(ids: list[int], starts: Container[int]) -> int:
+    return int(bool(ids) and ids[0] in starts)
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

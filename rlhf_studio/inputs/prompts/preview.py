@@ -1,0 +1,115 @@
+"""What a person sees of the prompts before anything is loaded: the first of them, their lengths, and what is left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.prompts.cached import REMOTE_ROWS, read_once
+from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, prepare
+from rlhf_studio.inputs.prompts.read import Prompts
+from rlhf_studio.inputs.prompts.source import is_remote
+from rlhf_studio.inputs.tokens import load_encoder
+
+MEASURED_ROWS = 5_000
+BINS = 16
+
+
+@dataclass(frozen=True)
+class PreviewRow:
+    """One prompt; ``tokens``, before the cut to the most that the policy reads, is None when no tokenizer is at hand."""
+
+    text: str
+    tokens: int | None
+    cut: bool
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of the prompts before that cut: quantiles, and how many prompts fall into each of equal steps from 0 to ``most``."""
+
+    least: int
+    median: int
+    percentile_95: int
+    most: int
+    bins: list[int]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What is known of the prompts.
+
+    Attributes:
+        rows: the first prompts.
+        total: prompts that are left of those that were looked at.
+        whole: whether every row of the source was looked at.
+        columns: the source's column names; empty for a text file.
+        lengths: None without a tokenizer.
+        notes: one sentence each for what is left out or cut.
+    """
+
+    rows: list[PreviewRow]
+    total: int
+    whole: bool
+    columns: list[str]
+    lengths: Lengths | None
+    notes: list[str]
+
+
+def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: ChatTemplate | None = None, seed: int = 0) -> Preview:
+    """Read and prepare the prompts as the engine will, at most :data:`MEASURED_ROWS` of them. Raises :class:`PromptsError`.
+
+    Without a ``tokenizer`` there are no lengths, and filters and cuts by length cannot be shown.
+    """
+    prompts = read_once(data)
+    prepared = measure(prompts, data, tokenizer, chat, seed)
+    if prepared is None:
+        first = prompts.rows[:count]
+        texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
+        notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered).notes(data)
+        rows = [PreviewRow(text, None, False) for text in texts]
+        return Preview(rows, len(prompts), not _only_begun(data, prompts), prompts.columns, None, notes)
+    shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
+    rows = [PreviewRow(text, length, len(ids) < length) for text, ids, length in shown]
+    whole = len(prompts) <= MEASURED_ROWS and not _only_begun(data, prompts)
+    return Preview(rows, len(prepared.ids), whole, prompts.columns, _lengths(prepared), prepared.notes(data))
+
+
+def measure(prompts: Prompts, data: DataConfig, tokenizer: Path | None, chat: ChatTemplate | None, seed: int) -> Prepared | None:
+    """The first prompts as the engine will prepare them; None without a tokenizer that can be read. Raises :class:`PromptsError`."""
+    if tokenizer is None or not tokenizer.is_file():
+        return None
+    stat = tokenizer.stat()
+    return _measured(prompts, data, tokenizer, (stat.st_mtime_ns, stat.st_size), chat, seed)
+
+
+@lru_cache(maxsize=4)
+def _measured(
+    prompts: Prompts, data: DataConfig, tokenizer: Path, state: tuple[int, int], chat: ChatTemplate | None, seed: int
+) -> Prepared | None:
+    encoder = load_encoder(tokenizer)
+    return None if encoder is None else prepare(replace(prompts, rows=prompts.rows[:MEASURED_ROWS]), data, encoder, chat, seed)
+
+
+def _only_begun(data: DataConfig, prompts: Prompts) -> bool:
+    """Whether there may be rows beyond those that were fetched."""
+    return is_remote(data.prompts) and len(prompts) + sum(prompts.left_out.values()) >= REMOTE_ROWS
+
+
+def _lengths(prepared: Prepared) -> Lengths | None:
+    if not prepared.ids:
+        return None
+    counts = sorted(prepared.lengths)
+    bins = [0] * BINS
+    for count in counts:
+        bins[count * BINS // (counts[-1] + 1)] += 1
+    return Lengths(counts[0], _quantile(counts, 0.5), _quantile(counts, 0.95), counts[-1], bins)
+
+
+def _quantile(ordered: list[int], share: float) -> int:
+    """The least count that at least this share of the prompts does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

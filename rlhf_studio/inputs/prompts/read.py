@@ -1,0 +1,142 @@
+"""All rows of a source, filtered by their text. Whatever is left out is counted by its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.rows import Tick, wanted_columns
+from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
+
+MAX_BLANK_ROWS = 1_000_000
+MAX_CHARACTERS = 300_000_000
+
+REASONS = {
+    "blank": "{n} blank",
+    "repeated": "{n} repeated",
+    "few_characters": "{n} with fewer than {data.min_characters:,} characters",
+    "many_characters": "{n} with more than {data.max_characters:,} characters",
+    "few_tokens": "{n} with fewer than {data.min_prompt_tokens:,} tokens",
+    "many_tokens": "{n} with more than {data.max_prompt_tokens:,} tokens",
+}
+"""Why a row is left out -> how a person is told."""
+
+SETTINGS = {
+    "blank": "data.column",
+    "repeated": "data.drop_duplicates",
+    "few_characters": "data.min_characters",
+    "many_characters": "data.max_characters",
+    "few_tokens": "data.min_prompt_tokens",
+    "many_tokens": "data.max_prompt_tokens",
+}
+"""Why a row is left out -> the setting that a person would change."""
+
+
+@dataclass(frozen=True, eq=False)  # so that the same object can be the key of a cache
+class Prompts:
+    """The prompts of a source in its order.
+
+    Attributes:
+        rows: what is left after the filters.
+        left_out: number of rows left out, by reason (a key of :data:`REASONS`).
+        columns: the source's column names.
+        has_references: whether every prompt comes with a reference text.
+    """
+
+    rows: list[Prompt]
+    left_out: Counter[str] = field(default_factory=Counter)
+    columns: list[str] = field(default_factory=list)
+    has_references: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        return [row.text for row in self.rows]
+
+    @property
+    def answered(self) -> int:
+        """Conversations whose last answer was left out."""
+        return sum(row.answered for row in self.rows)
+
+    @property
+    def references(self) -> list[str] | None:
+        return [row.reference for row in self.rows] if self.has_references else None
+
+
+def read_prompts(data: DataConfig, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Prompts:
+    """At most ``data.max_prompts`` rows (or ``limit``, if that is less), without those that the text filters leave out.
+
+    ``tick`` is told about the progress of slow sources; ``seconds`` is the longest wait for their next rows.
+    Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there.
+    """
+    most = min(data.max_prompts, limit or data.max_prompts)
+    left_out: Counter[str] = Counter()
+    columns: list[str] = []
+    rows = list(_kept(_filled(data, most, limit, seconds, tick, left_out, columns), data, left_out))
+    if not rows:
+        raise nothing_left(data, left_out)
+    return Prompts(rows, left_out, columns, bool(data.reference_column))
+
+
+def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:
+    """The error for a source of which no row is left, at the setting that left out the most."""
+    if not left_out:
+        return PromptsError("data.prompts", f"{data.prompts} holds no prompts")
+    worst = left_out.most_common(1)[0][0]
+    return PromptsError(SETTINGS[worst], f"{data.prompts} holds no prompts that are left: {reasons(left_out, data)}")
+
+
+def reasons(left_out: Counter[str], data: DataConfig) -> str:
+    """``3 blank, 2 repeated``."""
+    return ", ".join(REASONS[reason].format(n=f"{left_out[reason]:,}", data=data) for reason in REASONS if left_out[reason])
+
+
+def _filled(
+    data: DataConfig, most: int, limit: int | None, seconds: float, tick: Tick, left_out: Counter[str], columns: list[str]
+) -> Iterator[Prompt]:
+    """The first ``most`` rows with text, in which memory is bounded."""
+    source = open_source(data, limit=limit, seconds=seconds, tick=tick)
+    names = wanted_columns(data)
+    count = characters = 0
+    try:
+        for raw in source.rows:
+            prompt = prompt_from(raw.number, raw.cells, names, chat=data.chat_template)
+            if not prompt.text.strip():
+                left_out["blank"] += 1
+                if left_out["blank"] > MAX_BLANK_ROWS:
+                    raise PromptsError("data.prompts", f"more than {MAX_BLANK_ROWS:,} rows are blank; this is no list of prompts")
+                continue
+            characters += len(prompt.text) + len(prompt.reference)
+            if characters > MAX_CHARACTERS:
+                message = f"the first {count:,} prompts hold {MAX_CHARACTERS:,} characters already; use at most {count:,}"
+                raise PromptsError("data.max_prompts", message)
+            yield prompt
+            count += 1
+            if count == most:
+                break
+    finally:
+        columns.extend(source.columns)
+        source.rows.close()
+
+
+def _kept(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -> Iterator[Prompt]:
+    """The prompts that the filters by text let through."""
+    seen: set[tuple[str, tuple[tuple[str, ...], ...] | None]] = set()
+    for prompt in prompts:
+        key = (prompt.text, prompt.messages and tuple(tuple(message.values()) for message in prompt.messages))
+        if data.drop_duplicates and key in seen:
+            left_out["repeated"] += 1
+        elif len(prompt.text) < data.min_characters:
+            left_out["few_characters"] += 1
+        elif data.max_characters and len(prompt.text) > data.max_characters:
+            left_out["many_characters"] += 1
+        else:
+            yield prompt
+        if data.drop_duplicates:
+            seen.add(key)

@@ -1,0 +1,67 @@
+"""Which reader a source needs, told from its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.inputs.model_files import HUB_ID
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.lines import open_lines
+from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
+from rlhf_studio.inputs.prompts.tables import open_table
+
+LINE_FORMATS = (".csv", ".jsonl", ".json", ".txt")
+FORMATS = (*LINE_FORMATS, ".parquet")
+PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar", ".lz4", ".br")
+STALL_SECONDS = 120.0  # the longest wait for the next rows of a table
+
+
+def is_remote(name: str) -> bool:
+    """Whether the source is a dataset on the hub: nothing of that name is on this machine."""
+    return name not in BUNDLED and not os.path.exists(name) and _could_be_dataset(name)
+
+
+def open_source(data: DataConfig, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Source:
+    """Open the source that ``data.prompts`` names. Raises :class:`PromptsError`, also while rows are drawn.
+
+    Args:
+        limit: the most rows to fetch from tables (None: as many as are drawn); line files are read as they are drawn.
+        seconds: the longest wait for the next rows of a table.
+    """
+    name = data.prompts
+    if name.startswith("bundled/") and name not in BUNDLED:
+        known = ", ".join(bundled for bundled in BUNDLED if "prompts" in bundled)
+        raise PromptsError("data.prompts", f"there is no {name}; there is {known}")
+    path = Path(resolve(name))
+    if os.path.isdir(path) or is_remote(name):
+        return open_table(name, data, limit=limit, seconds=seconds, tick=tick)
+    if not os.path.exists(path):  # the os.path functions answer False for names that no file can have, where pathlib may raise
+        raise PromptsError("data.prompts", f"there is no file {name}")
+    if not os.path.isfile(path):
+        raise PromptsError("data.prompts", f"{name} is neither a file nor a folder")
+    kind = _format(path)
+    if kind == ".parquet":
+        return open_table(str(path), data, limit=limit, seconds=seconds, tick=tick)
+    if kind == ".txt" and data.reference_column:
+        message = "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet"
+        raise PromptsError("data.reference_column", message)
+    return open_lines(path, kind, wanted_columns(data))
+
+
+def _format(path: Path) -> str:
+    """The file's format by its ending, ``.gz`` left aside."""
+    suffix = path.suffix.lower()
+    if suffix in PACKED:
+        raise PromptsError("data.prompts", f"{path.name} is packed; unpack it first (of packed files only .gz is read)")
+    kind = Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+    if kind not in (LINE_FORMATS if suffix == ".gz" else FORMATS):
+        raise PromptsError("data.prompts", f"the ending {path.suffix or '(none)'} is not known; use one of {', '.join(FORMATS)}")
+    return kind
+
+
+def _could_be_dataset(name: str) -> bool:
+    looks_like_file = Path(name).suffix.lower() in (*FORMATS, *PACKED, ".gz") or name.startswith((".", "/", "~", "bundled/"))
+    return not looks_like_file and bool(HUB_ID.fullmatch(name)) and not name.endswith((".", "-")) and "--" not in name and ".." not in name

@@ -1,0 +1,107 @@
+"""Rows of Parquet files, folders and hub datasets, read by a helper process.
+
+Such a source can hold anything: a page that unpacks to gigabytes, a damaged file that crashes its native reader, a connection
+that hangs. The helper (``python -m rlhf_studio.inputs.prompts.tables``) meets it with limited memory; here only text arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.hub import open_hub
+from rlhf_studio.inputs.prompts.parquet import open_parquet
+from rlhf_studio.inputs.prompts.rows import TYPE_KEY, RawRow, Source, Tick, wanted_columns
+
+MODULE = "rlhf_studio.inputs.prompts.tables"
+MEMORY_BYTES = 6 * 1024**3  # of addresses: importing the dataset library alone takes 1.5
+FLUSH_ROWS = 200
+
+
+def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float, tick: Tick) -> Source:
+    """The first ``limit`` rows (None: all) of ``path``, a Parquet file, a folder or a dataset id.
+
+    Drawing rows raises :class:`PromptsError`, also when the next rows take longer than ``seconds``.
+    """
+    found: list[str] = []
+    task = {
+        "path": path,
+        "subset": data.subset,
+        "split": data.split,
+        "revision": data.revision,
+        "columns": wanted_columns(data),
+        "limit": limit,
+    }
+    return Source(_rows(task, found, seconds, tick), found)
+
+
+def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) -> Iterator[RawRow]:
+    count = 0
+
+    def report() -> None:
+        tick(f"{count:,} rows of {task['path']}" if count else f"Opening {task['path']}")
+
+    answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=seconds, tick=report)
+    try:
+        for message in answers:
+            if "problem" in message:
+                raise PromptsError(*message["problem"])
+            found.extend(message.get("columns", []))
+            for number, cells in message.get("rows", []):
+                count += 1
+                yield RawRow(number, cells)
+    except HelperError as error:
+        where = f"the rows after {count:,} cannot be read" if count else "cannot be read"
+        raise PromptsError("data.prompts", f"{task['path']}: {where}: {error}") from None
+    finally:
+        answers.close()
+
+
+# --- inside the helper -----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Answer with the column names, then the rows in packs, or with what is wrong."""
+    task = read_task()
+    try:
+        if Path(task["path"]).suffix.lower() == ".parquet" and Path(task["path"]).is_file():
+            source = open_parquet(Path(task["path"]), task["columns"])
+        else:
+            source = open_hub(task["path"], task["subset"], task["split"], task["revision"], task["columns"])
+        pack: list[Any] = []
+        named = False
+        for row in source.rows:
+            if not named:
+                answer({"columns": source.columns})
+                named = True
+            pack.append([row.number, [plain(cell) for cell in row.cells]])
+            if len(pack) == FLUSH_ROWS:
+                answer({"rows": pack})
+                pack = []
+            if row.number == task["limit"]:
+                break
+        answer({"rows": pack})
+    except PromptsError as error:
+        answer({"problem": [error.field, error.message]})
+
+
+def plain(cell: Any) -> Any:
+    """A cell as JSON can carry it; what is neither text, number, list nor object keeps only the name of its type."""
+    if cell is None or isinstance(cell, str | bool | int):
+        return cell
+    if isinstance(cell, float) and math.isfinite(cell):
+        return cell
+    if isinstance(cell, list | tuple):
+        return [plain(part) for part in cell]
+    if isinstance(cell, dict):
+        return {str(key): plain(part) for key, part in cell.items()}
+    return {TYPE_KEY: type(cell).__name__}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Chat templates: the same text as transformers writes, and every way in which a template can fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from rlhf_studio.inputs import chat as chat_module
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, compile_template, find_template, render_chats
+from rlhf_studio.inputs.model_files import folder_files
+from tests.inputs.chat_templates import CHATS, TEMPLATES
+from tests.inputs.conftest import MakeModel
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def save(folder: Path, source: Any, **tokens: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer with this template, saved and loaded by transformers itself."""
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **tokens)
+    tokenizer.chat_template = source
+    tokenizer.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_same_text_as_transformers(name: str, make_model: MakeModel) -> None:
+    folder = make_model()
+    tokenizer = save(folder, TEMPLATES[name], bos_token="<s>", eos_token="<end>", pad_token="<pad>")
+    template = find_template(folder_files("it", folder))
+    expected = [tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in CHATS.values()]
+    assert render_chats(template, list(CHATS.values())) == expected
+    assert len(set(expected)) == len(CHATS)
+
+
+def test_the_order_of_many(make_model: MakeModel) -> None:
+    chats = [[{"role": "user", "content": f"number {row}"}] for row in range(1203)]
+    texts = render_chats(ChatTemplate("{{ messages[0].content }}"), chats)
+    assert texts == [f"number {row}" for row in range(1203)]
+
+
+def test_where_the_template_is_kept(make_model: MakeModel) -> None:
+    folder = make_model()
+    assert find_template(folder_files("it", folder)) is None
+    settings = {"chat_template": "inline {{ bos_token }}", "bos_token": {"content": "<s>"}, "eos_token": None, "pad_token": 3}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert find_template(folder_files("it", folder)) == ChatTemplate("inline {{ bos_token }}", (("bos_token", "<s>"),))
+    listed = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "usual"}, "x"]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": listed}))
+    assert find_template(folder_files("it", folder)).source == "usual"
+    (folder / "chat_template.jinja").write_text("own file")
+    assert find_template(folder_files("it", folder)).source == "own file"
+    assert find_template(None) is None
+
+
+def test_several_templates_saved_by_transformers(make_model: MakeModel) -> None:
+    folder = make_model()
+    tokenizer = save(folder, {"default": TEMPLATES["chatml"], "tool_use": "other"}, eos_token="<end>")
+    expected = tokenizer.apply_chat_template(HELLO, tokenize=False, add_generation_prompt=True)
+    assert render_chats(find_template(folder_files("it", folder)), [HELLO]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", b"{", "tokenizer_config.json of .* is not valid JSON"),
+        ("chat_template.jinja", b"\xff", "chat_template.jinja of .* cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read(name: str, content: bytes, message: str, make_model: MakeModel) -> None:
+    folder = make_model()
+    (folder / name).write_bytes(content)
+    with pytest.raises(ChatError, match=message):
+        find_template(folder_files("it", folder))
+
+
+FAILURES = {
+    "not a template": ("{% if %}", None, "the chat template is not valid: Expected an expression"),
+    "too deep": ("{{" + "(" * 5000, None, r"too costly \(RecursionError\)"),
+    "refuses": ("{% if messages[0].content == 'Hello' %}{{ raise_exception('be polite') }}{% endif %}", 1, r"refuses .* \(be polite\)"),
+    "fails": ("{{ messages[0].content + 1 }}", 0, r"the chat template fails \(TypeError: "),
+    "missing": ("{{ messages[3].content }}", 0, "refuses the conversation"),
+    "class walk": ("{{ messages.__class__.__mro__ }}", 0, "is unsafe"),
+    "changes its input": ("{{ messages.append(1) }}", 0, "is not safely callable|unsafe"),
+    "dunder": ("{% set x = namespace(__init__=1) %}", 0, "a namespace takes no name like '__init__'"),
+    "dunder later": ("{% set x = namespace(a=1) %}{% set x.__class__ = 1 %}", 0, "a namespace takes no name like '__class__'"),
+    "endless": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 0, "RecursionError"),
+    "long": ("{{ messages[0].content * 100000 }}", 0, "writes more than 400,000 characters"),
+    "memory": ("{{ messages[0].content * 10**9 }}", 0, "needs too much memory"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_template_that_does_not_work_costs_a_sentence(case: str) -> None:
+    source, place, message = FAILURES[case]
+    with pytest.raises(ChatError, match=message) as caught:
+        render_chats(ChatTemplate(source), [[{"role": "user", "content": "Good day"}], HELLO])
+    assert caught.value.place == place
+
+
+def test_a_template_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_module, "SECONDS", 0.01)
+    ticks: list[int] = []
+    with pytest.raises(ChatError, match="does not work: it took longer than 0 seconds"):
+        render_chats(
+            ChatTemplate("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}"),
+            [HELLO],
+            lambda: ticks.append(1),
+        )
+    assert ticks
+
+
+def test_what_templates_may_use() -> None:
+    source = (
+        "{{ dict(b=2) }}{{ dict.fromkeys('a') }}{{ strftime_now('%Y') | length }}{% set n = namespace(a=1) %}{% set n.a = 2 %}{{ n.a }}"
+    )
+    assert compile_template(source, {})(HELLO) == "{'b': 2}{'a': None}42"

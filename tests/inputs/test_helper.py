@@ -1,0 +1,98 @@
+"""Helper processes: whatever they do, this process goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.inputs import helper
+from rlhf_studio.inputs.helper import HelperError, ask_helper
+
+
+@pytest.fixture
+def write_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a module that a helper process can run: ``body`` sees its task as ``task``."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write(body: str) -> str:
+        (tmp_path / "some_helper.py").write_text(f"from rlhf_studio.inputs.helper import answer, read_task\ntask = read_task()\n{body}\n")
+        return "some_helper"
+
+    return write
+
+
+def ask(module: str, task: dict[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
+    return list(ask_helper(module, task or {}, **{"memory_bytes": 2**30, "seconds": 60, **options}))
+
+
+def test_the_task_goes_in_and_answers_come_out(write_helper: Any) -> None:
+    big = {"text": "é\n" * 200_000}
+    module = write_helper("answer({'size': len(task['text'])})\nfor number in range(3): answer({'number': number, 'text': task['text']})")
+    answers = ask(module, big)
+    assert answers[0] == {"size": 400_000}
+    assert [answer["number"] for answer in answers[1:]] == [0, 1, 2] and answers[3]["text"] == big["text"]
+
+
+def test_the_memory_of_a_helper_is_limited(write_helper: Any) -> None:
+    with pytest.raises(HelperError, match="it needed too much memory"):
+        ask(write_helper("x = bytes(2**31)"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise SystemExit(3)", "it ended with code 3$"),
+        ("raise ValueError('oh')", r"it ended with code 1 \(ValueError: oh\)"),
+        ("import os; os.abort()", "it ended with code -6"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "too much memory"),
+    ],
+)
+def test_a_helper_that_ends_badly(body: str, message: str, write_helper: Any) -> None:
+    with pytest.raises(HelperError, match=message):
+        ask(write_helper(body))
+
+
+def test_a_helper_that_hangs_is_ended(write_helper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    original = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: started.append(original(*args, **options)) or started[-1])
+    monkeypatch.setattr(helper, "TICK_SECONDS", 0.01)
+    with pytest.raises(HelperError, match="it took longer than 0 seconds"):
+        ask(write_helper("import signal; signal.pause()"), seconds=0.05)
+    assert started[0].returncode is not None
+
+
+def test_whoever_waits_may_give_up(write_helper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper, "TICK_SECONDS", 0.01)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(write_helper("import signal; signal.pause()"), tick=stop)
+
+
+def test_a_helper_works_ahead_only_a_little(write_helper: Any) -> None:
+    """Closing in the middle ends it, and what nobody asked for is not made."""
+    module = write_helper("number = 0\nwhile True:\n    number += 1\n    answer({'number': number, 'text': 'x' * 10_000})")
+    answers = ask_helper(module, {}, memory_bytes=2**30, seconds=60)
+    assert [next(answers)["number"] for _ in range(3)] == [1, 2, 3]
+    answers.close()
+
+
+def test_a_helper_that_does_not_read_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "deaf.py").write_text("raise SystemExit(4)")
+    with pytest.raises(HelperError, match="code 4"):
+        ask("deaf", {"text": "x" * 10_000_000})
+
+
+@pytest.mark.parametrize("module", ["rlhf_studio.inputs.chat", "rlhf_studio.inputs.prompts.tables", "rlhf_studio.inputs.prompts.preview"])
+def test_helpers_and_preview_start_without_the_heavy_libraries(module: str) -> None:
+    heavy = ("torch", "transformers", "datasets", "pyarrow", "gradio", "pandas")
+    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

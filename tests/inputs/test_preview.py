@@ -1,0 +1,146 @@
+"""What a person sees of the prompts before a start, and what is remembered between two looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.chat import find_template
+from rlhf_studio.inputs.model_files import folder_files
+from rlhf_studio.inputs.prompts import Prompts, PromptsError, cached, preview
+from rlhf_studio.inputs.prompts.cached import RemoteMemory, read_once
+from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.preview import BINS, preview_prompts
+from tests.inputs.chat_templates import CHATML
+from tests.inputs.conftest import MakeModel
+
+
+@pytest.fixture
+def tokenizer(make_model: MakeModel) -> Path:
+    return make_model() / "tokenizer.json"
+
+
+def write(folder: Path, texts: list[str]) -> Path:
+    path = folder / "p.jsonl"
+    path.write_text("".join(json.dumps({"prompt": text, "label": 1}) + "\n" for text in texts))
+    return path
+
+
+def config(path: Path, **settings: Any) -> DataConfig:
+    return DataConfig(prompts=str(path), **settings)
+
+
+def test_the_first_rows_and_all_lengths(tmp_path: Path, tokenizer: Path) -> None:
+    draw = np.random.default_rng(0)
+    counts = [int(count) for count in draw.integers(1, 60, size=500)]
+    path = write(tmp_path, [" ".join(["film"] * count) for count in counts])
+    shown = preview_prompts(config(path, max_prompt_tokens=40), 9, tokenizer)
+    assert [(row.tokens, row.cut) for row in shown.rows] == [(count, count > 40) for count in counts[:9]]
+    assert (shown.total, shown.whole, shown.columns, len(shown.notes)) == (500, True, ["prompt", "label"], 1)
+    assert shown.lengths is not None
+    assert (shown.lengths.least, shown.lengths.most) == (min(counts), max(counts))
+    assert shown.lengths.median == statistics.median_low(counts)
+    assert shown.lengths.percentile_95 == np.quantile(counts, 0.95, method="inverted_cdf")
+    assert shown.lengths.bins == np.histogram(counts, BINS, range=(0, max(counts) + 1))[0].tolist()
+
+
+def test_what_is_left_out_and_cut_is_said(tmp_path: Path, tokenizer: Path) -> None:
+    path = write(tmp_path, ["the film was good", "bad", "", "the film", "the film"])
+    shown = preview_prompts(config(path, max_prompt_tokens=3, min_prompt_tokens=2, drop_duplicates=True), 5, tokenizer)
+    assert [(row.text, row.tokens, row.cut) for row in shown.rows] == [("the film was good", 4, True), ("the film", 2, False)]
+    assert shown.notes == [
+        "3 of 5 rows were left out: 1 blank, 1 repeated, 1 with fewer than 2 tokens.",
+        "1 of 2 prompts have more than 3 tokens and lost their beginning.",
+    ]
+    nothing = preview_prompts(config(path, min_prompt_tokens=9), 5, tokenizer)
+    assert (nothing.rows, nothing.total, nothing.lengths) == ([], 0, None)
+
+
+def test_without_a_tokenizer_there_are_rows_but_no_lengths(tmp_path: Path) -> None:
+    path = write(tmp_path, ["the film", "", "bad"])
+    for tokenizer in (None, tmp_path / "missing.json"):
+        shown = preview_prompts(config(path), 1, tokenizer)
+        assert [(row.text, row.tokens) for row in shown.rows] == [("the film", None)]
+        assert (shown.total, shown.lengths, shown.notes) == (2, None, ["1 of 3 rows was left out: 1 blank."])
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_chats_are_shown_as_the_policy_reads_them(counted: bool, tmp_path: Path, make_model: MakeModel) -> None:
+    folder = make_model()
+    (folder / "chat_template.jinja").write_text(CHATML)
+    path = write(tmp_path, ["the film"])
+    settings = config(path, chat_template=True, system_text="Be brief.")
+    shown = preview_prompts(settings, 5, folder / "tokenizer.json" if counted else None, find_template(folder_files("it", folder)))
+    expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nthe film<|im_end|>\n<|im_start|>assistant\n"
+    assert shown.rows[0].text == expected
+    assert shown.rows[0].tokens == (len(expected.split()) if counted else None)
+
+
+def test_only_the_first_rows_are_measured(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "MEASURED_ROWS", 10)
+    shown = preview_prompts(config(write(tmp_path, ["the film"] * 11)), 5, tokenizer)
+    assert (shown.total, shown.whole) == (10, False)
+
+
+# --- what is remembered -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
+    path = write(tmp_path, ["a", "b"])
+    first = read_once(config(path))
+    assert read_once(config(path, max_prompt_tokens=7, shuffle=False)) is first  # settings that do not matter for reading
+    assert read_once(config(path, min_characters=1)) is not first
+    write(tmp_path, ["a", "b", "c"])
+    assert read_once(config(path)).texts == ["a", "b", "c"]
+
+
+def test_a_folder_is_read_once_until_a_file_in_it_changes(tmp_path: Path) -> None:
+    seen = {cached._state(str(tmp_path))}
+    path = write(tmp_path, ["a"])
+    seen.add(cached._state(str(tmp_path)))
+    os.utime(path, (1, 1))
+    seen.add(cached._state(str(tmp_path)))
+    assert len(seen) == 3
+    assert cached._state(str(tmp_path / "none")) == cached._state("a\0b") == ()
+
+
+def test_answers_of_the_hub_are_remembered_for_a_while() -> None:
+    asked: list[str] = []
+    clock = [0.0]
+    outcome: list[Any] = [Prompts([Prompt(1, "x")])]
+
+    def ask(data: DataConfig) -> Prompts:
+        asked.append(data.split)
+        if isinstance(outcome[0], PromptsError):
+            raise outcome[0]
+        return outcome[0]
+
+    memory = RemoteMemory(ask, lambda: clock[0])
+    train, test = DataConfig(prompts="owner/set"), DataConfig(prompts="owner/set", split="test")
+    assert memory.get(train) is memory.get(train) is memory.get(test)
+    assert asked == ["train", "test"]
+    clock[0] = cached.REMEMBER_SECONDS + 1
+    outcome[0] = PromptsError("data.split", "no such split")
+    for _ in range(3):
+        with pytest.raises(PromptsError, match="data.split: no such split"):
+            memory.get(train)
+    assert asked == ["train", "test", "train"]
+    clock[0] += cached.REMEMBER_PROBLEM_SECONDS + 1
+    outcome[0] = Prompts([Prompt(1, "y")])
+    assert memory.get(train).texts == ["y"]
+
+
+def test_a_hub_dataset_is_looked_at_through_the_memory(monkeypatch: pytest.MonkeyPatch, tokenizer: Path) -> None:
+    rows = [Prompt(number, "the film") for number in range(1, cached.REMOTE_ROWS + 1)]
+    asked: list[DataConfig] = []
+    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: asked.append(data) or Prompts(rows, columns=["prompt"])))
+    shown = preview_prompts(DataConfig(prompts="owner/set", max_prompt_tokens=9), 5, tokenizer)
+    assert (shown.total, shown.whole, len(shown.rows)) == (cached.REMOTE_ROWS, False, 5)
+    assert [data.prompts for data in asked] == ["owner/set"]

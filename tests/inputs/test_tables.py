@@ -1,0 +1,364 @@
+"""Parquet files, folders laid out as datasets, and hub datasets: compared with what pyarrow wrote.
+
+No hub is reachable in tests: a folder stands in for a dataset's files, and replaced functions for the hub's answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import httpx
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import errors
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.prompts import PromptsError, read_prompts, tables
+from rlhf_studio.inputs.prompts.hub import open_hub
+from rlhf_studio.inputs.prompts.parquet import MAX_CELL_BYTES, open_parquet
+from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
+from rlhf_studio.inputs.prompts.source import is_remote
+from rlhf_studio.inputs.prompts.tables import plain
+
+COLUMN = {"data.column": "prompt"}
+TEXTS = [f"prompt {row} é" for row in range(1000)]
+
+
+def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def config(path: Path | str, **settings: Any) -> DataConfig:
+    return DataConfig(prompts=str(path), **settings)
+
+
+def drain(rows: Iterator[Any]) -> list[list[Any]]:
+    return [row.cells for row in rows]
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_parquet_file_through_the_helper(tmp_path: Path) -> None:
+    """One whole way: started as a process, several row groups, a reference, blank rows."""
+    path = write_parquet(tmp_path / "p.parquet", {"id": range(1000), "prompt": [*TEXTS[:-1], None], "answer": TEXTS}, row_group_size=130)
+    prompts = read_prompts(config(path, reference_column="answer"))
+    assert (prompts.texts, prompts.references) == (TEXTS[:-1], TEXTS[:-1])
+    assert prompts.columns == ["id", "prompt", "answer"] and prompts.left_out == {"blank": 1}
+    assert prompts.rows[999 - 1].number == 999
+    with pytest.raises(PromptsError, match="there is no column 'text'; the columns are: id, prompt, answer"):
+        read_prompts(config(path, column="text"))
+    assert read_prompts(config(path, max_prompts=3)).texts == TEXTS[:3]  # the helper is ended in the middle
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
+def test_text_in_every_form_that_parquet_has(kind: pa.DataType, compression: str, tmp_path: Path) -> None:
+    texts = ["a", "b é", "a"]
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": pa.array(texts).cast(kind)}, compression=compression)
+    assert drain(open_parquet(path, COLUMN).rows) == [[text] for text in texts]
+
+
+BAD_CELLS = {
+    "numbers": (pa.array([1.5]), "row 1 holds float in 'prompt', not text"),
+    "bytes": (pa.array([b"\xff"]), "row 1 holds bytes in 'prompt', not text"),
+    "times": (pa.array([0], pa.timestamp("s")), "row 1 holds datetime in 'prompt', not text"),
+    "nested lists": (pa.array([[["x"]]]), "row 1 holds a list in 'prompt', not text"),
+    "objects": (pa.array([{"x": "y"}]), "row 1 holds dict in 'prompt', not text"),
+    "infinite": (pa.array([float("inf")]), "row 1 holds float in 'prompt', not text"),
+    "not utf-8": (
+        pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xe9")]),
+        "row 2 is not UTF-8 text (byte 0xe9) in 'prompt'",
+    ),
+    "a megabyte": (pa.array(["short", "x" * 1_000_000]), "row 2 is longer than 100,000 characters"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CELLS)
+def test_a_cell_that_is_no_prompt(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    column, message = BAD_CELLS[case]
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": column})
+    monkeypatch.setattr(tables, "ask_helper", in_process)
+    with pytest.raises(PromptsError) as caught:
+        read_prompts(config(path))
+    assert message in caught.value.message
+
+
+def in_process(module: str, task: dict[str, Any], **_: Any) -> Iterator[dict[str, Any]]:
+    """The helper's own function, called here, for the many cases that need no process of their own."""
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "read_task", lambda: json.loads(json.dumps(task)))
+        patch.setattr(tables, "answer", lambda message: said.append(json.dumps(message)))
+        sys.modules[module].main()
+    yield from map(json.loads, said)
+
+
+def test_files_that_are_no_parquet(tmp_path: Path) -> None:
+    good = write_parquet(tmp_path / "p.parquet", {"prompt": TEXTS})
+    for content in (b"", b"PAR1", b"PAR1" * 1000, good.read_bytes()[:-20]):
+        bad = tmp_path / "bad.parquet"
+        bad.write_bytes(content)
+        with pytest.raises(PromptsError, match="bad.parquet is not a readable Parquet file"):
+            open_parquet(bad, COLUMN)
+
+
+def test_a_parquet_file_with_damaged_pages(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": TEXTS}, compression="gzip")
+    content = bytearray(path.read_bytes())
+    content[40:400] = bytes(360)
+    path.write_bytes(content)
+    with pytest.raises(PromptsError, match="the rows after 0 cannot be read"):
+        drain(open_parquet(path, COLUMN).rows)
+
+
+def test_a_cell_is_measured_before_it_is_made(tmp_path: Path) -> None:
+    """Nested lists too: the size of a row is known to Arrow before Python objects are made of it."""
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": pa.array([["x"] * MAX_CELL_BYTES])})
+    with pytest.raises(PromptsError, match="row 1 is longer"):
+        drain(open_parquet(path, COLUMN).rows)
+
+
+def test_a_parquet_bomb_meets_the_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes that unpack to gigabytes: the helper runs into its limit, this process does not notice."""
+    bomb = pa.array(["x" * 60_000_000]).dictionary_encode()
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), bomb.dictionary)
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": rows}, compression="zstd", compression_level=9, store_schema=False)
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(tables, "MEMORY_BYTES", 1_500_000_000)
+    with pytest.raises(PromptsError) as caught:
+        read_prompts(config(path))
+    assert "need too much memory" in caught.value.message or "is longer than" in caught.value.message
+
+
+# --- a folder as a dataset -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two subsets; the first with two splits."""
+    folder = tmp_path / "owner" / "reviews"
+    write_parquet(folder / "en" / "train-00000-of-00002.parquet", {"prompt": TEXTS[:600], "stars": range(600)})
+    write_parquet(folder / "en" / "train-00001-of-00002.parquet", {"prompt": TEXTS[600:], "stars": range(400)})
+    write_parquet(folder / "en" / "test.parquet", {"prompt": ["a test"], "stars": [1]})
+    write_parquet(folder / "nl" / "train.parquet", {"prompt": ["een proef"], "stars": [1]})
+    listed = [
+        {"config_name": "en", "data_files": [{"split": "train", "path": "en/train*"}, {"split": "test", "path": "en/test*"}]},
+        {"config_name": "nl", "data_files": "nl/*"},
+    ]
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(listed)}\n---\n")
+    return folder
+
+
+def rows_of(folder: Path, subset: str = "", split: str = "train", column: str = "prompt") -> list[list[Any]]:
+    return drain(open_hub(str(folder), subset, split, "main", {"data.column": column}).rows)
+
+
+def test_subsets_and_splits(dataset: Path) -> None:
+    assert rows_of(dataset, "en") == [[text] for text in TEXTS]
+    assert rows_of(dataset, "en", "test") == [["a test"]]
+    assert rows_of(dataset, "nl") == [["een proef"]]
+    assert [row for [row] in rows_of(dataset, "en")] == datasets.load_dataset(str(dataset), "en", split="train", streaming=True)._head(
+        1000
+    )["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "field", "message"),
+    [
+        (("", "train"), "data.subset", "has several subsets; choose one of: en, nl"),
+        (("fr", "train"), "data.subset", "has no subset 'fr'; there are: en, nl"),
+        (("en", "dev"), "data.split", "has no split 'dev'; there are: train, test"),
+        (("en", "train", "text"), "data.column", "there is no column 'text'; the columns are: prompt, stars"),
+    ],
+)
+def test_choices_that_a_dataset_does_not_have(dataset: Path, choice: tuple[str, ...], field: str, message: str) -> None:
+    with pytest.raises(PromptsError) as caught:
+        rows_of(dataset, *choice)
+    assert caught.value.field == field and message in caught.value.message
+
+
+def test_a_folder_through_the_helper(dataset: Path) -> None:
+    heard: list[str] = []
+    prompts = read_prompts(config(dataset, subset="en", max_prompts=700, column="prompt"), tick=heard.append)
+    assert prompts.texts == TEXTS[:700] and prompts.columns == ["prompt", "stars"]
+    assert all(text.startswith("Opening ") or " rows of " in text for text in heard)
+    with pytest.raises(PromptsError, match="has no split 'dev'"):
+        read_prompts(config(dataset, subset="en", split="dev"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("photo.png", b"\x89PNG", "holds files of the kind imagefolder, not tables of text"),
+        ("notes.docx", b"x", "holds no tables that can be read"),
+        ("train.jsonl", b'{"prompt": "x"}\n{"prompt"', "cannot be"),
+        ("train.parquet", b"PAR1", "cannot be"),
+    ],
+)
+def test_folders_without_tables(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / name).write_bytes(content)
+    with pytest.raises(PromptsError) as caught:
+        rows_of(folder)
+    assert caught.value.field == "data.prompts" and message in caught.value.message
+
+
+def test_a_long_row_of_a_dataset(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "d" / "a.parquet", {"prompt": pa.array([[{"role": "user", "content": "x" * (MAX_ROW_CHARACTERS + 1)}]])})
+    with pytest.raises(PromptsError, match="row 1 is longer"):
+        rows_of(tmp_path / "d")
+
+
+def test_a_script_is_never_run(tmp_path: Path) -> None:
+    folder = tmp_path / "canary"
+    folder.mkdir()
+    (folder / "canary.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(PromptsError):
+        rows_of(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------------------
+
+
+def response(status: int) -> httpx.Response:
+    return httpx.Response(status, request=httpx.Request("GET", "https://hub.example"))
+
+
+HUB_ERRORS = {
+    "missing": (errors.RepositoryNotFoundError("no", response=response(404)), "data.prompts", "no such dataset on the Hugging Face hub"),
+    "gated": (errors.GatedRepoError("no", response=response(403)), "data.prompts", "is gated: accept its terms"),
+    "revision": (errors.RevisionNotFoundError("no", response=response(404)), "data.revision", "has no revision main"),
+    "offline": (httpx.ConnectError("name or service not known"), "data.prompts", "cannot be reached (name or service not known)"),
+    "offline by setting": (errors.OfflineModeIsEnabled("offline mode"), "data.prompts", "cannot be reached (offline mode)"),
+    "server": (errors.HfHubHTTPError("500 Server Error", response=response(500)), "data.prompts", "cannot be reached (500 Server Error)"),
+    "name": (errors.HFValidationError("no"), "data.prompts", "it is no dataset id"),
+}
+
+
+@pytest.mark.parametrize("case", HUB_ERRORS)
+def test_what_the_hub_can_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error, field, message = HUB_ERRORS[case]
+
+    def refuse(self: Any, name: str, **_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    with pytest.raises(PromptsError) as caught:
+        open_hub("owner/set", "", "train", "main", COLUMN)
+    assert caught.value.field == field and message in caught.value.message
+
+
+def test_a_gated_dataset_whose_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, name: str, *, repo_type: str) -> None:
+        assert (name, repo_type) == ("owner/set", "dataset")
+        raise errors.GatedRepoError("no", response=response(403))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated="manual", sha="abc"))
+    monkeypatch.setattr(huggingface_hub.HfApi, "auth_check", refuse)
+    with pytest.raises(PromptsError, match="is gated"):
+        open_hub("owner/set", "", "train", "main", COLUMN)
+
+
+def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def stream(split: str) -> Iterator[dict[str, Any]]:
+        assert split == "test"
+        for row in range(10**9):
+            given.append(row)
+            yield {"prompt": f"row {row}", "label": row}
+
+    def load(name: str, subset: str | None, *, revision: str) -> Any:
+        assert (name, subset, revision) == ("owner/set", "en", "abc123")
+        return SimpleNamespace(name="parquet", as_streaming_dataset=lambda split: stream(split))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated=False, sha="abc123"))
+    monkeypatch.setattr(datasets, "load_dataset_builder", load)
+    monkeypatch.setattr(tables, "ask_helper", in_process)
+    prompts = read_prompts(config("owner/set", subset="en", split="test", max_prompts=1000), limit=50)
+    assert prompts.texts == [f"row {row}" for row in range(50)] and len(given) == 50
+
+
+LIBRARY_ERRORS = {
+    "script": (RuntimeError("Dataset scripts are no longer supported, but found set.py"), "data.prompts", "is a Python script"),
+    "gated": (datasets.exceptions.DatasetNotFoundError("'x' is a gated dataset on the Hub."), "data.prompts", "is gated"),
+    "offline": (ConnectionError("Couldn't reach 'x' on the Hub"), "data.prompts", "hub cannot be reached for owner/set (Couldn't reach"),
+    "no files": (datasets.exceptions.DataFilesNotFoundError("No (supported) data files found"), "data.prompts", "holds no tables"),
+    "anything": (KeyError("features"), "data.prompts", "owner/set cannot be opened ('features')"),
+    "unlisted": (ValueError("Bad split: x. Available splits: [oops"), "data.split", "there are: none that can be listed"),
+    "listed badly": (ValueError("Bad split: x. Available splits: [oops]"), "data.split", "there are: none that can be listed"),
+}
+
+
+@pytest.mark.parametrize("case", LIBRARY_ERRORS)
+def test_what_the_library_can_say(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error, field, message = LIBRARY_ERRORS[case]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated=False, sha="abc"))
+    monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
+    with pytest.raises(PromptsError) as caught:
+        open_hub("owner/set", "", "train", "main", COLUMN)
+    assert caught.value.field == field and message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(MemoryError(), "after 1 need too much memory"), (OSError("reset"), r"after 1 cannot be read \(reset\)")]
+)
+def test_a_connection_that_breaks_off(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(split: str) -> Iterator[dict[str, str]]:
+        yield {"prompt": "x"}
+        raise error
+
+    builder = SimpleNamespace(name="json", as_streaming_dataset=stream)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated=False, sha="abc"))
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: builder)
+    with pytest.raises(PromptsError, match=message):
+        drain(open_hub("owner/set", "", "train", "main", COLUMN).rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "remote"),
+    [
+        ("stanfordnlp/imdb", True),
+        ("imdb", True),
+        ("data.csv", False),
+        ("owner/data.jsonl", False),
+        ("./imdb", False),
+        ("a/b/c", False),
+        ("bundled/world-prompts", False),
+        ("~/x", False),
+        ("a b", False),
+        ("x--y", False),
+        ("..", False),
+    ],
+)
+def test_which_names_are_looked_up_on_the_hub(name: str, remote: bool) -> None:
+    assert is_remote(name) == remote
+
+
+def test_a_helper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": ["x"]})
+    monkeypatch.setattr(tables, "MODULE", "rlhf_studio.no_such_module")
+    with pytest.raises(PromptsError, match="p.parquet: cannot be read: it ended with code 1"):
+        read_prompts(config(path))
+
+
+def test_cells_as_json_can_carry_them() -> None:
+    cell = {1: [None, True, 2, 0.5, "x"], "t": (b"y", float("nan"))}
+    assert plain(cell) == {"1": [None, True, 2, 0.5, "x"], "t": [{"__type__": "bytes"}, {"__type__": "float"}]}
