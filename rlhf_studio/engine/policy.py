@@ -1,43 +1,36 @@
 """The policy with its value head, and the reference it is held to.
 
-One forward pass through the trunk gives both the next-token logits and the values. The hidden states are caught where the
-model's own output layer reads them, so that every model family works, whatever it does to its logits afterwards.
+One forward pass through the trunk gives both the next-token logits and the values, unless the critic has a trunk of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
-from rlhf_studio.config import ModelConfig
 from rlhf_studio.engine.adapters import reference_switched_on
+from rlhf_studio.engine.cache import new_cache
+from rlhf_studio.engine.critic import Trunk
+from rlhf_studio.engine.merging import merged_adapters
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
-from rlhf_studio.ppo.masking import masked_select
 
 
-def response_logprobs(logits: Tensor, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probability of each response token and the entropy there, both (B, T) float32; 0 behind the mask.
-
-    Only the rows of ``logits`` (B, T, V) that the mask keeps are read: the others cost nothing and may hold anything.
-    """
-    mask = batch.mask
-    chosen = token_logprobs_and_entropy(logits[mask][None].float(), batch.response_ids[mask][None], temperature)
-    nothing = torch.zeros(mask.shape, device=mask.device)
-    logprobs, entropy = (nothing.masked_scatter(mask, x) for x in chosen)
-    return logprobs, entropy
+def spread(x: Tensor, mask: Tensor) -> Tensor:
+    """(N,) numbers, one per response token in the mask's order, to (B, T) with 0 behind the mask. Gradients pass through."""
+    return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_scatter(mask, x)
 
 
 class ResponseModel(nn.Module):
-    """A causal language model that is asked for its response positions only.
+    """A causal language model that is asked for its response tokens only.
+
+    What the model's own output layer reads is cut down to the positions that are wanted, so that no logits are computed for
+    prompts and padding, and whatever a family does to its logits afterwards still happens.
 
     Args:
         model: any causal LM of transformers, with or without LoRA.
@@ -47,32 +40,39 @@ class ResponseModel(nn.Module):
         super().__init__()
         self.model = model
         base = model.get_base_model() if isinstance(model, PeftModel) else model
-        self._can_keep = "logits_to_keep" in inspect.signature(base.forward).parameters
         self._output_layer = [base.get_output_embeddings()]  # in a list: not a submodule twice
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-        """Logits (B, T, V) and hidden states (B, T, H) that predict each response token."""
+        """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
         ids, attention, positions = batch.model_inputs()
-        length = batch.response_ids.shape[1]
-        keep = {"logits_to_keep": length + 1} if self._can_keep else {}
-        with self._catch_hidden() as caught:
-            output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False, **keep)
-        # The logits at position t predict token t + 1: start one before the response, leave out the last.
-        return output.logits[:, -length - 1 : -1], caught[0][:, -length - 1 : -1]
+        first = batch.prompt_ids.shape[1] - 1  # the logits at position t predict token t + 1
+        # Row numbers instead of the mask: their backward pass adds rows, that of a mask searches it again.
+        wanted = torch.nn.functional.pad(batch.mask, (first, 1)).flatten().nonzero().squeeze(1)
+        with self._output_reads(lambda hidden: hidden.flatten(0, 1).index_select(0, wanted)) as caught:
+            output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False)
+        return output.logits[0], caught[0]
+
+    def new_cache(self, room: int) -> Cache:
+        """An empty key-value cache for :meth:`next_logits`, for up to ``room`` tokens."""
+        return new_cache(self.model.config, room)
 
     @torch.no_grad()
-    def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """One decoding step: logits (B, V) after the last of ``ids`` (B, L), and the grown key-value cache."""
-        keep = {"logits_to_keep": 1} if self._can_keep else {}
-        output = self.model(
-            input_ids=ids, attention_mask=attention.long(), position_ids=positions, past_key_values=cache, use_cache=True, **keep
-        )
-        return output.logits[:, -1], output.past_key_values
+    def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
+        """One decoding step: logits (B, V) and hidden states (B, H) after the last of ``ids`` (B, L); ``cache`` grows by L."""
+        with self._output_reads(lambda hidden: hidden[:, -1]) as caught:
+            output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True)
+        return output.logits[0], caught[0]
 
     @contextlib.contextmanager
-    def _catch_hidden(self) -> Iterator[list[Tensor]]:
+    def _output_reads(self, choose: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+        """Inside, the output layer reads ``choose(hidden)`` (N, H) instead of all hidden states (B, L, H), as a batch of one."""
         caught: list[Tensor] = []
-        hook = self._output_layer[0].register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
+
+        def cut(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            caught.append(choose(inputs[0]))
+            return caught[0].unsqueeze(0), *inputs[1:]
+
+        hook = self._output_layer[0].register_forward_pre_hook(cut)
         try:
             yield caught
         finally:
@@ -80,26 +80,17 @@ class ResponseModel(nn.Module):
 
 
 class Policy(ResponseModel):
-    """The model that learns, with a linear value head on its last hidden states.
+    """The model that learns, and the critic that learns beside it.
 
     Args:
         model: a causal LM, already wrapped with LoRA where wanted.
-        settings: how the value head starts.
-        seed: seeds the value head alone.
+        value_head: linear layer from the policy's hidden size to 1; or, with ``critic``, from the critic's.
+        critic: a trunk of its own for the values; None shares the policy's.
     """
 
-    def __init__(self, model: PreTrainedModel | PeftModel, settings: ModelConfig, seed: int):
+    def __init__(self, model: PreTrainedModel | PeftModel, value_head: nn.Linear, critic: Trunk | None = None):
         super().__init__(model)
-        base = model.get_base_model() if isinstance(model, PeftModel) else model
-        hidden_size = base.get_output_embeddings().weight.shape[1]
-        self.value_head = nn.Linear(hidden_size, 1)
-        nn.init.zeros_(self.value_head.weight)
-        nn.init.zeros_(self.value_head.bias)
-        if settings.value_head_init == "normal":
-            generator = torch.Generator().manual_seed(seed)
-            std = (hidden_size + 1) ** -0.5
-            with torch.no_grad():
-                self.value_head.weight.copy_(torch.randn(1, hidden_size, generator=generator) * std)
+        self.value_head, self.critic = value_head, critic
         self.eval()  # dropout stays off: the ratio of the first minibatch must be exactly 1
 
     @property
@@ -107,18 +98,36 @@ class Policy(ResponseModel):
         return isinstance(self.model, PeftModel)
 
     def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor]:
-        """Logits (B, T, V) and float32 values (B, T): the value of the state before each response token."""
+        """Logits (N, V) and float32 values (N,) of the N response tokens: the value of the state before each."""
         logits, hidden = self(batch)
-        return logits, self.values(hidden.detach() if detach_trunk else hidden, batch.mask)
+        if self.critic is not None:
+            hidden = self.critic(batch)
+        elif detach_trunk:
+            hidden = hidden.detach()
+        return logits, self.values(hidden)
 
-    def values(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Value head in float32, whatever the trunk's precision: (B, T, H) to (B, T). What the mask hides may be anything."""
+    def values(self, hidden: Tensor) -> Tensor:
+        """The value head in float32, whatever the trunk's precision: (N, H) to (N,)."""
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.value_head(masked_select(hidden, mask.unsqueeze(-1)).float()).squeeze(-1)
+            return self.value_head(hidden.float()).squeeze(-1)
 
     def model_parameters(self) -> list[nn.Parameter]:
         """Trainable weights of the language model (or its adapters)."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Trainable weights of the critic: the value head, and the trunk when it has its own."""
+        trunk = [] if self.critic is None else [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
+        return [*trunk, *self.value_head.parameters()]
+
+    @contextlib.contextmanager
+    def merged(self) -> Iterator[None]:
+        """Inside, LoRA is added into the base weights: one matrix product per layer instead of three. For sampling only.
+
+        The base weights themselves are put back afterwards, not subtracted back, so that nothing drifts.
+        """
+        with merged_adapters(self.model) if self.has_lora else contextlib.nullcontext():
+            yield
 
 
 class Reference:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,21 +12,19 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.policy import Policy, Reference, ResponseModel, response_logprobs
+from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
+from rlhf_studio.engine.reading import Reader, Reading
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sampling import sample_responses
-from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch
+from rlhf_studio.engine.types import Rollout, Scores, TokenBatch
 from rlhf_studio.ppo.advantages import gae, scale_to_unit_variance, whiten
-from rlhf_studio.ppo.kl import full_kl, kl_per_token
-from rlhf_studio.ppo.logprobs import log_distribution
+from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.ppo.rewards import shape_rewards
 
 Timer = Callable[[str], AbstractContextManager[None]]
 """``with timer("rollout"):`` adds the block's seconds to that phase."""
-
-TOP = 5
 
 
 @dataclass(frozen=True)
@@ -42,16 +40,11 @@ class Player:
     stop_id: int | None
     pad_id: int
 
-
-@dataclass(frozen=True)
-class _Reading:
-    """What one model says about the sampled tokens: (B, T) float32, and the likeliest tokens of the recorded episodes."""
-
-    logprobs: Tensor
-    entropy: Tensor
-    values: Tensor | None
-    top: Alternatives
-    distributions: list[Tensor]  # log-probabilities (b, T, V) per chunk, only for the full KL
+    @property
+    def reader(self) -> Reader:
+        """Reads in parts of a micro-batch, at the sampling temperature."""
+        size = self.config.ppo.micro_batch_size or self.config.ppo.mini_batch_size
+        return Reader(self.compute, self.config.generation.temperature, size)
 
 
 def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: torch.Generator, timer: Timer) -> Rollout:
@@ -59,39 +52,55 @@ def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: tor
 
     Raises :class:`NonFiniteError` when the policy cannot be sampled from, and :class:`RewardError`.
     """
+    recorded = min(player.config.engine.record_samples, len(prompts.texts))
     with timer("rollout"):
-        tokens = sample(player, prompts, player.config.generation, generator)
+        tokens, said = sample(player, prompts, player.config.generation, generator, recorded)
+        policy = _complete(player, tokens, said, recorded)
         responses = decode_responses(player, tokens)
         stopped = ends_with_stop(tokens, player.stop_id)
     with timer("score"):
         episodes = Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references)
         scores = player.scorer(episodes)
     with timer("reference"):
-        recorded = min(player.config.engine.record_samples, len(tokens))
-        policy_reading, reference_reading = read_both(player, tokens, recorded)
-        kl = _kl(player.config.ppo.kl_estimator, policy_reading, reference_reading)
-    return _assemble(player, prompts, tokens, responses, stopped, scores, policy_reading, reference_reading, kl, kl_coef, recorded)
+        with player.reference.active() as model:
+            reference = player.reader.read(model, tokens, recorded)
+        kl = _kl(player, tokens, policy, reference)
+    return _assemble(player, prompts, tokens, responses, stopped, scores, policy, reference, kl, kl_coef, recorded)
 
 
-def sample(player: Player, prompts: PromptBatch, settings: GenerationConfig, generator: torch.Generator) -> TokenBatch:
+def sample(
+    player: Player, prompts: PromptBatch, settings: GenerationConfig, generator: torch.Generator, recorded: int = 0
+) -> tuple[TokenBatch, Reading]:
     """Sample one response per prompt on the player's device; limits per episode are drawn when a shortest limit is set."""
-    device = player.compute.device
+    device, count = player.compute.device, len(prompts.texts)
     limits = None
     if settings.response_length_min:
-        drawn = torch.rand(len(prompts.texts), generator=generator, device=device)
+        drawn = torch.rand(count, generator=generator, device=device)
         span = settings.response_length - settings.response_length_min + 1
         limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)
-    with player.compute.autocast():
+    uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
+    with player.compute.autocast(), player.policy.merged():
         return sample_responses(
             player.policy,
             prompts.ids.to(device),
             prompts.mask.to(device),
             settings,
+            uniforms=uniforms,
             stop_id=player.stop_id,
             pad_id=player.pad_id,
-            generator=generator,
             limits=limits,
+            recorded=recorded,
         )
+
+
+def _complete(player: Player, tokens: TokenBatch, said: Reading, recorded: int) -> Reading:
+    """What was noted while sampling, as exact as the update will see it.
+
+    In half precision the decoding steps and a whole pass round differently, by more than PPO's ratio may be off: read again.
+    """
+    if player.compute.dtype is not torch.float32:
+        return player.reader.read(player.policy, tokens, recorded, critic=player.policy)
+    return said if player.policy.critic is None else replace(said, values=player.reader.values(player.policy, tokens))
 
 
 def decode_responses(player: Player, tokens: TokenBatch) -> list[str]:
@@ -126,55 +135,10 @@ def ends_with_stop(tokens: TokenBatch, stop_id: int | None) -> Tensor:
     return (last == stop_id).cpu()
 
 
-def read_both(player: Player, tokens: TokenBatch, recorded: int) -> tuple[_Reading, _Reading]:
-    """Log-probabilities of the sampled tokens under policy and reference, at the sampling temperature."""
-    keep = player.config.ppo.kl_estimator == "full"
-    policy_reading = _read(player, player.policy, tokens, recorded, keep, with_values=True)
-    with player.reference.active() as reference:
-        return policy_reading, _read(player, reference, tokens, recorded, keep, with_values=False)
-
-
-@torch.no_grad()
-def _read(player: Player, model: ResponseModel, tokens: TokenBatch, recorded: int, keep: bool, *, with_values: bool) -> _Reading:
-    size = player.config.ppo.micro_batch_size or player.config.ppo.mini_batch_size
-    temperature = player.config.generation.temperature
-    shape = tokens.response_ids.shape
-    logprobs, entropy, values = (torch.zeros(shape, device=tokens.response_ids.device) for _ in range(3))
-    top_ids, top_logprobs, distributions = [], [], []
-    for start in range(0, len(tokens), size):
-        index = torch.arange(start, min(start + size, len(tokens)), device=tokens.response_ids.device)
-        chunk = tokens.rows(index)
-        width = chunk.response_ids.shape[1]
-        with player.compute.autocast():
-            logits, hidden = model(chunk)
-        logprobs[index, :width], entropy[index, :width] = response_logprobs(logits, chunk, temperature)
-        if with_values:
-            values[index, :width] = player.policy.values(hidden, chunk.mask)
-        if start < recorded:
-            ids, best = _likeliest(log_distribution(logits[: recorded - start], temperature), shape[1])
-            top_ids.append(ids)
-            top_logprobs.append(best)
-        if keep:
-            distributions.append(_widen(log_distribution(logits, temperature), shape[1]))
-    return _Reading(
-        logprobs, entropy, values if with_values else None, Alternatives(torch.cat(top_ids), torch.cat(top_logprobs)), distributions
-    )
-
-
-def _likeliest(distribution: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    best = distribution.topk(min(TOP, distribution.shape[-1]), dim=-1)
-    return _widen(best.indices, width).cpu(), _widen(best.values, width).cpu()
-
-
-def _widen(x: Tensor, width: int) -> Tensor:
-    """(b, t, n) to (b, width, n), zeros added."""
-    return torch.nn.functional.pad(x, (0, 0, 0, width - x.shape[1]))
-
-
-def _kl(estimator: str, policy: _Reading, reference: _Reading) -> Tensor:
+def _kl(player: Player, tokens: TokenBatch, policy: Reading, reference: Reading) -> Tensor:
+    estimator = player.config.ppo.kl_estimator
     if estimator == "full":
-        pairs = zip(policy.distributions, reference.distributions, strict=True)
-        return torch.cat([full_kl(ours, theirs) for ours, theirs in pairs])
+        return player.reader.full_kl(player.policy, player.reference, tokens)
     return kl_per_token(policy.logprobs, reference.logprobs, estimator)
 
 
@@ -185,8 +149,8 @@ def _assemble(
     responses: list[str],
     stopped: Tensor,
     scores: Scores,
-    policy: _Reading,
-    reference: _Reading,
+    policy: Reading,
+    reference: Reading,
     kl: Tensor,
     kl_coef: float,
     recorded: int,
@@ -196,7 +160,7 @@ def _assemble(
     rewards = shape_rewards(kl, scores.shaped.to(kl.device), mask, charged)
     if settings.whiten_rewards:
         rewards = scale_to_unit_variance(rewards, mask)
-    assert policy.values is not None
+    assert policy.top is not None and reference.top is not None  # at least one episode is recorded
     advantages, returns, deltas = gae(rewards, policy.values, mask, settings.gamma, settings.lam)
     whitened = whiten(advantages, mask) if settings.whiten_advantages else advantages
     return Rollout(

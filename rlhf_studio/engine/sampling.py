@@ -1,89 +1,178 @@
 """Sampling responses token by token with a key-value cache.
 
 Our own loop rather than ``generate()``: the model's generation_config cannot leak in (top_k 50, forced tokens, repetition
-penalty), the random numbers come from one generator that a checkpoint can keep, and a finished batch stops at once.
+penalty), log-probabilities, values and entropy are taken while the logits are at hand, and rows that have ended leave the batch.
+
+Each token is drawn with one random number of its own (inverse of the cumulative distribution), so that an episode's text
+depends on its own numbers only: not on the batch it is in, nor on the process that plays it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.engine.policy import ResponseModel
-from rlhf_studio.engine.types import NonFiniteError, TokenBatch, position_ids
+from rlhf_studio.engine.cache import RoomyLayer
+from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.reading import TOP, Reading
+from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
+from rlhf_studio.ppo.logprobs import log_distribution
+
+SHRINK_BELOW = 0.8  # rows that ended are dropped when fewer than this share goes on: dropping copies the cache
 
 
 @torch.no_grad()
 def sample_responses(
-    model: ResponseModel,
+    policy: Policy,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     settings: GenerationConfig,
     *,
+    uniforms: Tensor,
     stop_id: int | None,
     pad_id: int,
-    generator: torch.Generator,
     limits: Tensor | None = None,
-) -> TokenBatch:
+    recorded: int = 0,
+) -> tuple[TokenBatch, Reading]:
     """Sample one response per prompt.
 
     Args:
-        model: the policy.
+        policy: what is sampled.
         prompt_ids, prompt_mask: (B, P), left-padded.
+        uniforms: (B, L) float64 in [0, 1), the random number of each token; L is at least the longest limit.
         stop_id: token that ends a response and belongs to it; None samples up to the limit.
         pad_id: fills the places after the end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
+        recorded: leading episodes whose likeliest tokens are noted.
 
     Returns:
-        The token batch; T is the longest response.
+        The token batch (T is the longest response), and what the policy said about it; values are 0 when the critic has its own trunk.
 
     Raises:
         NonFiniteError: the model gives no distribution to sample from, because its logits are NaN or infinite.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
-    attention = prompt_mask
-    inputs, positions, cache = prompt_ids, position_ids(prompt_mask), None
-    unfinished = torch.ones(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
-    tokens: list[Tensor] = []
-    masks: list[Tensor] = []
-    for step in range(int(limits.max())):
-        logits, cache = model.next_logits(inputs, attention, positions, cache)
-        # What the model says after a row's end is not used, so it may be anything.
-        probabilities = _distribution(torch.where(unfinished[:, None], logits.float(), 0.0), settings)
-        if (broken := probabilities.isnan().any(dim=1)).any():
-            episode = int(broken.to(torch.int8).argmax())
-            raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
-        token = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
-        token = torch.where(unfinished, token, pad_id)
-        tokens.append(token)
-        masks.append(unfinished)
-        # Under the mask a finished row keeps getting padding, which its later (unused) positions may not attend to.
-        attention = torch.cat([attention, unfinished[:, None]], dim=1)
-        unfinished = unfinished & (limits > step + 1)
+    sheet = _Sheet(prompt_ids, prompt_mask, int(limits.max()), pad_id, recorded)
+    rows = torch.arange(len(prompt_ids), device=prompt_ids.device)
+    going = torch.ones_like(rows, dtype=torch.bool)
+    cache = policy.new_cache(sheet.room)
+    can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
+    inputs, positions = prompt_ids, position_ids(prompt_mask)
+    for step in range(sheet.longest):
+        logits, hidden = policy.next_logits(inputs, sheet.attended(rows, step), positions, cache)
+        drawn = _draw(logits, uniforms[rows, step], settings)
+        values = policy.values(hidden) if policy.critic is None else None
+        sheet.write(step, rows, going, drawn, values)
+        going = going & (limits[rows] > step + 1)
         if stop_id is not None:
-            unfinished = unfinished & (token != stop_id)
-        if not unfinished.any():
+            going = going & (drawn.tokens != stop_id)
+        count = int(going.sum())
+        if not count:
             break
-        inputs, positions = token[:, None], attention.long().sum(dim=1, keepdim=True) - 1
-    return TokenBatch(prompt_ids, prompt_mask, torch.stack(tokens, dim=1), torch.stack(masks, dim=1))
+        token = torch.where(going, drawn.tokens, pad_id)
+        if can_shrink and count < SHRINK_BELOW * len(rows):
+            kept = going.nonzero().squeeze(1)
+            cache.batch_select_indices(kept)
+            rows, going, token = rows[kept], going[kept], token[kept]
+        inputs, positions = token[:, None], sheet.next_positions(rows, step)
+    return sheet.finish()
 
 
-def _distribution(logits: Tensor, settings: GenerationConfig) -> Tensor:
-    """(B, V) logits to the probabilities that are sampled from."""
-    logits = logits / settings.temperature
-    if settings.top_k and settings.top_k < logits.shape[-1]:
-        smallest = logits.topk(settings.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < smallest, -torch.inf)
-    if settings.top_p < 1:
-        logits = _keep_nucleus(logits, settings.top_p)
-    return logits.softmax(dim=-1)
+@dataclass(frozen=True)
+class _Drawn:
+    """One token per row: ids, log-probability and entropy (b,), and the distribution (b, V) as log-probabilities."""
+
+    tokens: Tensor
+    logprobs: Tensor
+    entropy: Tensor
+    distribution: Tensor
 
 
-def _keep_nucleus(logits: Tensor, top_p: float) -> Tensor:
+def _draw(logits: Tensor, uniform: Tensor, settings: GenerationConfig) -> _Drawn:
+    distribution = log_distribution(logits, settings.temperature)
+    probabilities = distribution.exp()
+    # The sum needs more digits than float32 has: a vocabulary's tail of tiny probabilities would vanish beside 1.
+    cumulated = _cut(distribution, probabilities, settings).cumsum(dim=-1, dtype=torch.float64)
+    total = cumulated[:, -1:]
+    target = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    tokens = torch.searchsorted(cumulated, target, right=True).clamp_(max=logits.shape[1] - 1)
+    entropy = -(probabilities * distribution.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1)
+    return _Drawn(tokens.squeeze(1), distribution.gather(1, tokens).squeeze(1), entropy, distribution)
+
+
+def _cut(distribution: Tensor, probabilities: Tensor, settings: GenerationConfig) -> Tensor:
+    """The (b, V) probabilities that are sampled from, up to a factor: all, the k likeliest, or the nucleus."""
+    if settings.top_k and settings.top_k < distribution.shape[-1]:
+        smallest = distribution.topk(settings.top_k, dim=-1).values[:, -1:]
+        distribution = distribution.masked_fill(distribution < smallest, -torch.inf)
+        probabilities = distribution.softmax(dim=-1)
+    return _keep_nucleus(probabilities, settings.top_p) if settings.top_p < 1 else probabilities
+
+
+def _keep_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """Keep the smallest set of tokens whose probability reaches ``top_p``; the likeliest always stays."""
-    ordered, order = logits.sort(dim=-1, descending=True)
-    probability = ordered.softmax(dim=-1)
-    before = probability.cumsum(dim=-1) - probability
-    ordered = ordered.masked_fill(before >= top_p, -torch.inf)
-    return torch.empty_like(logits).scatter(-1, order, ordered)
+    ordered, order = probabilities.sort(dim=-1, descending=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    return torch.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(before >= top_p, 0.0))
+
+
+class _Sheet:
+    """What is written down while sampling, (B, L) each."""
+
+    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, recorded: int):
+        self.longest, self._recorded = longest, recorded
+        self._prompt_ids, self._prompt_mask = prompt_ids, prompt_mask
+        self._prompt_lengths = prompt_mask.sum(dim=1)
+        shape, device = (len(prompt_ids), longest), prompt_ids.device
+        self._ids = torch.full(shape, pad_id, dtype=torch.int64, device=device)
+        # A row that has ended keeps getting padding, which its later (unused) positions may not attend to.
+        self._attention = torch.cat([prompt_mask.long(), torch.zeros(shape, dtype=torch.int64, device=device)], dim=1)
+        self._logprobs, self._entropy, self._values = (torch.zeros(shape, device=device) for _ in range(3))
+        self._top: list[tuple[Tensor, Tensor]] = []
+        self._last = 0
+
+    @property
+    def room(self) -> int:
+        return self._attention.shape[1]
+
+    def attended(self, rows: Tensor, step: int) -> Tensor:
+        """(b, P + step) attention mask of the rows before token ``step`` is drawn."""
+        return self._attention[rows, : self._prompt_ids.shape[1] + step]
+
+    def next_positions(self, rows: Tensor, step: int) -> Tensor:
+        """(b, 1) position of token ``step``: real tokens before it."""
+        return self._prompt_lengths[rows, None] + step
+
+    def write(self, step: int, rows: Tensor, going: Tensor, drawn: _Drawn, values: Tensor | None) -> None:
+        """Note token ``step`` of the rows that are still going. Raises :class:`NonFiniteError`."""
+        broken = going & ~torch.isfinite(drawn.logprobs)
+        if broken.any():
+            episode = int(rows[broken.to(torch.int8).argmax()])
+            raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
+        self._ids[rows, step] = torch.where(going, drawn.tokens, self._ids[rows, step])
+        self._attention[rows, self._prompt_ids.shape[1] + step] = going.long()
+        self._logprobs[rows, step] = torch.where(going, drawn.logprobs, 0.0)
+        self._entropy[rows, step] = torch.where(going, drawn.entropy, 0.0)
+        if values is not None:
+            self._values[rows, step] = torch.where(going, values, 0.0)
+        if self._recorded:
+            self._note_top(rows, drawn.distribution)
+        self._last = step + 1
+
+    def _note_top(self, rows: Tensor, distribution: Tensor) -> None:
+        chosen = rows < self._recorded
+        best = distribution[chosen].topk(min(TOP, distribution.shape[1]), dim=-1)
+        ids, logprobs = (torch.zeros((self._recorded, best.indices.shape[1]), dtype=x.dtype) for x in (best.indices, best.values))
+        where = rows[chosen].cpu()
+        ids[where], logprobs[where] = best.indices.cpu(), best.values.cpu()
+        self._top.append((ids, logprobs))
+
+    def finish(self) -> tuple[TokenBatch, Reading]:
+        mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._last]
+        tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._last], mask)
+        logprobs, entropy, values = (x[:, : self._last] for x in (self._logprobs, self._entropy, self._values))
+        top = Alternatives(*(torch.stack(column, dim=1) for column in zip(*self._top, strict=True))) if self._top else None
+        return tokens, Reading(logprobs, entropy, values, top)

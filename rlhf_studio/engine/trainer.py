@@ -87,7 +87,7 @@ class Trainer:
             self.controller.update(objective["objective/kl"], len(rollout.tokens))
         self.progress.step += 1
         with timer("record"):
-            rollouts = self._recorder.rollouts(rollout, self.updater.logprobs_after(rollout), kl_coef)
+            rollouts = self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef)
             watched, unanswered = self._watched()
         learned = update_metrics(stats, self._learning_rate()) if stats else {}
         metrics = {**objective, **learned, **self._costs(rollout, timer)}
@@ -120,6 +120,12 @@ class Trainer:
         self.progress.skips += 1
         if self.config.engine.non_finite == "stop" or self.progress.skips > MOST_SKIPS:
             raise error
+
+    def logprobs_now(self, rollout: Rollout) -> torch.Tensor:
+        """(N, T) log-probabilities of the recorded episodes under the policy as it is after the update."""
+        width, recorded = rollout.logprobs.shape[1], rollout.tokens.rows(torch.arange(rollout.recorded, device=self.compute.device))
+        now = self.player.reader.read(self.player.policy, recorded, 0).logprobs
+        return torch.nn.functional.pad(now, (0, width - now.shape[1]))
 
     def _learning_rate(self) -> float:
         return float(self.updater.optimizer.param_groups[0]["lr"])
@@ -161,7 +167,7 @@ class Trainer:
             return []
         batch = self.prompts.batch(rows)
         generator = torch.Generator(device=self.compute.device).manual_seed(self.config.engine.seed + 2)
-        tokens = sample(self.player, batch, self.config.generation, generator)
+        tokens, _ = sample(self.player, batch, self.config.generation, generator)
         responses = decode_responses(self.player, tokens)
         stopped = ends_with_stop(tokens, self.player.stop_id).tolist()
         episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist(), batch.references)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.policy import Policy, response_logprobs
+from rlhf_studio.engine.fused import consume_logits
+from rlhf_studio.engine.policy import Policy, spread
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
@@ -46,13 +47,13 @@ def learning_rate_factor(step: int, settings: PPOConfig) -> float:
 
 
 def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
-    """AdamW with one group for the language model and one for the value head. PPO's epsilon is 1e-5, not torch's 1e-8."""
+    """AdamW with one group for the language model and one for the critic. PPO's epsilon is 1e-5, not torch's 1e-8."""
     critic_rate = settings.critic_learning_rate or settings.learning_rate
     groups = [
         {"params": policy.model_parameters(), "full_lr": settings.learning_rate},
-        {"params": list(policy.value_head.parameters()), "full_lr": critic_rate},
+        {"params": policy.critic_parameters(), "full_lr": critic_rate},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay, fused=True)
 
 
 class Updater:
@@ -116,8 +117,9 @@ class Updater:
             x[rows, :width] for x in (rollout.logprobs, rollout.whitened_advantages, rollout.returns, rollout.values, rollout.ref_logprobs)
         )
         with self._compute.autocast():
-            logits, new_values = self._policy.logits_and_values(batch, detach_trunk=warming_up)
-        new, entropy = response_logprobs(logits, batch, self._config.generation.temperature)
+            logits, values_flat = self._policy.logits_and_values(batch, detach_trunk=warming_up)
+        chosen = consume_logits(logits, batch.response_ids[mask], self._config.generation.temperature)
+        new, entropy, new_values = (spread(x, mask) for x in (*chosen, values_flat))
         surrogate = policy_loss(new, old, advantages, mask, settings.cliprange, settings.cliprange_high or None, settings.dual_clip or None)
         critic = value_loss(new_values, values, returns, mask, settings.cliprange_value or None)
         loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
@@ -168,17 +170,6 @@ class Updater:
         if limit := self._config.ppo.max_grad_norm:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
-
-    @torch.no_grad()
-    def logprobs_after(self, rollout: Rollout) -> Tensor:
-        """(N, T) log-probabilities of the recorded episodes under the policy as it is now."""
-        result = rollout.logprobs[: rollout.recorded].clone()
-        for index in torch.arange(rollout.recorded, device=self._compute.device).split(self._micro_batch_size):
-            batch = rollout.tokens.rows(index)
-            with self._compute.autocast():
-                logits, _ = self._policy(batch)
-            result[index, : batch.mask.shape[1]] = response_logprobs(logits, batch, self._config.generation.temperature)[0]
-        return result
 
 
 def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str]) -> UpdateStats:

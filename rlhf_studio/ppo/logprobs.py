@@ -67,8 +67,9 @@ def token_logprobs_and_entropy(logits: torch.Tensor, ids: torch.Tensor, temperat
         ValueError: the temperature is not a finite number above 0.
     """
     logprobs = log_distribution(logits, temperature)
-    # p log p tends to 0 as p does, but 0 · −inf is NaN: the clamp makes it 0 · (a large number) = 0
-    finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
+    # p log p tends to 0 as p does, but 0 · −inf is NaN: the clamp makes it 0 · (a large number) = 0. Not the largest there is:
+    # in the backward pass it is multiplied by a gradient and must not overflow.
+    finite = logprobs.clamp(min=-1e30)
     entropy = -(logprobs.exp() * finite).sum(dim=-1)
     return _at_ids(logprobs, ids), entropy
 

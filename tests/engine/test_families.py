@@ -89,7 +89,7 @@ def test_two_updates_and_what_is_saved(build: Build, tmp_path: Path, family: str
     assert abs(second["objective/kl"]) > 1e-4  # the update moved the policy away from the reference
     assert first["optim/steps"] == 2 * 2  # passes times minibatches
 
-    tokens = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
+    tokens, _ = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
     start = plain_model(tmp_path / family)
     with torch.no_grad():
         ours, (reference_ours, _) = player.policy(tokens)[0], _reference(trainer, tokens)
@@ -120,7 +120,7 @@ def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Buil
 def test_sampling_follows_the_model(build: Build, tmp_path: Path, family: str) -> None:
     """At a temperature near zero every sampled token is the likeliest one, by the plain model on each episode alone."""
     trainer = build(family, generation={"response_length": 8, "temperature": 1e-6})
-    tokens = sample(trainer.player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
     model = plain_model(tmp_path / family)
     for prompt, response in episodes(tokens):
         logits = alone(model, prompt, response)

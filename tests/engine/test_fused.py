@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from rlhf_studio.engine.fused import fuse_activations
+from rlhf_studio.engine.fused import CHUNK_ELEMENTS, consume_logits, fuse_activations
+from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "gelu_fast"])
@@ -34,3 +35,41 @@ def test_other_activations_stay() -> None:
     assert fuse_activations(model) == 0
     assert [type(module) for module in model.modules()] == before
     assert not any(isinstance(module, nn.GELU) for module in model.modules())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("with_entropy", [True, False])
+def test_consumed_logits_give_the_plain_numbers_and_gradients(
+    monkeypatch: pytest.MonkeyPatch, temperature: float, with_entropy: bool
+) -> None:
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 7 * 3)  # several blocks, the last one shorter
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(11, 5, generator=generator, dtype=torch.float32)
+    ids = torch.randint(0, 7, (11,), generator=generator)
+    ids[ids == 3] = 4
+    weights = torch.randn(2, 11, generator=generator)
+    found = []
+    for way in ("ours", "plain"):
+        matrix = torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        impossible = torch.zeros(7).index_fill(0, torch.tensor([3]), -torch.inf)  # a token that cannot be sampled
+        logits = hidden @ matrix * 4 + impossible
+        logprobs, entropy = (
+            consume_logits(logits, ids, temperature, with_entropy=with_entropy)
+            if way == "ours"
+            else token_logprobs_and_entropy(logits, ids, temperature)
+        )
+        loss = (weights[0] * logprobs).sum() + ((weights[1] * entropy).sum() if with_entropy else 0.0)
+        loss.backward()
+        found.append((logprobs.detach(), entropy.detach() if with_entropy else torch.zeros(11), matrix.grad))
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=5e-6)
+
+
+def test_consumed_logits_make_no_second_copy() -> None:
+    """The gradient that reaches the output layer lies in the logits' own memory."""
+    leaf = torch.randn(6, 9).requires_grad_()
+    logits = leaf * 1.0
+    seen = []
+    logits.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    consume_logits(logits, torch.zeros(6, dtype=torch.long), 1.0)[0].sum().backward()
+    assert seen == [logits.data_ptr()]

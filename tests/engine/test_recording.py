@@ -210,7 +210,7 @@ def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer:
     trainer = make_trainer(ppo={"ppo_epochs": 4, "learning_rate": 1e-2, "mini_batch_size": 8}, engine={"record_samples": 8})
     rollout = play(trainer)
     trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.player.tokenizer, trainer.config).rollouts(rollout, trainer.updater.logprobs_after(rollout), 0.1)
+    found = Recorder(trainer.player.tokenizer, trainer.config).rollouts(rollout, trainer.logprobs_now(rollout), 0.1)
     stats = trainer.updater._accumulate(rollout, torch.arange(8), 0.1, warming_up=False)
     assert 0 < stats.clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
 
@@ -222,7 +222,7 @@ def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Train
     policy = trainer.player.policy.model
     with trainer.player.reference.active() as reference:
         models = {"top": policy, "ref_top": reference.model}
-    for record in trainer._recorder.rollouts((rollout := play(trainer)), trainer.updater.logprobs_after(rollout), 0.1):
+    for record in trainer._recorder.rollouts((rollout := play(trainer)), trainer.logprobs_now(rollout), 0.1):
         tokens = record.tokens
         ids = torch.tensor([[*tokens.prompt_ids, *tokens.response_ids]])
         for name, model in models.items():

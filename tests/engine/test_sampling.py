@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
+from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.rollout import sample
 from rlhf_studio.engine.sampling import sample_responses
 from rlhf_studio.engine.trainer import Trainer
@@ -31,23 +34,41 @@ TABLE = [  # TABLE[last][next]: unnormalised probabilities of a world of five to
 
 
 class TableModel:
-    """Predicts the next token from the last one alone; keeps what it was asked."""
+    """Predicts the next token from the last one alone; keeps what it was asked. ``shrinks`` lets rows that ended leave the batch."""
 
-    def __init__(self, table: list[list[float]] = TABLE):
+    critic = None
+
+    def __init__(self, table: list[list[float]] = TABLE, *, shrinks: bool = False):
         self._logits = torch.tensor(table).log()
         self.calls: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.left: list[list[int]] = []
+        self.layers = [] if shrinks else ["a layer that cannot drop rows"]
 
-    def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        assert (cache is None) == (not self.calls)
+    def new_cache(self, room: int) -> TableModel:
+        return self
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self.left.append(indices.tolist())
+
+    def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
+        assert cache is self
         self.calls.append((ids, attention, positions))
-        return self._logits[ids[:, -1]], "cache"
+        return self._logits[ids[:, -1]], ids[:, -1:].float()
+
+    def values(self, hidden: Tensor) -> Tensor:
+        return hidden[:, 0] + 10
 
 
 def draw(model: Any, prompts: int, settings: dict[str, Any], *, stop_id: int | None = None, start: int = 0, **more: Any) -> TokenBatch:
     ids = torch.full((prompts, 1), start)
     mask = torch.ones_like(ids, dtype=torch.bool)
-    generator = torch.Generator().manual_seed(0)
-    return sample_responses(model, ids, mask, GenerationConfig(**settings), stop_id=stop_id, pad_id=PAD, generator=generator, **more)
+    uniforms = numbers(prompts, settings["response_length"])
+    generation = GenerationConfig(**settings)
+    return sample_responses(model, ids, mask, generation, uniforms=uniforms, stop_id=stop_id, pad_id=PAD, **more)[0]
+
+
+def numbers(rows: int, columns: int) -> Tensor:
+    return torch.rand((rows, columns), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def kept(row: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
@@ -136,14 +157,14 @@ def test_what_the_model_is_asked_with_left_padding() -> None:
     ids = torch.tensor([[1, 1, 0], [PAD, PAD, 2]])
     mask = torch.tensor([[True, True, True], [False, False, True]])
     settings = GenerationConfig(response_length=3)
-    tokens = sample_responses(model, ids, mask, settings, stop_id=3, pad_id=PAD, generator=torch.Generator())  # type: ignore[arg-type]
+    tokens, _ = sample_responses(model, ids, mask, settings, uniforms=numbers(2, 3), stop_id=3, pad_id=PAD)  # type: ignore[arg-type]
     assert tokens.response_ids.tolist() == [[1, 2, 3], [3, PAD, PAD]]
     assert tokens.mask.tolist() == [[True, True, True], [True, False, False]]
     asked = [tuple(tensor.int().tolist() for tensor in call) for call in model.calls]
     assert asked == [
         ([[1, 1, 0], [PAD, PAD, 2]], [[1, 1, 1], [0, 0, 1]], [[0, 1, 2], [0, 0, 0]]),
-        ([[1], [3]], [[1, 1, 1, 1], [0, 0, 1, 1]], [[3], [1]]),
-        ([[2], [PAD]], [[1, 1, 1, 1, 1], [0, 0, 1, 1, 0]], [[4], [1]]),
+        ([[1], [PAD]], [[1, 1, 1, 1], [0, 0, 1, 1]], [[3], [1]]),
+        ([[2], [PAD]], [[1, 1, 1, 1, 1], [0, 0, 1, 1, 0]], [[4], [2]]),
     ]
 
 
@@ -164,7 +185,7 @@ def test_what_the_model_says_after_the_end_is_not_read() -> None:
 def test_drawn_limits_are_uniform(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(generation={"response_length": 5, "response_length_min": 3, "stop_token": "none"})
     batch = trainer.prompts.batch([1] * 3000)
-    tokens = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     counts = Counter(tokens.lengths.tolist())
     assert counts.keys() == {3, 4, 5}
     assert all(abs(count - 1000) < 5 * (3000 * 2 / 9) ** 0.5 for count in counts.values())
@@ -180,7 +201,7 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     assert model.generation_config.top_k == 7
     number = 6000
     batch = trainer.prompts.batch([1, 2, *[1] * number])  # the longest prompt pads the others
-    tokens = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     with torch.no_grad():
         prompt = torch.tensor([trainer.player.tokenizer("w4")["input_ids"]])
         expected = model(prompt).logits[0, -1].softmax(dim=-1).tolist()
@@ -188,3 +209,66 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     assert len(counts) > 7
     for token, probability in enumerate(expected):
         assert abs(counts[token] - number * probability) <= 5 * (number * probability * (1 - probability)) ** 0.5 + 1, token
+
+
+# --- what is noted while sampling, and rows that leave ---------------------------------------------------------------------
+
+
+def test_log_probabilities_entropy_and_values_of_the_table() -> None:
+    ids, mask = torch.zeros((200, 1), dtype=torch.long), torch.ones((200, 1), dtype=torch.bool)
+    settings = GenerationConfig(response_length=3, temperature=0.5, top_k=3)
+    model: Any = TableModel()
+    tokens, said = sample_responses(model, ids, mask, settings, uniforms=numbers(200, 3), stop_id=2, pad_id=PAD, recorded=4)
+    rows = [kept(row, 0.5, 0, 1.0) for row in TABLE]  # of the whole distribution: top-k cuts what is drawn, not what is noted
+    for row in range(200):
+        last = 0
+        for place, token in enumerate(tokens.response_ids[row][tokens.mask[row]].tolist()):
+            assert float(said.logprobs[row, place]) == pytest.approx(math.log(rows[last][token]), abs=1e-5)
+            assert float(said.entropy[row, place]) == pytest.approx(-sum(p * math.log(p) for p in rows[last]), abs=1e-5)
+            assert float(said.values[row, place]) == last + 10
+            if row < 4:
+                assert said.top is not None
+                best = sorted(range(5), key=lambda candidate: -rows[last][candidate])
+                assert sorted(said.top.logprobs[row, place].tolist()) == pytest.approx(sorted(math.log(p) for p in rows[last]), abs=1e-5)
+                assert TABLE[last][said.top.ids[row, place, 0]] == TABLE[last][best[0]]
+            last = token
+        assert not said.logprobs[row, int(tokens.lengths[row]) :].any()
+
+
+def test_an_episode_does_not_depend_on_the_others() -> None:
+    """Rows that leave, other rows, another batch size: the same numbers give the same text."""
+    ids, mask = torch.arange(60)[:, None] % 5, torch.ones((60, 1), dtype=torch.bool)
+    settings, uniforms = GenerationConfig(response_length=12), numbers(60, 12)
+
+    def play(rows: slice, shrinks: bool) -> tuple[list[list[int]], list[list[float]], Any]:
+        model: Any = TableModel(shrinks=shrinks)
+        tokens, said = sample_responses(model, ids[rows], mask[rows], settings, uniforms=uniforms[rows], stop_id=2, pad_id=PAD)
+        texts = [row[keep].tolist() for row, keep in zip(tokens.response_ids, tokens.mask, strict=True)]
+        return texts, [row[keep].tolist() for row, keep in zip(said.logprobs, tokens.mask, strict=True)], model
+
+    texts, logprobs, model = play(slice(None), shrinks=True)
+    assert len(model.left) > 2 and len(model.calls[-1][0]) < 10  # rows did leave
+    assert play(slice(None), shrinks=False)[:2] == (texts, logprobs)
+    assert play(slice(7, 23), shrinks=True)[:2] == (texts[7:23], logprobs[7:23])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2", "gpt_neox"])
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:
+    trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation={"response_length": 12, "temperature": 0.7})
+    trainer.step()  # adapters start at 0: let them move
+    policy = trainer.player.policy
+    batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
+    weights = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    tokens, said = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+    assert all(isinstance(layer, RoomyLayer) for layer in policy.new_cache(8).layers)
+    with policy.merged():
+        merged = [module.disable_adapters for module in policy.modules() if isinstance(module, LoraLayer)]
+    assert all(merged) and bool(merged) == bool(lora)
+    again = trainer.player.reader.read(policy, tokens, 2, critic=policy)
+    for name in ("logprobs", "entropy", "values"):
+        torch.testing.assert_close(getattr(said, name), getattr(again, name), atol=2e-5, rtol=1e-5)
+    assert said.top is not None and again.top is not None
+    noted = tokens.mask[:2].cpu()  # the two tables may differ behind the mask
+    torch.testing.assert_close(said.top.logprobs[noted], again.top.logprobs[noted], atol=2e-5, rtol=1e-5)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in policy.model.state_dict().items())  # nothing drifts

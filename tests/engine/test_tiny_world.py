@@ -12,6 +12,7 @@ from torch import Tensor
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.policy import spread
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Scores, TokenBatch
@@ -95,8 +96,8 @@ def every_response(trainer: Trainer, prompt: int) -> TokenBatch:
 def token_table(trainer: Trainer, model: torch.nn.Module, prompt: int) -> Tensor:
     batch = every_response(trainer, prompt)
     logits, _ = model(batch)
-    chosen = torch.log_softmax(logits, dim=-1).gather(2, batch.response_ids[..., None])[..., 0]
-    return torch.where(batch.mask, chosen, 0.0)
+    chosen = torch.log_softmax(logits, dim=-1).gather(1, batch.response_ids[batch.mask][:, None])[:, 0]
+    return spread(chosen, batch.mask)
 
 
 def critic_error(trainer: Trainer, exact: Exact) -> float:
@@ -105,7 +106,7 @@ def critic_error(trainer: Trainer, exact: Exact) -> float:
     for prompt in range(len(PROMPTS)):
         batch = every_response(trainer, prompt)
         with torch.no_grad():
-            predicted = trainer.player.policy.logits_and_values(batch)[1]
+            predicted = spread(trainer.player.policy.logits_and_values(batch)[1], batch.mask)
         for place, response in enumerate(RESPONSES):
             probability = float(exact.policy[prompt, place].exp())
             for start in range(len(response)):

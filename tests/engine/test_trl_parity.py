@@ -18,6 +18,7 @@ from rlhf_studio.config import PPOConfig
 from rlhf_studio.engine import rollout as rollout_module
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.policy import spread
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.rollout import collect, decode_responses
 from rlhf_studio.engine.trainer import Trainer
@@ -58,8 +59,11 @@ def our_trainer(folder: Path, *, append_eos: bool = False, **changes: dict[str, 
 def our_rollout(trainer: Trainer, tokens: TokenBatch) -> Rollout:
     """Our rollout of the same prompts, with the same responses in place of sampling."""
     texts = trainer.player.tokenizer.batch_decode([row[keep] for row, keep in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)])
+    policy, reader = trainer.player.policy, trainer.player.reader
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollout_module, "sample_responses", lambda *_, **__: tokens)
+        patch.setattr(
+            rollout_module, "sample_responses", lambda *_, recorded, **__: (tokens, reader.read(policy, tokens, recorded, critic=policy))
+        )
         prompts = PromptBatch(tokens.prompt_ids, tokens.prompt_mask, texts)
         return collect(trainer.player, prompts, trainer.config.ppo.kl_coef, torch.Generator(), lambda phase: nullcontext())
 
@@ -138,7 +142,7 @@ def with_trl_slot(trainer: Trainer, rollout: Rollout) -> tuple[Tensor, ...]:
     """Rewards, values, advantages, returns and mask of TRL's way, by our functions."""
     wide = one_slot_more(rollout.tokens)
     with torch.no_grad():
-        _, values = trainer.player.policy.logits_and_values(wide)
+        values = spread(trainer.player.policy.logits_and_values(wide)[1], wide.mask)
     rewards = shape_rewards(rollout.kl, rollout.scores.shaped, wide.mask, BETA)
     settings = trainer.config.ppo
     advantages, returns, _ = gae(rewards, values, wide.mask, settings.gamma, settings.lam)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.policy import ResponseModel
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from tests.engine.conftest import play
@@ -99,7 +98,7 @@ def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], lora
 
 def test_what_lies_under_padding_changes_nothing(make_trainer: Callable[..., Trainer]) -> None:
     """Other ids and NaN everywhere that the masks hide: the same gradient, bit for bit."""
-    trainer = make_trainer()
+    trainer = make_trainer(generation={"response_length": 6, "response_length_min": 2})
     shift(trainer, seed=1)
     rollout = play(trainer)
     shift(trainer)
@@ -120,7 +119,7 @@ def test_what_lies_under_padding_changes_nothing(make_trainer: Callable[..., Tra
     assert torch.equal(before, after)
 
 
-def test_bad_logits_under_padding_change_nothing(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[..., Trainer]) -> None:
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k2"}
     trainer = make_trainer(ppo=ppo, generation={"response_length": 6, "response_length_min": 2})
     shift(trainer, seed=1)
@@ -128,14 +127,18 @@ def test_bad_logits_under_padding_change_nothing(make_trainer: Callable[..., Tra
     assert not clean.tokens.mask.all()
     trainer.prompts.restore({"pass": 0, "place": 0})
     gradient = gradients(trainer, clean)
-    original = ResponseModel.forward
 
-    def spoil(self: ResponseModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-        logits, hidden = original(self, batch)
-        bad = torch.where(batch.mask, 0.0, torch.nan)[..., None]  # added, so that a bad gradient would go on into the model
-        return logits + bad, hidden + bad
+    def spoil(_module: torch.nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Tensor]) -> None:
+        positions.append(options["attention_mask"])
 
-    monkeypatch.setattr(ResponseModel, "forward", spoil)
+    def add_bad(_module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        bad = torch.where(positions[-1][:, -output.shape[1] :].bool(), 0.0, torch.nan)[..., None]
+        return output + bad  # added, so that a bad gradient would go on into the model
+
+    positions: list[Tensor] = []
+    for model in (trainer.player.policy.model, trainer.player.reference._copy.model):  # type: ignore[union-attr]
+        model.register_forward_pre_hook(spoil, with_kwargs=True)
+        model.transformer.ln_f.register_forward_hook(add_bad)
     rollout = play(trainer)
     for name in ("logprobs", "ref_logprobs", "entropy", "rewards", "advantages", "whitened_advantages", "returns", "deltas"):
         assert torch.equal(getattr(rollout, name), getattr(clean, name)), name
@@ -186,7 +189,7 @@ def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., 
 
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
-    return trainer.updater.logprobs_after(replace(rollout, recorded=len(rollout.tokens)))
+    return trainer.logprobs_now(replace(rollout, recorded=len(rollout.tokens)))
 
 
 def test_log_probabilities_after_the_update_do_not_depend_on_micro_batches(make_trainer: Callable[..., Trainer]) -> None:
@@ -197,7 +200,7 @@ def test_log_probabilities_after_the_update_do_not_depend_on_micro_batches(make_
         torch.testing.assert_close(play_again(trainer, rollout), rollout.logprobs, atol=1e-5, rtol=0)
         shift(trainer)
         found.append(play_again(trainer, rollout))
-        assert trainer.updater.logprobs_after(rollout).shape == (3, rollout.logprobs.shape[1])
+        assert trainer.logprobs_now(rollout).shape == (3, rollout.logprobs.shape[1])
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
     assert float((found[0] - rollout.logprobs)[rollout.tokens.mask].abs().max()) > 1e-2
 

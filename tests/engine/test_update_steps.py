@@ -169,8 +169,8 @@ def spoil_episode(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
 
     def spoiled(self: ResponseModel, batch: TokenBatch) -> tuple[Tensor, ...]:
         outputs = list(original(self, batch))
-        alone = batch.prompt_mask.sum(dim=1) == 1
-        outputs[which] = torch.where(alone[:, None, None], torch.nan, outputs[which])
+        alone = (batch.prompt_mask.sum(dim=1) == 1)[:, None].expand_as(batch.mask)[batch.mask]
+        outputs[which] = torch.where(alone[:, None], torch.nan, outputs[which])
         return tuple(outputs)
 
     monkeypatch.setattr(ResponseModel, "forward", spoiled)
