@@ -9,6 +9,7 @@ This package imports nothing of ours, so that every layer may import it.
 from __future__ import annotations
 
 from rlhf_studio.config.base import Level, Section, setting
+from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig
@@ -32,6 +33,7 @@ from rlhf_studio.config.run import SECTIONS, RunConfig
 __all__ = [
     "BleuReward",
     "Component",
+    "CriticConfig",
     "DataConfig",
     "EngineConfig",
     "EnsembleReward",

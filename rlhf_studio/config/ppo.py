@@ -17,6 +17,10 @@ class PPOConfig(Section):
         le=1_000_000,
     )  # fmt: skip
     batch_size: int = setting(64, "Batch size", "Responses sampled per step.", unit="episodes", level="basic", ge=1, le=65536)
+    responses_per_prompt: int = setting(
+        1, "Responses per prompt", "Each prompt of a batch is answered this many times; must divide the batch size.", unit="responses",
+        ge=1, le=65536,
+    )  # fmt: skip
     mini_batch_size: int = setting(
         32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536
     )
@@ -29,7 +33,11 @@ class PPOConfig(Section):
     ppo_epochs: int = setting(4, "PPO epochs", "Passes over each batch.", unit="passes", level="basic", ge=1, le=100)
     learning_rate: float = setting(1e-4, "Learning rate", "Step size of AdamW for the policy.", level="basic", gt=0, le=1)
     critic_learning_rate: float = setting(
-        0.0, "Value head learning rate", "Step size for the value head; 0 takes the policy's learning rate.", ge=0, le=1
+        0.0,
+        "Critic learning rate",
+        "Step size of AdamW for the critic: the value head, and its own trunk when it has one; 0 takes the policy's.",
+        ge=0,
+        le=1,
     )
     lr_schedule: Literal["constant", "linear", "cosine"] = setting(
         "linear", "Schedule", "How the learning rate changes over the steps: constant, or falling to 0 linearly or as a cosine."
@@ -87,8 +95,13 @@ class PPOConfig(Section):
     ratio_threshold: float = setting(
         10.0, "Ratio threshold", "A mini-batch whose mean ratio exceeds this is skipped; 0 never skips.", ge=0, le=1e6
     )
+    reference_ema: float = setting(
+        0.0, "Reference EMA",
+        "Share of the policy that is mixed into the reference after each step, so that the reference follows slowly; 0 keeps it as it was.",
+        ge=0, le=1,
+    )  # fmt: skip
     critic_warmup_steps: int = setting(
-        0, "Critic warm-up", "First steps in which only the value head learns.", unit="steps", ge=0, le=1_000_000
+        0, "Critic warm-up", "First steps in which only the critic learns.", unit="steps", ge=0, le=1_000_000
     )
 
     @model_validator(mode="after")
@@ -99,6 +112,10 @@ class PPOConfig(Section):
             )
         if self.batch_size % self.mini_batch_size:
             raise ValueError(f"mini_batch_size: {self.mini_batch_size} does not divide batch_size {self.batch_size}; use a divisor of it")
+        if self.batch_size % self.responses_per_prompt:
+            raise ValueError(
+                f"responses_per_prompt: {self.responses_per_prompt} does not divide batch_size {self.batch_size}; use a divisor of it"
+            )
         if self.micro_batch_size and self.mini_batch_size % self.micro_batch_size:
             raise ValueError(
                 f"micro_batch_size: {self.micro_batch_size} does not divide mini_batch_size {self.mini_batch_size}; use a divisor of it"

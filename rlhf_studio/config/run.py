@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig
@@ -17,6 +18,7 @@ class RunConfig(Section):
     recipe: str = setting("", "Recipe", "The recipe this configuration started from.", max_length=120)
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
+    critic: CriticConfig = CriticConfig()
     data: DataConfig = DataConfig()
     reward: RewardConfig = RewardConfig()
     ppo: PPOConfig = PPOConfig()
@@ -24,4 +26,4 @@ class RunConfig(Section):
     engine: EngineConfig = EngineConfig()
 
 
-SECTIONS = ("model", "lora", "data", "reward", "ppo", "generation", "engine")
+SECTIONS = ("model", "lora", "critic", "data", "reward", "ppo", "generation", "engine")

@@ -29,6 +29,7 @@ from rlhf_studio.inputs.bundled import BUNDLED
 SECTION_TITLES = {
     "model": "Model",
     "lora": "LoRA",
+    "critic": "Critic",
     "data": "Data",
     "reward": "Reward",
     "ppo": "PPO",
