@@ -9,9 +9,10 @@ import torch
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.adapters import add_lora, attach_reference, name_base
-from rlhf_studio.engine.critic import make_value_head
+from rlhf_studio.engine.critics import load_critic
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_options
+from rlhf_studio.engine.merging import can_merge
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptStream, prepare_prompts
 from rlhf_studio.engine.recompute import recompute_layers
@@ -39,11 +40,14 @@ def build_trainer(
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
     model = loaded.model if config.model.quantization != "none" else loaded.model.to(compute.device)
-    head = make_value_head(model.get_output_embeddings().weight.shape[1], config.model.value_head_init, config.engine.seed)
-    policy = Policy(_with_lora(model, config, loaded, held_to), head).to(compute.device)
+    critic, head = load_critic(config, loaded, report)
+    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.device)
     reference = Reference(policy, compute.dtype, held_to.model and held_to.model.to(compute.device))
     if config.model.gradient_checkpointing and not recompute_layers(policy.model):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
+    if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
+        message = "a reference that follows needs plain LoRA on float32 weights: no DoRA, no quantized or half-precision base"
+        raise ConfigError([Problem("ppo.reference_ema", message)])
     scorer = Scorer(config.reward, compute, report, permissions)
     player = Player(
         policy=policy,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.engine.adapters import adapter_weights, save_model
 from rlhf_studio.engine.policy import Policy
@@ -40,11 +40,13 @@ class TrainingState:
         numbers: JSON values: step, KL controller, running moments, place in the prompts, thread count.
         tensors: random states (uint8), by name.
         optimizer: AdamW's state dict.
+        reference: weights of a reference that follows the policy, by name; empty for one that stays.
     """
 
     numbers: dict[str, Any]
     tensors: dict[str, Tensor]
     optimizer: dict[str, Any]
+    reference: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_checkpoint(run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, state: TrainingState, keep: int) -> Path:
@@ -57,6 +59,10 @@ def save_checkpoint(run_dir: Path, step: int, policy: Policy, tokenizer: PreTrai
     save_model(policy.model, temporary / "policy", run_dir / "base")
     tokenizer.save_pretrained(temporary / "policy")
     save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
+    if policy.critic is not None:
+        policy.critic.model.save_pretrained(temporary / "critic")
+    if state.reference:
+        save_file(_contiguous(state.reference), temporary / "reference.safetensors")
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
     save_file(_contiguous(state.tensors), temporary / "random.safetensors")
     (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
@@ -154,10 +160,16 @@ def restore_policy(folder: Path, policy: Policy) -> None:
     """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
     try:
         policy.value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
-        saved = load_file(folder / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved_model(folder, policy)
+        saved = load_file(folder / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(folder / "policy", policy.model)
+        critic = {} if policy.critic is None else _saved(folder / "critic", policy.critic.model)
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    target = adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict()
+    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
+    if policy.critic is not None:
+        _copy(critic, policy.critic.model.state_dict(), folder)
+
+
+def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> None:
     if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
         raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
     with torch.no_grad():
@@ -165,11 +177,9 @@ def restore_policy(folder: Path, policy: Policy) -> None:
             target[name].copy_(tensor)
 
 
-def _saved_model(folder: Path, policy: Policy) -> dict[str, Tensor]:
+def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
-    dtype = next(policy.model.parameters()).dtype
-    loaded = type(policy.model).from_pretrained(folder / "policy", dtype=dtype, use_safetensors=True)
-    return loaded.state_dict()
+    return type(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
@@ -178,6 +188,8 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
         numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         tensors = load_file(folder / "random.safetensors")
         flat = load_file(folder / "optimizer.safetensors")
+        following = folder / "reference.safetensors"
+        reference = load_file(following) if following.exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
     state = optimizer.state_dict()
@@ -186,4 +198,4 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
         index, name = key.split(".", 1)
         state["state"].setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict(state)
-    return TrainingState(numbers, tensors, state)
+    return TrainingState(numbers, tensors, state, reference)

@@ -33,11 +33,8 @@ class Trunk(nn.Module):
 
     def __init__(self, model: PreTrainedModel):
         super().__init__()
-        self.model = model
-
-    @property
-    def hidden_size(self) -> int:
-        return int(self.model.config.get_text_config().hidden_size)
+        self.model = model.float().requires_grad_(True)
+        self.eval()  # dropout stays off, as in the policy
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``."""

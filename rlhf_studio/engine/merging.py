@@ -34,6 +34,11 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
             layer._disable_adapters = False
 
 
+def can_merge(model: PeftModel) -> bool:
+    """Whether :func:`merged_adapters` reaches every LoRA layer."""
+    return all(_can_merge(layer) for layer in model.modules() if isinstance(layer, LoraLayer))
+
+
 def _can_merge(layer: LoraLayer) -> bool:
     weight = getattr(layer.get_base_layer(), "weight", None)
     plain = not any(layer.use_dora.values()) and not any(layer.lora_bias.values()) and not layer.merged and not layer.disable_adapters

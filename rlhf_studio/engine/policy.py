@@ -21,6 +21,11 @@ from rlhf_studio.engine.merging import merged_adapters
 from rlhf_studio.engine.types import TokenBatch
 
 
+def plain_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The transformers model itself, LoRA layers inside it or not."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
 def spread(x: Tensor, mask: Tensor) -> Tensor:
     """(N,) numbers, one per response token in the mask's order, to (B, T) with 0 behind the mask. Gradients pass through."""
     return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_scatter(mask, x)
@@ -39,8 +44,7 @@ class ResponseModel(nn.Module):
     def __init__(self, model: PreTrainedModel | PeftModel):
         super().__init__()
         self.model = model
-        base = model.get_base_model() if isinstance(model, PeftModel) else model
-        self._output_layer = [base.get_output_embeddings()]  # in a list: not a submodule twice
+        self._output_layer = [plain_model(model).get_output_embeddings()]  # in a list: not a submodule twice
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
@@ -155,3 +159,22 @@ class Reference:
         else:
             with reference_switched_on(self._policy.model):
                 yield self._policy
+
+    @torch.no_grad()
+    def follow(self, share: float) -> None:
+        """Mix ``share`` of the policy into the frozen copy: an exponential moving average of its weights."""
+        assert self._copy is not None, "a reference that follows is a copy"
+        with self._policy.merged():
+            ours = {name.replace(".base_layer.", "."): weight for name, weight in plain_model(self._policy.model).named_parameters()}
+            for name, parameter in self._copy.model.named_parameters():
+                parameter.lerp_(ours[name].to(parameter.dtype), share)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The frozen copy's own weights by name, for a checkpoint; empty without a copy."""
+        return {} if self._copy is None else dict(self._copy.model.named_parameters())
+
+    @torch.no_grad()
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Copy saved weights back, bit for bit."""
+        for name, parameter in self.weights().items():
+            parameter.copy_(weights[name])

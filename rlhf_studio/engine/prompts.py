@@ -26,6 +26,18 @@ class PromptBatch:
     texts: list[str]
     references: list[str] | None = None
 
+    def repeat(self, times: int) -> PromptBatch:
+        """Each prompt ``times`` times, one after the other."""
+        if times == 1:
+            return self
+
+        def spread(texts: list[str]) -> list[str]:
+            return [text for text in texts for _ in range(times)]
+
+        references = None if self.references is None else spread(self.references)
+        ids, mask = (x.repeat_interleave(times, dim=0) for x in (self.ids, self.mask))
+        return PromptBatch(ids, mask, spread(self.texts), references)
+
 
 class TokenizerEncoder:
     """A transformers tokenizer, as :mod:`rlhf_studio.inputs.prompts.prepare` wants it.

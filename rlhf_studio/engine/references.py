@@ -40,13 +40,14 @@ def load_reference(config: RunConfig, policy: LoadedModel, compute: Compute, rep
     """
     name, lora = config.model.reference, config.lora
     if not name:
-        if not lora.enabled or lora.off_is_start:
+        if not lora.enabled or (lora.off_is_start and not config.ppo.reference_ema):
             return LoadedReference()
-        why = f"the {lora.init_lora_weights} start changes the base" if lora.changes_base else "biases of the base learn too"
+        why = "it follows the policy" if config.ppo.reference_ema else "biases of the base learn too"
+        why = f"the {lora.init_lora_weights} start changes the base" if lora.changes_base else why
         note = f"The reference is a frozen copy of the starting model, because {why}: this takes its memory once more."
         return LoadedReference(copy.deepcopy(policy.model), notes=[note])
     folder = fetch(name, config.model.reference_revision, report, FIELD)
-    if lora.enabled and lora.off_is_start and not policy.merged and _is_on_policy(folder, config, report):
+    if lora.enabled and lora.off_is_start and not config.ppo.reference_ema and not policy.merged and _is_on_policy(folder, config, report):
         return LoadedReference(adapter=folder, notes=[f"The reference is the adapter {name}, on the policy's own base."])
     loaded = load_causal_lm(name, config.model.reference_revision, compute.dtype, report, FIELD, options)
     _check_same_tokens(name, loaded, policy)

@@ -76,7 +76,8 @@ class Trainer:
         """One PPO step. Raises :class:`NonFiniteError` or :class:`RewardError` before anything was changed for the worse."""
         timer = Stopwatch(self.compute)
         kl_coef = self.controller.coef
-        prompts = self.prompts.next_batch(self.config.ppo.batch_size)
+        ppo = self.config.ppo
+        prompts = self.prompts.next_batch(ppo.batch_size // ppo.responses_per_prompt).repeat(ppo.responses_per_prompt)
         try:
             rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
         except RewardError as error:
@@ -85,6 +86,8 @@ class Trainer:
         objective = objective_metrics(rollout, self.config.ppo, kl_coef, self.player.stop_id is not None)
         if math.isfinite(objective["objective/kl"]):  # it is not when the rollout was refused for it
             self.controller.update(objective["objective/kl"], len(rollout.tokens))
+        if stats and self.config.ppo.reference_ema:
+            self.player.reference.follow(self.config.ppo.reference_ema)
         self.progress.step += 1
         with timer("record"):
             rollouts = self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef)
@@ -215,7 +218,8 @@ class Trainer:
             "device": self.compute.device.type,
         }
         tensors = {"sampling": self._sampling.get_state(), "shuffling": self._shuffling.get_state(), "torch": torch.get_rng_state()}
-        return TrainingState(numbers, tensors, self.updater.optimizer.state_dict())
+        following = self.player.reference.weights() if self.config.ppo.reference_ema else {}
+        return TrainingState(numbers, tensors, self.updater.optimizer.state_dict(), following)
 
     def restore(self, state: TrainingState) -> list[str]:
         """Take up a saved state (weights and optimizer are restored already). Returns what may differ from before."""
@@ -224,6 +228,8 @@ class Trainer:
         self.controller.load_state_dict(numbers["controller"])
         self.player.scorer.moments.load_state_dict(numbers["moments"])
         changes = self.prompts.restore(numbers["prompts"])
+        if state.reference:
+            self.player.reference.restore(state.reference)
         self._shuffling.set_state(state.tensors["shuffling"])
         torch.set_rng_state(state.tensors["torch"])
         if numbers["device"] == self.compute.device.type:

@@ -12,9 +12,11 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.policy import Policy, spread
-from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
+from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
+
+WORTH_SPLITTING_ROWS, WORTH_SPLITTING_SHARE = 8, 0.06  # a second pass over small matrices costs something too
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,22 @@ class Updater:
         """Gradients of one minibatch, summed over its micro-batches and divided by the whole minibatch's token count."""
         self.optimizer.zero_grad(set_to_none=True)
         tokens = int(rollout.tokens.mask[index].sum())
-        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in index.split(self._micro_batch_size)]
+        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in self._micro_batches(rollout.tokens, index)]
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         return _MinibatchStats(*(sum(column) for column in sums), largest_log_ratio=max(largest), tokens=tokens, broken=first_broken)
+
+    def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
+        """Episodes of similar length together, since each part is as wide as its longest; one part becomes two where that pays."""
+        lengths = tokens.lengths[index]
+        order = lengths.argsort(stable=True)
+        index, lengths = index[order], lengths[order].tolist()
+        count, width = len(index), tokens.prompt_ids.shape[1] + lengths[-1]
+        half = count // 2
+        whole = count <= self._micro_batch_size and index.device.type == "cpu" and half >= WORTH_SPLITTING_ROWS
+        if whole and half * (lengths[-1] - lengths[half - 1]) > WORTH_SPLITTING_SHARE * count * width:
+            return [index[:half], index[half:]]
+        return list(index.split(self._micro_batch_size))
 
     def _micro_batch(self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool) -> list[float]:
         """Adds this part's gradients; returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode."""

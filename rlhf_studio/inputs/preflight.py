@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.critic_checks import check_critic
 from rlhf_studio.inputs.machine import has_gpu, machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
@@ -63,6 +64,7 @@ def inspect_run(
     except ModelError as error:
         problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
     reference = check_reference(config, policy, hub, problems)
+    critic = check_critic(config, policy, hub, problems)
     rewards = check_rewards(config, hub, problems, permissions)
     prompts = check_prompts(config, policy)
     problems.extend(prompts.problems)
@@ -71,7 +73,8 @@ def inspect_run(
         problems.extend(position_problems(config, policy, prompts.longest))
     notes.extend(prompts.notes)
     notes.extend(_notes(config, policy, prompts.count or 0))
-    models = [facts for facts in (policy, reference, *rewards) if facts is not None]
+    named = critic if config.critic.start == "model" else None  # else it is a copy of what is fetched anyway
+    models = [facts for facts in (policy, reference, named, *rewards) if facts is not None]
     download_bytes = sum(facts.download_bytes for facts in models)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))

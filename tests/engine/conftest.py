@@ -41,6 +41,7 @@ def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) 
     settings: dict[str, dict[str, Any]] = {
         "model": {"policy": str(folder / "policy")},
         "lora": {},
+        "critic": {},
         "data": {"prompts": str(folder / "prompts.txt")},
         "reward": {"components": [{"kind": "reward_model", "model": str(folder / "reward")}]},
         "ppo": {"steps": 2, "batch_size": 8, "mini_batch_size": 4, "ppo_epochs": 2, "learning_rate": 1e-3},

@@ -181,7 +181,7 @@ def reference_logits(trainer: Trainer) -> Tensor:
 
 
 def predicting(whole: Tensor) -> Tensor:
-    return whole[:, 2:-1]
+    return whole[0, 2:-1]
 
 
 OPTIONS = [

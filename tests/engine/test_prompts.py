@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.engine.prompts import PromptStream, TokenizerEncoder, chat_template, pad_left, prepare_prompts
+from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cells import Prompt
@@ -207,3 +209,16 @@ def test_the_preview_sees_what_the_engine_makes(settings: dict[str, Any], start:
     ours = prepare(rows, data, TokenizerEncoder(tokenizer), None, 3)
     assert load_encoder(tmp_path / "tokenizer.json").starts == TokenizerEncoder(tokenizer).starts
     assert prepare(rows, data, load_encoder(tmp_path / "tokenizer.json"), None, 3) == ours
+
+
+def test_several_responses_per_prompt(make_trainer: Callable[..., Trainer]) -> None:
+    """Two prompts, four answers each: neighbours share the prompt, not the text."""
+    trainer = make_trainer(ppo={"responses_per_prompt": 4}, generation={"response_length": 6, "stop_token": "none"})
+    first = trainer.step()
+    trainer.prompts.restore({"pass": 0, "place": 0})
+    twice = trainer.prompts.next_batch(2)
+    assert [record.prompt for record in first.rollouts] == [twice.texts[0]] * 3
+    assert len({record.response for record in first.rollouts}) > 1
+    batch = twice.repeat(4)
+    assert batch.texts == [twice.texts[0]] * 4 + [twice.texts[1]] * 4
+    assert torch.equal(batch.ids[4:], twice.ids[1:].expand(4, -1)) and torch.equal(batch.mask[:4], twice.mask[:1].expand(4, -1))

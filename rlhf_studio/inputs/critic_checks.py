@@ -1,0 +1,51 @@
+"""Whether a separate critic can start as what it is told to."""
+
+from __future__ import annotations
+
+from rlhf_studio.config import RewardModelReward, RunConfig
+from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.model_files import Hub, ModelError
+from rlhf_studio.inputs.models import ModelFacts, check_causal_lm, check_reward_model
+
+
+def check_critic(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:
+    """Facts of a separate critic's start; what is wrong goes to ``problems``. None when the policy's trunk is shared, or unusable."""
+    if config.critic.kind == "shared":
+        return None
+    if config.critic.start == "policy":
+        return policy
+    field = "critic.start" if config.critic.start == "reward_model" else "critic.model"
+    try:
+        facts = _facts(config, hub)
+    except ModelError as error:
+        problems.append(Problem("critic.revision" if error.setting == "revision" else field, str(error)))
+        return None
+    if facts is None:
+        message = (
+            "there is no reward model among the rewards; start the critic as policy or as a model"
+            if config.critic.start == "reward_model"
+            else "name the model that the critic starts as, or start it as policy"
+        )
+        problems.append(Problem(field, message))
+        return None
+    problems.extend(_misfits(config, policy, facts, field))
+    return facts
+
+
+def _facts(config: RunConfig, hub: Hub | None) -> ModelFacts | None:
+    if config.critic.start == "model":
+        return check_causal_lm(config.critic.model, config.critic.revision, hub) if config.critic.model else None
+    component = next((part for part in config.reward.components if isinstance(part, RewardModelReward)), None)
+    return check_reward_model(component.model, component.revision, component.label, hub) if component else None
+
+
+def _misfits(config: RunConfig, policy: ModelFacts | None, facts: ModelFacts, field: str) -> list[Problem]:
+    found = []
+    if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size != facts.vocab_size:
+        message = f"this critic knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; it must read the policy's tokens"
+        found.append(Problem(field, message))
+    needed = config.generation.response_length + 1
+    if facts.max_positions is not None and facts.max_positions < needed:
+        message = f"this critic has {facts.max_positions:,} positions, too few for responses of {needed - 1:,} tokens"
+        found.append(Problem(field, message))
+    return found
