@@ -47,7 +47,7 @@ def make_trainer(folder: Path, seed: int, **ppo: object) -> Trainer:
     save_policy(folder / "policy", "gpt2", WORDS, seed=seed, scale=SCALE, width=32, layers=1)
     prompts = save_prompts(folder / "prompts.txt", PROMPTS)
     settings: dict[str, object] = {
-        "batch_size": 512, "mini_batch_size": 128, "steps": 120, "learning_rate": 3e-3, "kl_coef": BETA, "lam": 1.0, "vf_coef": 0.5,
+        "batch_size": 512, "mini_batch_size": 128, "steps": 160, "learning_rate": 3e-3, "kl_coef": BETA, "lam": 1.0, "vf_coef": 0.5,
         "cliprange_value": 0.0, **ppo,
     }  # fmt: skip
     config = RunConfig.model_validate(
