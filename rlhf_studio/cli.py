@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
+from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 
 BAD_INPUT = 2
@@ -97,16 +97,6 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     score.set_defaults(run=_score)
     server = commands.add_parser("score-server", allow_abbrev=False)  # without help: the app starts it, people have no use for it
     server.set_defaults(run=_score_server)
-
-
-def add_permission_flags(parser: argparse.ArgumentParser) -> None:
-    """What rewards outside the program may be used. Only the command line gives these, never a configuration."""
-    parser.add_argument(
-        "--allow-custom-rewards", action="append", default=[], metavar="FILE", help="let rewards call functions of this Python file"
-    )
-    parser.add_argument(
-        "--reward-url", action="append", default=[], metavar="NAME=URL", help="let rewards ask this scoring server, under this name"
-    )
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:

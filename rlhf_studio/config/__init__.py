@@ -13,7 +13,13 @@ from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig
-from rlhf_studio.config.permissions import NOTHING_ALLOWED, Permissions, permissions_from_environment, permissions_from_flags
+from rlhf_studio.config.permissions import (
+    NOTHING_ALLOWED,
+    Permissions,
+    add_permission_flags,
+    permissions_from_environment,
+    permissions_from_flags,
+)
 from rlhf_studio.config.ppo import PPOConfig
 from rlhf_studio.config.reward import RewardComponent, RewardConfig
 from rlhf_studio.config.reward_base import Component
@@ -31,6 +37,7 @@ from rlhf_studio.config.reward_rules import (
 from rlhf_studio.config.run import SECTIONS, RunConfig
 
 __all__ = [
+    "add_permission_flags",
     "BleuReward",
     "Component",
     "CriticConfig",

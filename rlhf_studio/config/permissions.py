@@ -6,6 +6,7 @@ the processes that it starts in one environment variable that only they are give
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -44,6 +45,16 @@ class Permissions:
 
 
 NOTHING_ALLOWED = Permissions()
+
+
+def add_permission_flags(parser: argparse.ArgumentParser) -> None:
+    """What rewards outside the program may be used. Only the command line gives these, never a configuration."""
+    parser.add_argument(
+        "--allow-custom-rewards", action="append", default=[], metavar="FILE", help="let rewards call functions of this Python file"
+    )
+    parser.add_argument(
+        "--reward-url", action="append", default=[], metavar="NAME=URL", help="let rewards ask this scoring server, under this name"
+    )
 
 
 def permissions_from_flags(files: Iterable[str], urls: Iterable[str]) -> Permissions:

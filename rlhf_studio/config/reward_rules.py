@@ -72,7 +72,7 @@ class RepetitionReward(Component):
 
 
 class BleuReward(Component):
-    """Sentence BLEU of the response against the reference text of its row, 0 to 1. Needs ``data.reference_column``."""
+    """Sentence BLEU of the response against the reference text of its row, 0 to 1. Needs a reference column in the data."""
 
     kind: Literal["bleu"] = "bleu"
     max_order: int = setting(4, "Longest n-gram", "Groups of up to this many words are compared.", unit="words", level="basic", ge=1, le=8)
@@ -86,7 +86,7 @@ class BleuReward(Component):
 
 
 class RougeReward(Component):
-    """ROUGE of the response against the reference text of its row, 0 to 1. Needs ``data.reference_column``."""
+    """ROUGE of the response against the reference text of its row, 0 to 1. Needs a reference column in the data."""
 
     kind: Literal["rouge"] = "rouge"
     variant: Literal["rouge1", "rouge2", "rougeL", "rougeLsum"] = setting(

@@ -102,6 +102,12 @@ class LineProcess:
         """End it and its whole process group now. Nothing happens the second time."""
         self._end()
 
+    def interrupt(self) -> None:
+        """Make whoever is waiting for it see :class:`LineEnded` at once; may be called from another thread."""
+        if self._end.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         if not self._end.alive:
             raise self._ended()

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 import gradio as gr
 from starlette.middleware import Middleware
 
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
@@ -31,12 +34,20 @@ from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopb
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.try_reward import TryReward
 
 BAD_INPUT = 2
 TRAIN, LIVE, RUNS = "train", "live", "runs"
 
 
-def build_app(workspace: Workspace, feed: LiveFeed, access: Access, dispatcher: Dispatcher | None = None) -> gr.Blocks:
+def build_app(
+    workspace: Workspace,
+    feed: LiveFeed,
+    access: Access,
+    dispatcher: Dispatcher | None = None,
+    permissions: Permissions = NOTHING_ALLOWED,
+    try_reward: TryReward | None = None,
+) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
 
@@ -46,12 +57,14 @@ def build_app(workspace: Workspace, feed: LiveFeed, access: Access, dispatcher: 
         return run_id
 
     runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "")
-    train_page = TrainPage(workspace.root, access, submit, runs_page.waiting)
+    inspect = partial(inspect_run, permissions=permissions)
+    train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
+    try_reward = try_reward or TryReward(access, permissions)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html_train.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Train", id=TRAIN):
-                train = train_page.build()
+                train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, feed, access, wake)
             with gr.Tab("Runs", id=RUNS):
@@ -116,6 +129,7 @@ class Server:
     workspace: Workspace
     feed: LiveFeed
     dispatcher: Dispatcher | None
+    try_reward: TryReward | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -130,10 +144,22 @@ class Server:
             self.dispatcher.stop()
         self.demo.close(verbose=False)
         self.feed.close()
+        if self.try_reward is not None:
+            self.try_reward.close()
 
 
-def launch(root: Path, *, host: str = "127.0.0.1", port: int | None = None, read_only: bool = False, start: Start = start_engine) -> Server:
+def launch(
+    root: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    read_only: bool = False,
+    start: Start = start_engine,
+    permissions: Permissions = NOTHING_ALLOWED,
+) -> Server:
     """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
+
+    ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
 
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
     cannot be used, and StoreError when the workspace's database cannot.
@@ -143,13 +169,16 @@ def launch(root: Path, *, host: str = "127.0.0.1", port: int | None = None, read
     feed = LiveFeed(workspace)
     loopback = is_loopback(host)
     access = Access(read_only, loopback, os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24))
+    if permissions != NOTHING_ALLOWED:
+        start = partial(start, permissions=permissions)
     dispatcher = None if read_only else Dispatcher(workspace, start)
-    demo = build_app(workspace, feed, access, dispatcher)
+    try_reward = TryReward(access, permissions)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     _, url, _ = demo.launch(**launch_settings(host, port, access))
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward)
 
 
 def launch_settings(host: str, port: int | None, access: Access) -> dict[str, Any]:
@@ -181,8 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command ``app``: serve until interrupted; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        server = launch(options.workspace, host=options.host, port=options.port, read_only=options.read_only)
-    except (OSError, StoreError) as error:
+        permissions = _permissions(options)
+        server = launch(options.workspace, host=options.host, port=options.port, read_only=options.read_only, permissions=permissions)
+    except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
     for line in greeting(server, options.host, options.read_only):
@@ -193,6 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nThe app has stopped. Runs that were working go on; start the app again to see them.", flush=True)
     server.close()
     return 0
+
+
+def _permissions(options: argparse.Namespace) -> Permissions:
+    """What the flags allow. Raises ValueError: also for own code on an address that others can reach."""
+    permissions = permissions_from_flags(options.allow_custom_rewards, options.reward_url)
+    if permissions.files and not is_loopback(options.host):
+        raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
+    return permissions
 
 
 def greeting(server: Server, host: str, read_only: bool) -> list[str]:
@@ -221,4 +259,5 @@ def _parser() -> argparse.ArgumentParser:
         help="folder that holds the runs (default: ./workspace)",
     )
     parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
+    add_permission_flags(parser)
     return parser

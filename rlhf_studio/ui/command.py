@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import HttpReward, PythonReward, RunConfig
 from rlhf_studio.config_io import ConfigError, apply_overrides, walk_fields
 from rlhf_studio.ui.form import values_of
 
@@ -28,7 +28,18 @@ def command_line(config: RunConfig, recipe: str, base: RunConfig) -> str:
     for name, text in overrides(config, base).items():
         # "--name=-1" and "--name=" cannot be mistaken for another option or for a missing value
         parts.append(f"--{name}={shlex.quote(text)}" if text.startswith("-") or not text else f"--{name} {shlex.quote(text)}")
-    return " ".join(parts)
+    return " ".join([*parts, *permission_flags(config)])
+
+
+def permission_flags(config: RunConfig) -> list[str]:
+    """What must be allowed at every start. The address of a scoring server is left for the person to fill in: it may hold a secret."""
+    flags = []
+    for component in config.reward.components:
+        if isinstance(component, PythonReward) and component.file:
+            flags.append(f"--allow-custom-rewards {shlex.quote(component.file)}")
+        elif isinstance(component, HttpReward) and component.server:
+            flags.append(f"--reward-url {shlex.quote(component.server)}=URL")
+    return list(dict.fromkeys(flags))
 
 
 def overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:

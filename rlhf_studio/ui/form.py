@@ -8,23 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import (
-    SECTIONS,
-    BleuReward,
-    EnsembleReward,
-    HttpReward,
-    KeywordReward,
-    LengthReward,
-    LexiconReward,
-    PythonReward,
-    RegexReward,
-    RepetitionReward,
-    RewardModelReward,
-    RougeReward,
-    RunConfig,
-)
+from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.ui.reward_form import COMPONENT_TITLES, COMPONENT_USED_WHEN, GROUP_OF, suggestions
 
 SECTION_TITLES = {
     "model": "Model",
@@ -36,19 +23,6 @@ SECTION_TITLES = {
     "generation": "Generation",
     "engine": "Engine",
 }
-COMPONENT_TITLES = {
-    RewardModelReward: "Reward model",
-    EnsembleReward: "Ensemble",
-    LengthReward: "Length",
-    KeywordReward: "Keywords",
-    LexiconReward: "Sentiment words",
-    RegexReward: "Pattern",
-    RepetitionReward: "Repetition",
-    BleuReward: "BLEU",
-    RougeReward: "ROUGE",
-    PythonReward: "Python function",
-    HttpReward: "Scoring server",
-}
 # A setting that matters only while another has a certain value; the form shows it then.
 USED_WHEN: dict[str, tuple[str, Any]] = {
     **{f"lora.{name}": ("lora.enabled", True) for name in ("r", "alpha", "dropout", "target_modules")},
@@ -59,8 +33,8 @@ USED_WHEN: dict[str, tuple[str, Any]] = {
 LONG_TEXT = 1000
 
 
-def describe_form() -> dict[str, Any]:
-    """Sections, fields and reward component kinds as plain data."""
+def describe_form(permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
+    """Sections, fields and reward component kinds as plain data; ``permissions`` are what rewards outside the program may use."""
     fields: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for name, info in walk_fields():
         section, _, rest = name.partition(".")
@@ -73,17 +47,23 @@ def describe_form() -> dict[str, Any]:
     return {
         "name": describe_field("name", RunConfig.model_fields["name"]),
         "sections": sections,
-        "components": [describe_component(model, title) for model, title in COMPONENT_TITLES.items()],
+        "components": [describe_component(model, title, permissions) for model, title in COMPONENT_TITLES.items()],
     }
 
 
-def describe_component(model: type[BaseModel], title: str) -> dict[str, Any]:
+def describe_component(model: type[BaseModel], title: str, permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
     """One kind of reward component: its own settings first, then weight and name."""
-    own = [name for name in model.model_fields if name not in ("kind", "name", "weight")]
-    fields = [describe_field(name, model.model_fields[name]) for name in (*own, "weight", "name")]
     kind = model.model_fields["kind"].default
-    defaults = model().model_dump()
-    return {"kind": kind, "title": title, "help": (model.__doc__ or "").replace("``", ""), "fields": fields, "defaults": defaults}
+    fields = []
+    for name in (*(own for own in model.model_fields if own not in ("kind", "name", "weight")), "weight", "name"):
+        field = describe_field(name, model.model_fields[name])
+        if rule := COMPONENT_USED_WHEN.get((kind, name)):
+            field["used_when"] = {"name": rule[0], "value": rule[1]}
+        if known := suggestions(kind, name, permissions):
+            field["suggestions"] = known
+        fields.append(field)
+    help = (model.__doc__ or "").replace("``", "")
+    return {"kind": kind, "title": title, "group": GROUP_OF[model], "help": help, "fields": fields, "defaults": model().model_dump()}
 
 
 def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import gradio as gr
 
 from rlhf_studio.ui.html import ASSETS
 
-STYLES = ["train.css"]
+STYLES = ["train.css", "rewards.css"]
 SCRIPTS = {
-    "train.js": ["train.js", "composer.js", "dom.js", "form.js", "format.js", "outlook.js", "preview.js", "sections.js"],
+    "train.js": ["train.js", "composer.js", "dom.js", "form.js", "format.js", "outlook.js", "preview.js", "sections.js", "tryit.js"],
     "runs.js": ["runs.js", "dialogs.js", "dom.js", "format.js", "poll.js"],
 }
 _HEADING = '<h1 class="rt-brand">RLHF Studio</h1>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.config import RewardModelReward, RunConfig
+from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
 from rlhf_studio.inputs.preflight import Report
 from rlhf_studio.recipes import Recipe
 
@@ -31,6 +31,12 @@ def _scorers(config: RunConfig) -> str:
 
 
 def _component_name(component: Any) -> str:
+    if isinstance(component, EnsembleReward):
+        return f"{len(component.model_names())} models together"
+    if isinstance(component, PythonReward):
+        return f"the function {component.function}"
+    if isinstance(component, HttpReward):
+        return f"the server {component.server}"
     return short_name(component.model) if isinstance(component, RewardModelReward) else f"the {component.kind} rule"
 
 
@@ -64,8 +70,14 @@ def _time(config: RunConfig, recipe: Recipe) -> dict[str, str]:
 
 
 def _judges(config: RunConfig) -> list[str]:
-    """The reward models; rules cost next to nothing."""
-    return [component.model for component in config.reward.components if isinstance(component, RewardModelReward)]
+    """The reward models, and what costs time in ways that nobody knows; rules cost next to nothing."""
+    judges: list[str] = []
+    for component in config.reward.components:
+        if isinstance(component, RewardModelReward):
+            judges.append(component.model)
+        elif isinstance(component, EnsembleReward | PythonReward | HttpReward):
+            judges += component.model_names() if isinstance(component, EnsembleReward) else [component.kind]
+    return judges
 
 
 def _work(config: RunConfig) -> float:

@@ -7,14 +7,14 @@ The page itself is drawn by ``assets/train.js``. It asks here for everything it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import SECTIONS, DataConfig, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
@@ -56,6 +56,7 @@ class TrainPage:
         submit: puts a run into the queue and returns its id.
         waiting: how many runs are alive or queued.
         inspect: the check before a start; replaced in tests.
+        permissions: what rewards outside the program may use; their names are suggested to operators.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class TrainPage:
         submit: Callable[[RunConfig, str], str],
         waiting: Callable[[], int] = lambda: 0,
         inspect: Callable[[RunConfig, Path], Report] = inspect_run,
+        permissions: Permissions = NOTHING_ALLOWED,
     ) -> None:
         self._workspace = workspace
         self._access = access
         self._submit = submit
         self._waiting = waiting
         self._inspect = inspect
+        self._permissions = permissions
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
         self._started: dict[str, str] = {}
 
@@ -89,7 +92,8 @@ class TrainPage:
             }
             for recipe in self._recipes.values()
         ]
-        return {"form": describe_form(), "recipes": cards, "own_model": OWN_MODEL, "operator": operator, "why_not": self._access.why_not()}
+        form = describe_form(self._permissions if operator else NOTHING_ALLOWED)
+        return {"form": form, "recipes": cards, "own_model": OWN_MODEL, "operator": operator, "why_not": self._access.why_not()}
 
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
@@ -213,8 +217,11 @@ class TrainPage:
         except (ModelError, ChatError):
             return None, None
 
-    def build(self) -> gr.HTML:
-        """The component. Its ``start`` event carries what :meth:`start` takes; its value takes what :meth:`start` gives, as JSON."""
+    def build(self, functions: Sequence[Callable] = ()) -> gr.HTML:
+        """The component; ``functions`` are what else its script may ask.
+
+        Its ``start`` event carries what :meth:`start` takes; its value takes what :meth:`start` gives, as JSON.
+        """
 
         # Gradio marks the functions that a page may call, which methods do not allow
         def boot(data: Any, request: gr.Request) -> Json:
@@ -232,7 +239,7 @@ class TrainPage:
         def from_yaml(data: Any, request: gr.Request) -> Json:
             return self.from_yaml(data, request)
 
-        return panel("train.js", "train-page", ["start"], [boot, check, preview, to_yaml, from_yaml])
+        return panel("train.js", "train-page", ["start"], [boot, check, preview, to_yaml, from_yaml, *functions])
 
 
 def _member(data: Any, key: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace
@@ -230,13 +231,13 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
     assert main([]) == 0
-    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False}
+    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False, "permissions": NOTHING_ALLOWED}
     assert stub.closed
     out = capsys.readouterr().out
     assert "RLHF Studio is at http://127.0.0.1:7860/" in out and "Runs that were working go on" in out and "secret" not in out
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     main(["--port", "8000", "--workspace", "w", "--read-only"])
-    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True}
+    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True, "permissions": NOTHING_ALLOWED}
 
 
 def test_the_greeting_gives_the_operator_link_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ export class Composer {
     this.problem = el("p", { class: "rt-problem", hidden: true });
     this.dot = el("button", { type: "button", class: "rt-reset", title: "Changed; click to go back to the recipe's components", onclick: () => this.reset() });
     this.dot.setAttribute("aria-label", "Reset the components to the recipe's");
-    const adders = kinds.map((kind) => el("button", { type: "button", class: "rt-add", title: kind.help, onclick: () => this.add(kind) }, kind.title));
+    const groups = [...new Set(kinds.map((kind) => kind.group))].map((group) => {
+      const own = kinds.filter((kind) => kind.group === group);
+      const adders = own.map((kind) => el("button", { type: "button", class: "rt-add", title: kind.help, onclick: () => this.add(kind) }, kind.title));
+      return el("div", { class: "rt-adders", role: "group", "aria-label": `Add a component: ${group}` }, el("span", {}, group), el("div", {}, adders));
+    });
     this.node = el(
       "div",
       { class: "rt-field rt-wide rt-composer", data: { setting: spec.name, level: "basic" } },
@@ -25,7 +29,7 @@ export class Composer {
       el("p", { class: "rt-help" }, spec.help),
       this.problem,
       this.cards,
-      el("div", { class: "rt-adders", role: "group", "aria-label": "Add a component" }, el("span", {}, "Add"), adders),
+      el("div", { class: "rt-add-groups" }, el("span", { class: "rt-label" }, "Add a component"), groups),
     );
     this.load(value, basis);
   }
@@ -85,11 +89,24 @@ export class Composer {
       const full = { ...spec, name: `${PREFIX}.${index}.${spec.name}` };
       const field = new Field(full, component[spec.name], original ? original[spec.name] : undefined, (value) => {
         this.change(this.value.map((item, place) => (place === index ? { ...item, [spec.name]: value } : item)));
+        this.arrange(index, kind);
       });
       this.fields.set(full.name, field);
       return field.node;
     });
+    this.arrange(index, kind);
     return el("div", { class: "rt-component" }, head, el("p", { class: "rt-help" }, kind.help), el("div", { class: "rt-grid" }, fields));
+  }
+
+  /** Hide the settings that do not matter now; one that was changed is never out of sight. */
+  arrange(index, kind) {
+    const values = this.value[index];
+    for (const spec of kind.fields) {
+      const { node } = this.fields.get(`${PREFIX}.${index}.${spec.name}`);
+      const rule = spec.used_when;
+      node.classList.toggle("rt-unused", Boolean(rule) && values[rule.name] !== rule.value);
+      node.classList.toggle("rt-kept", spec.level === "basic" || !same(values[spec.name], kind.defaults[spec.name]));
+    }
   }
 
   setProblem(text) {

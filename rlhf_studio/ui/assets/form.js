@@ -3,6 +3,7 @@ import { el, fill, show } from "./dom.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
 const SEGMENTS = 4;
+const SEGMENT_LETTERS = 22; // of all choices together: more do not fit beside each other
 
 /** What was typed, as a number where it is one; anything else goes to the server as it stands, which says what is wrong. */
 export function parseNumber(text) {
@@ -52,7 +53,7 @@ export class Field {
   buildControl() {
     const { spec } = this;
     if (spec.kind === "toggle") return this.buildToggle();
-    if (spec.kind === "choice") return spec.choices.length <= SEGMENTS ? this.buildSegments() : this.buildSelect();
+    if (spec.kind === "choice") return spec.choices.length <= SEGMENTS && spec.choices.join("").length <= SEGMENT_LETTERS ? this.buildSegments() : this.buildSelect();
     return this.buildInput();
   }
 

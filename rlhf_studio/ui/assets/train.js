@@ -4,6 +4,7 @@ import { Field, same } from "./form.js";
 import { Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { Sections } from "./sections.js";
+import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
@@ -82,7 +83,13 @@ class TrainPage {
       name: this.nameField(),
     });
     this.opened = memory.get("train.opened", OPEN_AT_FIRST);
-    this.sections = new Sections(boot.form, this.state, { data: this.preview.node }, this.opened, (name, open) => this.toggled(name, open));
+    this.tryIt = new TryIt({
+      operator: boot.operator,
+      ask: (question) => this.ask("try_reward", question),
+      value: (name) => this.state.value(name),
+      reveal: (field) => this.sections.reveal(field),
+    });
+    this.sections = new Sections(boot.form, this.state, { data: this.preview.node, reward: this.tryIt.node }, this.opened, (name, open) => this.toggled(name, open));
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
     this.draw();
     this.edited();
@@ -207,6 +214,7 @@ class TrainPage {
     setText(this.reset, count === 1 ? "Undo 1 change" : `Undo ${count} changes`);
     show(this.reset, count > 0);
     this.outlook.waiting();
+    this.tryIt.consider();
     this.checkSoon();
     const shown = Object.entries(this.state.values).filter(([name]) => name.startsWith("data.") || PREVIEWED.includes(name));
     this.preview.consider(shown);

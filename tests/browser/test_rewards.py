@@ -1,0 +1,200 @@
+"""Reward components of every kind in a real browser, and trying them on a text. The helper that scores is a stand-in without models."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import permissions_from_flags
+from rlhf_studio.ui.app import Server, launch
+from tests.ui.train_helpers import install_world, start_stand_in
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
+CHROMIUM = Path("/usr/bin/chromium")
+HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium")]
+
+# Scores a response by its length; a prompt that says hang is never answered.
+HELPER = """
+import json, sys, threading
+def say(message): print(json.dumps(message), flush=True)
+def row(component, text):
+    if component["kind"] == "http":
+        cause = {"error": "it answered with status 503", "field": "reward.components.1.server"}
+        return {"name": "http", "kind": "http", "weight": 1.0, **cause}
+    raw = float(len(text))
+    members = {"<b>one</b>": raw - 1} if component["kind"] == "reward_model" else {}
+    return {"name": component["name"] or component["kind"], "kind": "x", "weight": component["weight"], "raw": raw,
+            "weighted": raw * component["weight"], "members": members}
+for line in sys.stdin:
+    asked = json.loads(line)
+    say({"progress": "Loading the reward model bundled/world-reward", "fraction": 0.25})
+    if "hang" in asked["prompt"]: threading.Event().wait()
+    rows = [row(component, asked["response"]) for component in asked["config"]["reward"]["components"]]
+    failed = any("error" in row for row in rows)
+    total = None if failed else sum(row["weighted"] for row in rows)
+    say({"result": {"components": rows, "sum": total, "final": total, "tokens": 3, "notes": ["Reference: " + str(asked["reference"])]}})
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("rewards")
+    (folder / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
+    permissions = permissions_from_flags([str(folder / "mine.py")], ["judge=http://127.0.0.1:9/s3cret"])
+
+    def start(run_dir: Path, resume: bool = False, *, ticket: Any, permissions: Any) -> Any:
+        return start_stand_in(run_dir, resume, ticket=ticket)
+
+    with pytest.MonkeyPatch.context() as patch:
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        running = launch(tmp_path_factory.mktemp("workspace"), start=start, permissions=permissions)
+        running.try_reward._command = [sys.executable, "-c", HELPER]
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def open_page(server: Server) -> Iterator[Callable[..., Any]]:
+    """Opens the Reward section; at the end no page may have had a script error or asked another machine."""
+    faults: list[str] = []
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+
+        def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
+            page = chromium.new_context(viewport={"width": width, "height": height}).new_page()
+            page.set_default_timeout(20_000)
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on(
+                "request",
+                lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None,
+            )
+            page.goto(server.url + query)
+            page.locator("summary", has=page.get_by_text("Reward", exact=True)).click()
+            return page
+
+        yield open_at
+        chromium.close()
+    assert faults == []
+
+
+def field(page: Any, name: str) -> Any:
+    return page.locator(f'[data-setting="reward.components.{name}"]')
+
+
+def add(page: Any, title: str) -> None:
+    page.locator(".rt-add").get_by_text(title, exact=True).click()
+
+
+def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page()
+    expect(page.locator(".rt-component")).to_have_count(1)
+    titles = page.locator(".rt-add").all_inner_texts()
+    assert len(titles) == 11
+    for place, title in enumerate(titles, start=1):
+        add(page, title)
+        expect(page.locator(".rt-component")).to_have_count(place + 1)
+        expect(page.locator(".rt-component strong").nth(place)).to_have_text(f"{place + 1}. {title}")
+        assert page.evaluate(f"document.activeElement.id.startsWith('setting-reward-components-{place}-')")
+
+    # what is wrong is told at its setting
+    expect(field(page, "2.models").locator(".rt-problem")).to_contain_text("at least two models")
+    expect(field(page, "10.file").locator(".rt-problem")).to_contain_text("Name the Python file")
+    expect(field(page, "11.server").locator(".rt-problem")).to_contain_text("known here: judge")
+    expect(page.locator('[data-setting="data.reference_column"] .rt-problem')).to_contain_text("component 9 (bleu)", ignore_case=True)
+    expect(field(page, "1.name").locator(".rt-problem")).to_have_count(1)
+
+    # a setting that matters only with another comes and goes with it
+    page.get_by_role("button", name="All settings").click()
+    expect(field(page, "2.std_weight")).to_be_hidden()
+    field(page, "2.combine").locator("select").select_option("mean_minus_std")
+    expect(field(page, "2.std_weight")).to_be_visible()
+    field(page, "2.std_weight").locator("input").fill("0.5")
+    page.get_by_role("button", name="Basic settings").click()
+    expect(field(page, "2.std_weight")).to_be_visible()  # it was changed, so it stays in sight
+    expect(field(page, "11.retries")).to_be_hidden()
+
+    # what the program was started with is suggested, without addresses
+    assert field(page, "11.server").locator("option").get_attribute("value") == "judge"
+    assert field(page, "10.file").locator("option").get_attribute("value").endswith("mine.py")
+    assert "s3cret" not in page.content()
+
+    # filled in, they are in order
+    field(page, "11.server").locator("input").fill("judge")
+    expect(field(page, "11.server").locator(".rt-problem")).to_be_hidden()
+
+    # nothing is cut off beside its neighbours
+    cut = "[...document.querySelectorAll('.rt-component .rt-segments')].filter((node) => node.scrollWidth > node.clientWidth + 1).length"
+    assert page.evaluate(cut) == 0
+    for left in range(11, -1, -1):
+        page.get_by_role("button", name=f"Remove component {left + 1}", exact=True).click()
+        expect(page.locator(".rt-component")).to_have_count(left)
+    page.get_by_role("button", name="Reset the components").click()
+    expect(page.locator(".rt-component")).to_have_count(1)
+
+
+def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page()
+    panel = page.locator(".rt-try")
+    status, results = panel.locator(".rt-try-status"), panel.locator(".rt-try-results")
+    expect(panel.get_by_label("Reference")).to_be_hidden()
+    panel.get_by_label("Prompt").fill("hang")
+    panel.get_by_label("Response", exact=True).fill(HOSTILE)
+    panel.get_by_role("button", name="Score it").click()
+    expect(status).to_have_text("Loading the reward model bundled/world-reward (25 %)")
+    panel.get_by_role("button", name="Cancel").click()
+    expect(status).to_have_text("Stopped.")
+
+    panel.get_by_label("Prompt").fill(HOSTILE)
+    panel.get_by_role("button", name="Score it").click()
+    rows = results.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    length = len(HOSTILE)
+    expect(rows.nth(0)).to_have_text(f"sentiment{length}.000× 1.00{length}.000")
+    expect(rows.nth(1)).to_contain_text("<b>one</b>")
+    expect(results.locator("tfoot tr")).to_have_text([f"Sum{length}.000", f"Final score, as PPO would see it{length}.000"])
+    expect(results).to_contain_text("The response has 3 tokens.")
+    expect(results).to_contain_text("Reference: None")
+
+    # other settings: these scores are of something else now
+    field(page, "0.weight").locator("input").fill("2")
+    expect(status).to_have_text("The settings or texts have changed since.")
+    expect(results).to_have_class(re.compile("rt-stale"))
+    field(page, "0.weight").locator("input").fill("1")
+    expect(status).to_have_text("")
+
+    # a component that fails says so, and leads to its setting; a reference appears when one is compared with
+    add(page, "Scoring server")
+    add(page, "BLEU")
+    panel.get_by_label("Reference").fill("as it should be")
+    panel.get_by_role("button", name="Score it").click()
+    expect(results).to_contain_text("Reference: as it should be")
+    expect(results.locator("tfoot tr").first).to_have_text("Sum\u2013")
+    results.get_by_role("button", name="It answered with status 503").click()
+    expect(field(page, "1.server").locator("input")).to_be_focused()
+
+    # settings that cannot be used are told before anything is asked
+    field(page, "1.timeout").locator("input").fill("-1")
+    panel.get_by_role("button", name="Score it").click()
+    expect(status).to_have_text("The settings must be in order first.")
+    expect(results.get_by_role("button")).to_contain_text("(reward.components.1.timeout)")
+    assert page.evaluate("window.__pwned") is None
+
+
+def test_viewers_have_no_such_panel_and_phones_have_room_for_it(open_page: Callable[..., Any]) -> None:
+    page = open_page("?view=1", width=390, height=844)
+    expect(page.locator(".rt-component")).to_have_count(1)
+    expect(page.locator(".rt-try")).to_be_hidden()
+    page = open_page(width=390, height=844)
+    expect(page.locator(".rt-try")).to_be_visible()
+    page.locator(".rt-try").get_by_role("button", name="Score it").click()
+    expect(page.locator(".rt-try-results tbody tr")).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
