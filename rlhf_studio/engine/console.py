@@ -14,6 +14,7 @@ class Console:
 
     def __init__(self, total: int):
         self._total = total
+        self._phase = ""
         self._bar = tqdm(total=total, unit="step", dynamic_ncols=True) if sys.stderr.isatty() else None
 
     def say(self, text: str) -> None:
@@ -24,11 +25,12 @@ class Console:
             print(text, flush=True)
 
     def phase(self, text: str) -> None:
-        """What is being loaded."""
+        """What is being loaded; the same again is not said twice in a row."""
         if self._bar is not None:
             self._bar.set_description(text)
-        else:
+        elif text != self._phase:
             print(text, flush=True)
+        self._phase = text
 
     def step(self, record: StepRecord) -> None:
         """The step's headline numbers."""

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,11 @@ from typing import IO, Any
 PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 MEMORY_VARIABLE = "RLHF_STUDIO_HELPER_BYTES"
 TICK_SECONDS = 0.5
+_BASIC = (
+    r"PATH|HOME|USER|USERPROFILE|SYSTEMROOT|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|LD_LIBRARY_PATH|VIRTUAL_ENV|"
+    r"PYTHON(HOME|UTF8|IOENCODING)"
+)
+_NETWORK = r"HF_\w+|HUGGING\w+|XDG_CACHE_HOME|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
 
 
 class HelperError(RuntimeError):
@@ -29,13 +35,20 @@ class HelperError(RuntimeError):
 
 
 def ask_helper(
-    module: str, task: dict[str, Any], *, memory_bytes: int, seconds: float, tick: Callable[[], None] = lambda: None
+    module: str,
+    task: dict[str, Any],
+    *,
+    memory_bytes: int,
+    seconds: float,
+    network: bool = False,
+    tick: Callable[[], None] = lambda: None,
 ) -> Iterator[dict[str, Any]]:
     """The helper's answers, one by one; closing the iterator ends the helper.
 
     Args:
         memory_bytes: the most memory that the helper may take (where the system can limit it).
         seconds: the longest wait for the next answer.
+        network: whether it needs the hub: it then sees proxies and the hub's settings and token, and otherwise none of these.
         tick: called about twice a second; may raise to give up.
 
     Raises :class:`HelperError` when the helper dies or is too slow.
@@ -46,7 +59,7 @@ def ask_helper(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
-            env=_environment(memory_bytes),
+            env=_environment(memory_bytes, network),
         )
         assert process.stdin is not None and process.stdout is not None
         answers: queue.Queue[bytes | None] = queue.Queue(maxsize=8)
@@ -91,13 +104,16 @@ def _pump(stream: IO[bytes], answers: queue.Queue[bytes | None]) -> None:
     answers.put(None)
 
 
-def _environment(memory_bytes: int) -> dict[str, str]:
+def _environment(memory_bytes: int, network: bool) -> dict[str, str]:
+    """What a helper sees of our environment: what Python needs, and for the hub what reaches it. No other names, no secrets."""
+    wanted = re.compile(_BASIC if not network else f"{_BASIC}|{_NETWORK}", re.IGNORECASE)
+    kept = {name: value for name, value in os.environ.items() if wanted.fullmatch(name)}
     earlier = os.environ.get("PYTHONPATH")
     path = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
     # One thread and the plain allocator: both would reserve memory by the gigabyte that is never used.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    return {**os.environ, **threads, **quiet, "PYTHONPATH": path, MEMORY_VARIABLE: str(memory_bytes)}
+    return {**kept, **threads, **quiet, "PYTHONPATH": path, MEMORY_VARIABLE: str(memory_bytes)}
 
 
 def _last_words(complaints: IO[bytes], code: int) -> str:

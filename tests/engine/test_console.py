@@ -18,7 +18,8 @@ def record(step: int, **metrics: float) -> StepRecord:
 
 def test_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(60)
-    console.phase("Loading the reward model")
+    for _ in range(3):
+        console.phase("Loading the reward model")
     console.step(record(7))
     console.step(record(8, **{"gold/score": 0.5, "objective/kl": math.nan}))
     console.say("done")

@@ -245,6 +245,18 @@ def test_an_encoder_keeps_its_class_token_when_cut(tmp_path: Path) -> None:
             assert score == pytest.approx(float(scorer._model(torch.tensor([ids])).logits[0, 1]), abs=1e-5)
 
 
+def test_a_start_token_that_a_chat_template_wrote_stands_there_once(tmp_path: Path) -> None:
+    """The tokenizer begins every text with <eos>, as Llama's does with <s>; the prompt begins with it in letters already."""
+    folder = save_reward_model(tmp_path)
+    tokenizer = save_tokenizer(folder, WORDS)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 1)])
+    tokenizer.bos_token = "<eos>"
+    tokenizer.save_pretrained(folder)
+    scorer = make_scorer(folder)
+    for score in scorer(["<eos> w1 ", "w1 "], ["w2", "w2"], [True, True]).tolist():
+        assert score == pytest.approx(alone(scorer, [1, 3, 4]), abs=1e-5)
+
+
 # --- the sum -----------------------------------------------------------------------------------------------------------------
 
 

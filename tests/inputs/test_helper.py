@@ -42,6 +42,19 @@ def test_the_memory_of_a_helper_is_limited(write_helper: Any) -> None:
         ask(write_helper("x = bytes(2**31)"))
 
 
+def test_a_helper_sees_no_secrets(write_helper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "RLHF_STUDIO_TOKEN", "MY_PASSWORD"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("https_proxy", "http://proxy.example")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    module = write_helper("import os\nanswer({name: value for name, value in os.environ.items()})")
+    (seen,) = ask(module)
+    assert "canary" not in seen.values() and "https_proxy" not in seen and seen["LC_ALL"] == "C.UTF-8"
+    (seen,) = ask(module, network=True)
+    assert [name for name, value in seen.items() if value == "canary"] == ["HF_TOKEN"]
+    assert seen["https_proxy"] == "http://proxy.example"
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -281,9 +281,9 @@ def test_an_archive_of_blank_lines_ends(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_archive_of_blank_prompts_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, "p.jsonl.gz", gzip.compress(b'{"prompt": ""}\n' * 2000))
+    path = write(tmp_path, "p.jsonl.gz", gzip.compress(b'{"prompt": "x"}\n' + b'{"prompt": ""}\n' * 2000))
     monkeypatch.setattr(read, "MAX_BLANK_ROWS", 1000)
-    assert "more than 1,000 rows are blank" in peak_bytes(path)[1]
+    assert "1,011 rows are blank and 1 are not; this is no list of prompts" in peak_bytes(path)[1]
 
 
 def test_an_archive_of_long_prompts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

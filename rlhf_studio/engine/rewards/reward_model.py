@@ -56,6 +56,8 @@ class RewardModelScorer:
         text = response if self._settings.reads == "response" else prompt + response
         encoded = self._tokenizer(text, truncation=False, verbose=False)
         ids, types = encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None
+        if ids[:2] == [self._tokenizer.bos_token_id] * 2:  # a chat template wrote it already
+            ids, types = ids[1:], None if types is None else types[1:]
         eos = self._tokenizer.eos_token_id
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
             ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]

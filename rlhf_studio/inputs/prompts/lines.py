@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
-MAX_BLANK_CHARACTERS = 5_000_000
+MAX_BLANK_CHARACTERS = 2_000_000
 
 
 def open_lines(path: Path, kind: str, columns: dict[str, str]) -> Source:

@@ -12,7 +12,8 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.rows import Tick, wanted_columns
 from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
 
-MAX_BLANK_ROWS = 1_000_000
+MAX_BLANK_ROWS = 200_000
+BLANK_PER_PROMPT = 10
 MAX_CHARACTERS = 300_000_000
 
 REASONS = {
@@ -109,8 +110,9 @@ def _filled(
             prompt = prompt_from(raw.number, raw.cells, names, chat=data.chat_template)
             if not prompt.text.strip():
                 left_out["blank"] += 1
-                if left_out["blank"] > MAX_BLANK_ROWS:
-                    raise PromptsError("data.prompts", f"more than {MAX_BLANK_ROWS:,} rows are blank; this is no list of prompts")
+                if left_out["blank"] > MAX_BLANK_ROWS + BLANK_PER_PROMPT * count:
+                    message = f"{left_out['blank']:,} rows are blank and {count:,} are not; this is no list of prompts"
+                    raise PromptsError("data.prompts", message)
                 continue
             characters += len(prompt.text) + len(prompt.reference)
             if characters > MAX_CHARACTERS:

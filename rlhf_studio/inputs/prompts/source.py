@@ -16,7 +16,7 @@ from rlhf_studio.inputs.prompts.tables import open_table
 LINE_FORMATS = (".csv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar", ".lz4", ".br")
-STALL_SECONDS = 120.0  # the longest wait for the next rows of a table
+STALL_SECONDS = 600.0  # the longest wait for the next rows of a table: a run may fetch large pieces over a slow line
 
 
 def is_remote(name: str) -> bool:

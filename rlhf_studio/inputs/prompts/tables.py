@@ -7,6 +7,7 @@ that hangs. The helper (``python -m rlhf_studio.inputs.prompts.tables``) meets i
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) ->
     def report() -> None:
         tick(f"{count:,} rows of {task['path']}" if count else f"Opening {task['path']}")
 
-    answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=seconds, tick=report)
+    is_remote = not os.path.exists(task["path"])
+    answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=seconds, network=is_remote, tick=report)
     try:
         for message in answers:
             if "problem" in message:
