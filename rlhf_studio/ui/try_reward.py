@@ -195,7 +195,7 @@ def request_of(sent: Json) -> Json:
 
 def trial_config(values: Any) -> RunConfig:
     """The settings that scoring needs; other sections than the rewards take their defaults when wrong. Raises :class:`ConfigError`."""
-    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "engine")}
+    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine")}
     try:
         return parse_config(sent)
     except ConfigError as error:

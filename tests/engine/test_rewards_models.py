@@ -180,6 +180,17 @@ def test_an_ensemble_of_different_families(tmp_path: Path, how: str, expected: A
         assert found.members[f"judges: {family}"].tolist() == pytest.approx([3 * row[place] for row in each], abs=1e-4)
 
 
+def test_members_have_curves_of_their_own_in_a_run(make_trainer: Any, tmp_path: Path) -> None:
+    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
+    component = {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}", "name": "judges"}
+    record = make_trainer(reward={"components": [component]}).step()
+    curves = [name for name in record.metrics if name.startswith("reward/")]
+    assert curves == ["reward/judges", "reward/judges: one", "reward/judges: two"]
+    combined, *each = (record.metrics[name] for name in curves)
+    assert combined == pytest.approx(statistics.fmean(each), abs=1e-5) and combined == record.metrics["objective/scores"]
+    assert list(record.rollouts[0].parts) == ["judges"]
+
+
 def test_member_curves_can_be_left_out(tmp_path: Path) -> None:
     folders = [save_encoder(tmp_path / name, "bert", seed=seed) for seed, name in enumerate(("one", "two"))]
     component = EnsembleReward(models=f"{folders[0]},{folders[1]}", label="1", member_curves=False)

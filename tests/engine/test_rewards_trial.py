@@ -52,6 +52,8 @@ def test_a_text_that_was_cut_off(tmp_path: Path) -> None:
     config = config_of(tmp_path, LENGTH, missing_eos_penalty=3.0, missing_eos_mode="replace")
     found = score(config, stopped=False)
     assert (found["tokens"], found["sum"], found["final"]) == (2, 1.0, -3.0)  # no stop token to count
+    endless = config.model_copy(update={"generation": config.generation.model_copy(update={"stop_token": "none"})})
+    assert score(endless)["tokens"] == 2
 
 
 def test_clipping_holds_and_scaling_is_left_out_with_a_note(tmp_path: Path) -> None:

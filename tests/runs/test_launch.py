@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
+from rlhf_studio.config import Permissions, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
@@ -77,6 +78,22 @@ def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.Monkey
     finally:
         end(engine)
     assert engine_processes(run) == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool):
+    use_fake_engine(monkeypatch, "hold")
+    run = new_run(tmp_path / "run")
+    allowed = Permissions(("/rewards.py",), {"judge": "http://127.0.0.1/canary"})
+    engine = start_engine(run, resume, permissions=allowed)
+    try:
+        wait_until(lambda: RunReader(run).status().state == "running")
+        seen = dict(pair.split("=", 1) for pair in Path(f"/proc/{engine.pid}/environ").read_text().split("\0") if pair)
+        assert permissions_from_environment(seen) == allowed
+        assert b"canary" not in Path(f"/proc/{engine.pid}/cmdline").read_bytes()  # everyone may list processes
+        assert not any("canary" in path.read_text(errors="replace") for path in run.iterdir() if path.is_file())
+    finally:
+        end(engine)
 
 
 def test_the_folder_it_was_created_from_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

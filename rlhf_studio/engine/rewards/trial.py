@@ -113,4 +113,5 @@ def count_response_tokens(config: RunConfig, text: Text) -> tuple[int | None, st
         return None, f"the policy's tokens cannot be counted: {config.model.policy} has no tokenizer.json"
     loaded = Tokenizer.from_file(str(path))  # the check of the model has read it already
     loaded.no_truncation()
-    return len(loaded.encode(text.response, add_special_tokens=False).ids) + int(text.stopped), ""
+    stop_tokens = int(text.stopped and config.generation.stop_token != "none")
+    return len(loaded.encode(text.response, add_special_tokens=False).ids) + stop_tokens, ""

@@ -58,7 +58,7 @@ export class TryIt {
   /** All that the scores depend on. */
   key() {
     const shaping = ["components", "scaling", "score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode"].map((name) => this.value(`reward.${name}`));
-    return JSON.stringify([shaping, this.value("model.policy"), this.texts()]);
+    return JSON.stringify([shaping, this.value("model.policy"), this.value("generation.stop_token"), this.texts()]);
   }
 
   texts() {
