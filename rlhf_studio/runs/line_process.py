@@ -88,6 +88,8 @@ class LineProcess:
             if not chunk:
                 raise self._ended()
             self._held += chunk
+        if end > most_bytes:
+            raise LineInvalid(f"its answer is longer than {most_bytes} bytes")
         line = bytes(self._held[:end])
         del self._held[: end + 1]
         try:

@@ -6,6 +6,7 @@ import json
 import math
 import socket
 import threading
+import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -187,6 +188,18 @@ def test_a_server_that_is_silent(judge: Judge, answer: tuple[Any, ...]) -> None:
     """Before its answer, or in the middle of it."""
     judge.answers = [answer]
     assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
+
+
+def test_a_server_that_takes_no_connection(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = scorer_for(judge, timeout=7)
+    monkeypatch.setattr(scorer._opener, "open", unreachable)
+    with pytest.raises(ComponentError, match=r"the server judge: did not answer within 7 s \(asked once\)"):
+        scorer(EPISODES)
+
+
+def unreachable(request: Any, timeout: float) -> Any:
+    """How urllib tells of a connection that could not be made in time."""
+    raise urllib.error.URLError(TimeoutError("timed out"))
 
 
 def test_a_server_that_drips(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

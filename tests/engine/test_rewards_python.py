@@ -137,6 +137,21 @@ def test_after_an_error_the_next_batch_is_scored(tmp_path: Path) -> None:
     assert scores(function) == [1.0, 1.0]
 
 
+def test_a_function_that_forges_answers(tmp_path: Path) -> None:
+    """It may write wherever its process can; what arrives is checked all the same."""
+    source = (
+        "import os\ndef score(p, r):\n    for pipe in range(3, 20):\n"
+        "        try: os.write(pipe, LINE)\n        except OSError: pass\n    return [1, 1]\n"
+    )
+    for line, cause in (
+        (b"garbage\n", "its answer is not a JSON object"),
+        (b"x" * 50_000, "its answer is longer than"),
+        (b"{}\n", "it answered something else than what it was asked"),
+    ):
+        with pytest.raises(ComponentError, match=cause):
+            function_of(tmp_path, source.replace("LINE", repr(line)))(EPISODES)
+
+
 @pytest.mark.parametrize("body", ["while True: pass", "import threading; threading.Event().wait()"])
 def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path, body: str) -> None:
     function = function_of(
@@ -272,7 +287,7 @@ def test_a_stuck_function_ends_when_the_other_side_is_gone(tmp_path: Path) -> No
     )
     assert child.stdin is not None and child.stdout is not None
     assert json.loads(child.stdout.readline()) == {"ready": True}
-    child.stdin.write(b'{"prompts": ["p"], "responses": ["r"], "extra": {}}\n')
+    child.stdin.write(b'{"prompts": ["p"], "responses": ["r"], "extra": {}, "number": 1}\n')
     child.stdin.close()
     assert child.wait(20) == -signal.SIGKILL
     child.stdout.close()

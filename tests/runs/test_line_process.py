@@ -47,6 +47,13 @@ def test_an_answer_without_end():
     process.kill()
 
 
+def test_a_long_answer_that_came_at_once():
+    process = python(f"print('x' * 6000, flush=True); {FOREVER}")
+    with pytest.raises(LineInvalid, match="longer than 5000 bytes"):
+        process.receive(30, 5000)
+    process.kill()
+
+
 def test_silence_and_deafness():
     process = python(FOREVER)
     with pytest.raises(LineTimeout):

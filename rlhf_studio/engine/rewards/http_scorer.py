@@ -61,7 +61,8 @@ class HttpScorer:
         return Answer(torch.tensor(scores, dtype=torch.float32))
 
     def _answer(self, message: dict[str, list[str]]) -> dict[str, Any]:
-        for attempt in range(self._settings.retries + 1):
+        attempt = 0
+        while True:
             try:
                 return self._once(message)
             except _Unavailable as error:
@@ -69,7 +70,7 @@ class HttpScorer:
                     times = "once" if attempt == 0 else f"{attempt + 1} times"
                     raise ComponentError(f"{error} (asked {times})") from None
             self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
-        raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
     def _once(self, message: dict[str, list[str]]) -> dict[str, Any]:
         request = urllib.request.Request(

@@ -127,7 +127,7 @@ def main(file: str, name: str) -> None:
     answer(attempt(start, file))
     while held:
         request = json.loads(requests.get())
-        answer(attempt(lambda request=request: {"scores": call(held[0], request)}, file))
+        answer(attempt(lambda request=request: {"scores": call(held[0], request)}, file) | {"number": request["number"]})
 
 
 if __name__ == "__main__":

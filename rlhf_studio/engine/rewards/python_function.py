@@ -40,6 +40,7 @@ class PythonFunction:
         file = permissions.allowed_file(settings.file)
         self._settings, self._command = settings, [sys.executable, "-P", str(CHILD), str(file), settings.function]
         self._process: LineProcess | None = None
+        self._asked = 0
         try:
             self._running()
         except ComponentError as error:
@@ -68,8 +69,13 @@ class PythonFunction:
 
     def _ask(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         self._running()
+        self._asked += 1
         limit, most = self._settings.timeout, SPARE_BYTES + BYTES_PER_SCORE * count
-        return self._exchange(lambda process: process.ask(request, limit, most), limit)
+        answer = self._exchange(lambda process: process.ask({**request, "number": self._asked}, limit, most), limit)
+        if answer.get("number") != self._asked:  # a line too many: from here on every batch would get the scores of another
+            self._end()
+            raise ComponentError("it answered something else than what it was asked")
+        return answer
 
     def _exchange(self, talk: Any, limit: float) -> dict[str, Any]:
         assert self._process is not None
