@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,7 +42,7 @@ def ask_helper(
     seconds: float,
     network: bool = False,
     tick: Callable[[], None] = lambda: None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """The helper's answers, one by one; closing the iterator ends the helper.
 
     Args:

@@ -27,7 +27,7 @@ class Report:
         problems: the run may start when there are none.
         notes: one sentence each about what is unusual but works.
         policy: facts about the model, or None when it is the problem.
-        prompts: how many prompts there are, or None when they are the problem or lie on the hub.
+        prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
         download_bytes, disk_bytes: what the run fetches and writes at most.
         memory_bytes: weights, gradients and optimizer of all models in float32; None when a size is unknown.
     """

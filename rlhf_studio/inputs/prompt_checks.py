@@ -14,7 +14,6 @@ from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.prepare import chat_texts
 from rlhf_studio.inputs.prompts.preview import MEASURED_ROWS, measure
 from rlhf_studio.inputs.prompts.read import nothing_left
-from rlhf_studio.inputs.prompts.source import is_remote
 from rlhf_studio.inputs.tokens import count_tokens
 
 LONGEST_MEASURED = 2_000
@@ -36,19 +35,19 @@ class PromptFacts:
 
 
 def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
-    """Read the prompts (of a hub dataset the first rows) and prepare the first of them as the engine will."""
+    """Read the prompts (of a folder or a hub dataset the first rows) and prepare the first of them as the engine will."""
     data = config.data
     chat: ChatTemplate | None = None
     try:
         prompts = read_once(data)
         if policy is None:
-            return PromptFacts(count=None if is_remote(data.prompts) else len(prompts))
+            return PromptFacts(count=None if prompts.partial else len(prompts))
         if data.chat_template:
             chat = find_template(policy.tokenizer_files)
         prepared = measure(prompts, data, policy.tokenizer, chat, config.engine.seed)
-        if prepared is None and data.chat_template:
+        if prepared is None and data.chat_template and prompts.rows:
             chat_texts(prompts.rows[:1], data, chat)  # says what is wrong with the template
-        whole = len(prompts) <= MEASURED_ROWS
+        whole = len(prompts) <= MEASURED_ROWS and not prompts.partial
         if prepared is not None and not prepared.ids and whole:
             raise nothing_left(data, prepared.left_out)
         longest = _longest(config, policy, prompts, chat)
@@ -58,7 +57,7 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         return PromptFacts([Problem("data.chat_template", str(error))])
     notes = list(_notes(config, prompts)) if prepared is None else prepared.notes(data)
     left = len(prompts) if prepared is None or not whole else len(prepared.ids)
-    return PromptFacts([], notes, None if is_remote(data.prompts) else left, longest)
+    return PromptFacts([], notes, None if prompts.partial else left, longest)
 
 
 def _notes(config: RunConfig, prompts: Prompts) -> Iterator[str]:
@@ -68,13 +67,18 @@ def _notes(config: RunConfig, prompts: Prompts) -> Iterator[str]:
 
 
 def _longest(config: RunConfig, policy: ModelFacts, prompts: Prompts, chat: ChatTemplate | None) -> int | None:
-    """Tokens of the longest prompt; measured only where it matters, on those with the most characters."""
+    """Tokens of the longest prompt; measured only where it matters, on those with the most characters.
+
+    None when there may be longer ones than those looked at.
+    """
     data = config.data
     if policy.max_positions is None or data.max_prompt_tokens + config.generation.response_length <= policy.max_positions:
         return None
+    longest_query = data.query_tokens_max + 1 if data.query_tokens_max else None  # one more for a beginning-of-text token
+    if prompts.partial:
+        return longest_query
     rows = sorted(prompts.rows, key=lambda row: len(row.text))[-LONGEST_MEASURED:]
     texts = chat_texts(rows, data, chat) if data.chat_template else [row.text for row in rows]
     counts = count_tokens(texts, policy.tokenizer, special=not data.chat_template)
-    if counts and data.query_tokens_max:
-        return min(max(counts), data.query_tokens_max + 1)  # one more for a beginning-of-text token
-    return max(counts) if counts else None
+    known = [count for count in (longest_query, max(counts) if counts else None) if count is not None]
+    return min(known) if known else None

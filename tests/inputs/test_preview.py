@@ -111,6 +111,19 @@ def test_a_folder_is_read_once_until_a_file_in_it_changes(tmp_path: Path) -> Non
     assert cached._state(str(tmp_path / "none")) == cached._state("a\0b") == ()
 
 
+def test_of_a_folder_only_the_first_rows_are_looked_at(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "FOLDER_ROWS", 20)
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.txt").write_text("the film\n" * 21)
+    shown = preview_prompts(config(folder, column="text"), 3, tokenizer)
+    assert (shown.total, shown.whole, shown.columns) == (20, False, ["text"])
+    # later rows may be long enough, so this is no error yet
+    nothing = preview_prompts(config(folder, column="text", min_characters=90), 3, tokenizer)
+    assert (nothing.rows, nothing.total, nothing.whole) == ([], 0, False)
+    assert nothing.notes == ["20 of 20 rows were left out: 20 with fewer than 90 characters."]
+
+
 def test_answers_of_the_hub_are_remembered_for_a_while() -> None:
     asked: list[str] = []
     clock = [0.0]
@@ -140,7 +153,7 @@ def test_answers_of_the_hub_are_remembered_for_a_while() -> None:
 def test_a_hub_dataset_is_looked_at_through_the_memory(monkeypatch: pytest.MonkeyPatch, tokenizer: Path) -> None:
     rows = [Prompt(number, "the film") for number in range(1, cached.REMOTE_ROWS + 1)]
     asked: list[DataConfig] = []
-    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: asked.append(data) or Prompts(rows, columns=["prompt"])))
+    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: asked.append(data) or Prompts(rows, columns=["prompt"], partial=True)))
     shown = preview_prompts(DataConfig(prompts="owner/set", max_prompt_tokens=9), 5, tokenizer)
     assert (shown.total, shown.whole, len(shown.rows)) == (cached.REMOTE_ROWS, False, 5)
     assert [data.prompts for data in asked] == ["owner/set"]

@@ -109,9 +109,14 @@ def test_without_a_tokenizer_file_lengths_are_left_to_the_run(make_config: Any, 
 
 def test_a_hub_dataset_is_looked_at_but_not_counted(make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Prompt(number, "the film was") for number in range(1, 6)]
-    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: Prompts(rows, Counter(blank=1), ["prompt"])))
+    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: Prompts(rows, Counter(blank=1), ["prompt"], partial=True)))
     problems, notes, count = asked(make_config(data__prompts="owner/set"), tmp_path)
     assert (problems, notes, count) == ([], ["1 of 6 rows was left out: 1 blank."], None)
+
+    tight = {"data__prompts": "owner/set", "data__max_prompt_tokens": 50, "generation__response_length": 20}
+    assert asked(make_config(**tight), tmp_path)[0][0][1].startswith("prompts may have 50 tokens")  # rows not seen yet may be longer
+    assert asked(make_config(**tight, data__query_tokens_min=2, data__query_tokens_max=8), tmp_path)[0] == []
+    assert asked(make_config(data__prompts="owner/set", data__min_prompt_tokens=9), tmp_path)[0] == []  # or long enough
 
     def refuse(data: Any) -> Prompts:
         raise PromptsError("data.split", "owner/set has no split 'x'; there are: train")

@@ -16,6 +16,7 @@ from rlhf_studio.inputs.prompts.read import Prompts, read_prompts
 from rlhf_studio.inputs.prompts.source import is_remote
 
 REMOTE_ROWS = 200
+FOLDER_ROWS = 5_000
 REMOTE_SECONDS = 30.0
 REMEMBER_SECONDS = 300.0
 REMEMBER_PROBLEM_SECONDS = 30.0
@@ -27,7 +28,7 @@ TEXT_SETTINGS = (
 
 
 def read_once(data: DataConfig) -> Prompts:
-    """As :func:`read_prompts`; of a hub dataset the first rows only. Raises :class:`PromptsError`."""
+    """As :func:`read_prompts`; of a folder or a hub dataset the first rows only. Raises :class:`PromptsError`."""
     about = DataConfig(**{name: getattr(data, name) for name in TEXT_SETTINGS})
     if is_remote(data.prompts):
         return _remote.get(about)
@@ -45,7 +46,7 @@ def _state(path: str) -> tuple[tuple[str, int, int], ...]:
 
 @lru_cache(maxsize=4)
 def _local(data: DataConfig, state: tuple[tuple[str, int, int], ...]) -> Prompts:
-    return read_prompts(data, seconds=REMOTE_SECONDS)
+    return read_prompts(data, limit=FOLDER_ROWS if os.path.isdir(data.prompts) else None, seconds=REMOTE_SECONDS)
 
 
 class RemoteMemory:

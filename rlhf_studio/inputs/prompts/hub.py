@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
@@ -73,7 +73,7 @@ def _commit(name: str, revision: str) -> str:
         raise PromptsError("data.prompts", message) from None
 
 
-def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
     number = 0
     try:
         for number, row in enumerate(stream, start=1):

@@ -11,7 +11,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,7 +31,7 @@ def open_lines(path: Path, kind: str, columns: dict[str, str]) -> Source:
     return Source(_guarded(path, kind, columns, found), found)
 
 
-def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
     """The rows; every problem on the way becomes a :class:`PromptsError`."""
     try:
         with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
@@ -92,7 +92,7 @@ def too_long(number: int) -> PromptsError:
     )
 
 
-def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
     reader = csv.reader(lines)
     try:
         header = next(reader, None)
@@ -115,7 +115,7 @@ def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Iterat
         raise PromptsError("data.prompts", f"row {reader.line_num} is not valid CSV: {error}") from None
 
 
-def _json_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Iterator[RawRow]:
+def _json_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
     for line in lines:
         if not line.strip():
             continue

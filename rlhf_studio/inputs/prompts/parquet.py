@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def open_parquet(path: Path, columns: dict[str, str]) -> Source:
     return Source(_rows(file, list(columns.values())), names)
 
 
-def _rows(file: Any, columns: list[str]) -> Iterator[RawRow]:
+def _rows(file: Any, columns: list[str]) -> Generator[RawRow, None, None]:
     import pyarrow
 
     number = 0

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.chat import ChatTemplate
-from rlhf_studio.inputs.prompts.cached import REMOTE_ROWS, read_once
+from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, prepare
 from rlhf_studio.inputs.prompts.read import Prompts
-from rlhf_studio.inputs.prompts.source import is_remote
 from rlhf_studio.inputs.tokens import load_encoder
 
 MEASURED_ROWS = 5_000
@@ -72,10 +71,10 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
         texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
         notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered).notes(data)
         rows = [PreviewRow(text, None, False) for text in texts]
-        return Preview(rows, len(prompts), not _only_begun(data, prompts), prompts.columns, None, notes)
+        return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
     rows = [PreviewRow(text, length, len(ids) < length) for text, ids, length in shown]
-    whole = len(prompts) <= MEASURED_ROWS and not _only_begun(data, prompts)
+    whole = len(prompts) <= MEASURED_ROWS and not prompts.partial
     return Preview(rows, len(prepared.ids), whole, prompts.columns, _lengths(prepared), prepared.notes(data))
 
 
@@ -93,11 +92,6 @@ def _measured(
 ) -> Prepared | None:
     encoder = load_encoder(tokenizer)
     return None if encoder is None else prepare(replace(prompts, rows=prompts.rows[:MEASURED_ROWS]), data, encoder, chat, seed)
-
-
-def _only_begun(data: DataConfig, prompts: Prompts) -> bool:
-    """Whether there may be rows beyond those that were fetched."""
-    return is_remote(data.prompts) and len(prompts) + sum(prompts.left_out.values()) >= REMOTE_ROWS
 
 
 def _lengths(prepared: Prepared) -> Lengths | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.rows import Tick, wanted_columns
+from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
 from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
 
 MAX_BLANK_ROWS = 200_000
@@ -46,12 +46,14 @@ class Prompts:
         left_out: number of rows left out, by reason (a key of :data:`REASONS`).
         columns: the source's column names.
         has_references: whether every prompt comes with a reference text.
+        partial: only the first rows of the source were looked at; there may be more.
     """
 
     rows: list[Prompt]
     left_out: Counter[str] = field(default_factory=Counter)
     columns: list[str] = field(default_factory=list)
     has_references: bool = False
+    partial: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,18 +73,17 @@ class Prompts:
 
 
 def read_prompts(data: DataConfig, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Prompts:
-    """At most ``data.max_prompts`` rows (or ``limit``, if that is less), without those that the text filters leave out.
+    """At most ``data.max_prompts`` prompts, without those that the text filters leave out; with ``limit``, of the first rows only.
 
     ``tick`` is told about the progress of slow sources; ``seconds`` is the longest wait for their next rows.
     Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there.
     """
-    most = min(data.max_prompts, limit or data.max_prompts)
-    left_out: Counter[str] = Counter()
-    columns: list[str] = []
-    rows = list(_kept(_filled(data, most, limit, seconds, tick, left_out, columns), data, left_out))
-    if not rows:
-        raise nothing_left(data, left_out)
-    return Prompts(rows, left_out, columns, bool(data.reference_column))
+    reading = _Reading(data, open_source(data, limit=limit, seconds=seconds, tick=tick))
+    rows = list(_kept(reading.filled(), data, reading.left_out))
+    partial = limit is not None and reading.seen >= limit
+    if not rows and not partial:
+        raise nothing_left(data, reading.left_out)
+    return Prompts(rows, reading.left_out, reading.source.columns, bool(data.reference_column), partial)
 
 
 def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:
@@ -98,33 +99,47 @@ def reasons(left_out: Counter[str], data: DataConfig) -> str:
     return ", ".join(REASONS[reason].format(n=f"{left_out[reason]:,}", data=data) for reason in REASONS if left_out[reason])
 
 
-def _filled(
-    data: DataConfig, most: int, limit: int | None, seconds: float, tick: Tick, left_out: Counter[str], columns: list[str]
-) -> Iterator[Prompt]:
-    """The first ``most`` rows with text, in which memory is bounded."""
-    source = open_source(data, limit=limit, seconds=seconds, tick=tick)
-    names = wanted_columns(data)
-    count = characters = 0
-    try:
-        for raw in source.rows:
-            prompt = prompt_from(raw.number, raw.cells, names, chat=data.chat_template)
-            if not prompt.text.strip():
-                left_out["blank"] += 1
-                if left_out["blank"] > MAX_BLANK_ROWS + BLANK_PER_PROMPT * count:
-                    message = f"{left_out['blank']:,} rows are blank and {count:,} are not; this is no list of prompts"
-                    raise PromptsError("data.prompts", message)
-                continue
-            characters += len(prompt.text) + len(prompt.reference)
-            if characters > MAX_CHARACTERS:
-                message = f"the first {count:,} prompts hold {MAX_CHARACTERS:,} characters already; use at most {count:,}"
-                raise PromptsError("data.max_prompts", message)
-            yield prompt
-            count += 1
-            if count == most:
-                break
-    finally:
-        columns.extend(source.columns)
-        source.rows.close()
+class _Reading:
+    """One pass over a source, in which memory is bounded.
+
+    Attributes:
+        seen: rows so far.
+        left_out: rows left out so far, by reason.
+    """
+
+    def __init__(self, data: DataConfig, source: Source):
+        self.source = source
+        self.seen = 0
+        self.left_out: Counter[str] = Counter()
+        self._data = data
+
+    def filled(self) -> Iterator[Prompt]:
+        """The first ``data.max_prompts`` rows with text."""
+        names = wanted_columns(self._data)
+        count = characters = 0
+        try:
+            for raw in self.source.rows:
+                self.seen += 1
+                prompt = prompt_from(raw.number, raw.cells, names, chat=self._data.chat_template)
+                if not prompt.text.strip():
+                    self._note_blank(count)
+                    continue
+                characters += len(prompt.text) + len(prompt.reference)
+                if characters > MAX_CHARACTERS:
+                    message = f"the first {count:,} prompts hold {MAX_CHARACTERS:,} characters already; use at most {count:,}"
+                    raise PromptsError("data.max_prompts", message)
+                yield prompt
+                count += 1
+                if count == self._data.max_prompts:
+                    return
+        finally:
+            self.source.rows.close()
+
+    def _note_blank(self, count: int) -> None:
+        self.left_out["blank"] += 1
+        if self.left_out["blank"] > MAX_BLANK_ROWS + BLANK_PER_PROMPT * count:
+            message = f"{self.left_out['blank']:,} rows are blank and {count:,} are not; this is no list of prompts"
+            raise PromptsError("data.prompts", message)
 
 
 def _kept(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -> Iterator[Prompt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,9 @@ class RawRow:
 
 @dataclass(frozen=True)
 class Source:
-    """An opened source: its column names (complete once the first row was drawn), its rows, and how to name it."""
+    """An opened source: its rows, and its column names, which are complete once the first row was drawn."""
 
-    rows: Iterator[RawRow]
+    rows: Generator[RawRow, None, None]
     columns: list[str] = field(default_factory=list)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float
     return Source(_rows(task, found, seconds, tick), found)
 
 
-def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) -> Iterator[RawRow]:
+def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) -> Generator[RawRow, None, None]:
     count = 0
 
     def report() -> None:

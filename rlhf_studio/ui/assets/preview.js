@@ -51,8 +51,8 @@ export class Preview {
   }
 
   draw({ rows, total, whole, columns, lengths, notes, message }) {
-    if (!rows.length) return this.say(message || "No prompt is left with these settings.");
-    const parts = [this.table(rows, total, whole)];
+    if (message) return this.say(message);
+    const parts = rows.length ? [this.table(rows, total, whole)] : [el("p", {}, "With these settings none of the prompts looked at is left.")];
     if (lengths) parts.push(summary(lengths));
     if (notes.length) parts.push(el("ul", { class: "rt-preview-notes" }, notes.map((note) => el("li", {}, note))));
     if (columns.length) parts.push(el("p", { class: "rt-help" }, `Columns: ${columns.join(", ")}`));
