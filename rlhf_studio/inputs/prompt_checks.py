@@ -55,12 +55,12 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         return PromptFacts([Problem(error.field, error.message)])
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
-    notes = list(_notes(config, prompts)) if prepared is None else prepared.notes(data)
+    notes = [*prompts.notes, *_notes(config)] if prepared is None else prepared.notes(data)
     left = len(prompts) if prepared is None or not whole else len(prepared.ids)
     return PromptFacts([], notes, None if prompts.partial else left, longest)
 
 
-def _notes(config: RunConfig, prompts: Prompts) -> Iterator[str]:
+def _notes(config: RunConfig) -> Iterator[str]:
     wanted = [name for name in ("min_prompt_tokens", "query_tokens_max") if getattr(config.data, name)]
     if wanted or config.data.overlong == "drop":
         yield "The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts."

@@ -15,6 +15,8 @@ from rlhf_studio.inputs.prompts import Prompts, PromptsError, cached, preview
 from rlhf_studio.inputs.prompts.cached import RemoteMemory
 from rlhf_studio.inputs.prompts.cells import Prompt
 from tests.inputs.chat_templates import BRACKETS, CHATML
+from tests.inputs.conftest import write_tokenizer
+from tests.inputs.test_models import make_adapter
 
 
 def asked(config: Any, folder: Path) -> tuple[list[tuple[str, str]], list[str], int | None]:
@@ -94,6 +96,16 @@ def test_positions_count_the_query_only(make_config: Any, make_model: Any, tmp_p
     assert asked(make_config(**settings), tmp_path)[0]
     queries = {"data__query_tokens_min": 2, "data__query_tokens_max": 4}
     assert asked(make_config(**settings, **queries), tmp_path)[0] == []
+
+
+def test_an_adapter_writes_chats_with_its_own_template_or_its_bases(make_config: Any, make_model: Any, tmp_path: Path) -> None:
+    base = make_model("base", n_positions=20)
+    (base / "chat_template.jinja").write_text("the film {{ messages[0].content }}")
+    adapter = make_adapter(tmp_path / "adapter", base)
+    tight = {"model__policy": str(adapter), "data__chat_template": True, "generation__response_length": 18}
+    assert "the longest prompt has 5 tokens" in asked(make_config(**tight), tmp_path)[0][0][1]
+    write_tokenizer(adapter, chat_template="good {{ messages[0].content }}")
+    assert "the longest prompt has 4 tokens" in asked(make_config(**tight), tmp_path)[0][0][1]
 
 
 def test_without_a_tokenizer_file_lengths_are_left_to_the_run(make_config: Any, make_model: Any, tmp_path: Path) -> None:

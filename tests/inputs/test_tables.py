@@ -251,6 +251,7 @@ HUB_ERRORS = {
 @pytest.mark.parametrize("case", HUB_ERRORS)
 def test_what_the_hub_can_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error, field, message = HUB_ERRORS[case]
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
 
     def refuse(self: Any, name: str, **_: Any) -> None:
         raise error
@@ -259,6 +260,33 @@ def test_what_the_hub_can_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(PromptsError) as caught:
         open_hub("owner/set", "", "train", "main", COLUMN)
     assert caught.value.field == field and message in caught.value.message
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """owner/set as the library stores it after a download; the hub cannot be reached."""
+    source = write_parquet(tmp_path / "set" / "train.parquet", {"prompt": TEXTS[:9]}).parent
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    datasets.load_dataset(str(source), cache_dir=str(tmp_path / "cache"))
+    (tmp_path / "cache" / "set").rename(tmp_path / "cache" / "owner___set")
+
+    def refuse(self: Any, name: str, **_: Any) -> None:
+        raise httpx.ConnectError("no network")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+
+
+def test_without_a_connection_a_stored_copy_is_read(stored: None) -> None:
+    source = open_hub("owner/set", "", "train", "main", COLUMN)
+    assert drain(source.rows) == [[text] for text in TEXTS[:9]]
+    assert source.notes == [
+        "The Hugging Face hub cannot be reached: owner/set is read from the copy on this machine, whichever revision that is."
+    ]
+    with pytest.raises(PromptsError, match="data.split: owner/set has no split 'test'; there are: train"):
+        open_hub("owner/set", "", "test", "main", COLUMN)
+    with pytest.raises(PromptsError, match="owner/other is not on this machine, and the Hugging Face hub cannot be reached"):
+        open_hub("owner/other", "", "train", "main", COLUMN)
 
 
 def test_a_gated_dataset_whose_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +318,7 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
     monkeypatch.setattr(tables, "ask_helper", in_process)
     prompts = read_prompts(config("owner/set", subset="en", split="test", max_prompts=1000), limit=50)
     assert prompts.texts == [f"row {row}" for row in range(50)] and len(given) == 50
+    assert prompts.partial and prompts.notes == ["owner/set is read at commit abc123."]
 
 
 LIBRARY_ERRORS = {

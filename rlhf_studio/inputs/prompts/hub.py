@@ -16,31 +16,47 @@ from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.lines import too_long
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
-READERS = ("csv", "json", "parquet", "arrow", "text")
+READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
 
 
 def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str]) -> Source:
-    """The rows of ``name``: a folder on this machine, or a dataset id. Raises :class:`PromptsError`, also while rows are drawn."""
-    if not os.path.isdir(name):
-        revision = _commit(name, revision)
+    """The rows of ``name``: a folder on this machine, or a dataset id. Raises :class:`PromptsError`, also while rows are drawn.
+
+    Without a connection, the copy that the library has stored on this machine is read, when there is one.
+    """
+    is_folder = os.path.isdir(name)
+    commit, unreachable = (None, None) if is_folder else _commit(name, revision)
     import datasets  # heavy, so only when the dataset is known to exist
 
+    if unreachable:
+        datasets.config.HF_HUB_OFFLINE = True  # or the library would try for half a minute
     try:
-        builder = datasets.load_dataset_builder(name, subset or None, revision=None if os.path.isdir(name) else revision)
+        builder = datasets.load_dataset_builder(name, subset or None, revision=commit)
         if builder.name not in READERS:
             raise PromptsError("data.prompts", f"{name} holds files of the kind {builder.name}, not tables of text")
         stream = builder.as_streaming_dataset(split=split)
     except PromptsError:
         raise
     except Exception as error:  # noqa: BLE001 - the library raises ValueError, RuntimeError and its own kinds; each becomes one sentence
+        if unreachable and not isinstance(error, ValueError):  # a ValueError is about a subset or split of the stored copy
+            raise unreachable from None
         raise _explained(name, subset, split, error) from None
     found: list[str] = []
-    return Source(_rows(name, iter(stream), columns, found), found)
+    return Source(_rows(name, iter(stream), columns, found), found, _origin(name, commit, unreachable is not None))
 
 
-def _commit(name: str, revision: str) -> str:
-    """The commit behind a revision: asks the hub once, so that a missing dataset or network is known within seconds."""
+def _origin(name: str, commit: str | None, stored: bool) -> list[str]:
+    if stored:
+        return [f"The Hugging Face hub cannot be reached: {name} is read from the copy on this machine, whichever revision that is."]
+    return [f"{name} is read at commit {commit[:12]}."] if commit else []
+
+
+def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
+    """(commit behind a revision, None), or (None, the error to give) when the hub cannot be reached.
+
+    Asks the hub once, so that a missing dataset or network is known within seconds.
+    """
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -56,7 +72,7 @@ def _commit(name: str, revision: str) -> str:
         info = HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT_SECONDS)
         if info.gated:
             HfApi().auth_check(name, repo_type="dataset")
-        return info.sha or revision
+        return info.sha or revision, None
     except GatedRepoError:
         raise PromptsError(
             "data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again"
@@ -69,8 +85,8 @@ def _commit(name: str, revision: str) -> str:
     except HFValidationError:
         raise PromptsError("data.prompts", f"there is no file {name}, and it is no dataset id") from None
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, httpx.HTTPError) as error:
-        message = f"there is no file {name}, and the Hugging Face hub cannot be reached ({_first_line(error)})"
-        raise PromptsError("data.prompts", message) from None
+        message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({_first_line(error)})"
+        return None, PromptsError("data.prompts", message)
 
 
 def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:

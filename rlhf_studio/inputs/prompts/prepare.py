@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
@@ -42,6 +42,7 @@ class Prepared:
         references: reference texts, or None when the data has none.
         left_out: rows left out so far, by reason.
         answered: conversations whose last answer was left out.
+        origin: one sentence each about the source.
     """
 
     texts: list[str]
@@ -50,10 +51,11 @@ class Prepared:
     references: list[str] | None
     left_out: Counter[str]
     answered: int = 0
+    origin: list[str] = field(default_factory=list)
 
     def notes(self, data: DataConfig) -> list[str]:
-        """What a person should know: one sentence each for rows left out, answers left out, and cuts."""
-        notes = []
+        """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
+        notes = list(self.origin)
         if self.left_out:
             total = sum(self.left_out.values())
             rows = total + len(self.texts)
@@ -111,6 +113,7 @@ def prepare(
         references=[row.reference for row, _, _, _ in kept] if prompts.has_references else None,
         left_out=left_out,
         answered=sum(row.answered for row, _, _, _ in kept),
+        origin=prompts.notes,
     )
 
 

@@ -69,7 +69,7 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
     if prepared is None:
         first = prompts.rows[:count]
         texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
-        notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered).notes(data)
+        notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes).notes(data)
         rows = [PreviewRow(text, None, False) for text in texts]
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)

@@ -46,6 +46,7 @@ class Prompts:
         left_out: number of rows left out, by reason (a key of :data:`REASONS`).
         columns: the source's column names.
         has_references: whether every prompt comes with a reference text.
+        notes: one sentence each about the source, for a person.
         partial: only the first rows of the source were looked at; there may be more.
     """
 
@@ -54,6 +55,7 @@ class Prompts:
     columns: list[str] = field(default_factory=list)
     has_references: bool = False
     partial: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -83,7 +85,7 @@ def read_prompts(data: DataConfig, *, limit: int | None = None, seconds: float =
     partial = limit is not None and reading.seen >= limit
     if not rows and not partial:
         raise nothing_left(data, reading.left_out)
-    return Prompts(rows, reading.left_out, reading.source.columns, bool(data.reference_column), partial)
+    return Prompts(rows, reading.left_out, reading.source.columns, bool(data.reference_column), partial, reading.source.notes)
 
 
 def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:

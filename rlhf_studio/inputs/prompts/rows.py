@@ -31,10 +31,11 @@ class RawRow:
 
 @dataclass(frozen=True)
 class Source:
-    """An opened source: its rows, and its column names, which are complete once the first row was drawn."""
+    """An opened source: its rows; complete once the first row was drawn, its column names and what a person should know of it."""
 
     rows: Generator[RawRow, None, None]
     columns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def wanted_columns(data: DataConfig) -> dict[str, str]:

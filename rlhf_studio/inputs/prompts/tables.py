@@ -30,6 +30,7 @@ def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float
     Drawing rows raises :class:`PromptsError`, also when the next rows take longer than ``seconds``.
     """
     found: list[str] = []
+    notes: list[str] = []
     task = {
         "path": path,
         "subset": data.subset,
@@ -38,10 +39,10 @@ def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float
         "columns": wanted_columns(data),
         "limit": limit,
     }
-    return Source(_rows(task, found, seconds, tick), found)
+    return Source(_rows(task, found, notes, seconds, tick), found, notes)
 
 
-def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) -> Generator[RawRow, None, None]:
+def _rows(task: dict[str, Any], found: list[str], notes: list[str], seconds: float, tick: Tick) -> Generator[RawRow, None, None]:
     count = 0
 
     def report() -> None:
@@ -54,6 +55,7 @@ def _rows(task: dict[str, Any], found: list[str], seconds: float, tick: Tick) ->
             if "problem" in message:
                 raise PromptsError(*message["problem"])
             found.extend(message.get("columns", []))
+            notes.extend(message.get("notes", []))
             for number, cells in message.get("rows", []):
                 count += 1
                 yield RawRow(number, cells)
@@ -79,7 +81,7 @@ def main() -> None:
         named = False
         for row in source.rows:
             if not named:
-                answer({"columns": source.columns})
+                answer({"columns": source.columns, "notes": source.notes})
                 named = True
             pack.append([row.number, [plain(cell) for cell in row.cells]])
             if len(pack) == FLUSH_ROWS:
