@@ -57,5 +57,7 @@ class EngineConfig(Section):
     )  # fmt: skip
     watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
     non_finite: Literal["stop", "skip"] = setting(
-        "stop", "On NaN or infinity", "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times."
+        "stop",
+        "On NaN or infinity",
+        "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times. So too for failed rewards.",
     )

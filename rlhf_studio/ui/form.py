@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
-from rlhf_studio.ui.reward_form import COMPONENT_TITLES, COMPONENT_USED_WHEN, GROUP_OF, suggestions
+from rlhf_studio.ui.reward_form import COMPONENT_TITLES, COMPONENT_USED_WHEN, GROUP_OF, ITEM_LISTS, suggestions
 
 SECTION_TITLES = {
     "model": "Model",
@@ -59,6 +59,8 @@ def describe_component(model: type[BaseModel], title: str, permissions: Permissi
         field = describe_field(name, model.model_fields[name])
         if rule := COMPONENT_USED_WHEN.get((kind, name)):
             field["used_when"] = {"name": rule[0], "value": rule[1]}
+        if name in ITEM_LISTS:
+            field["lines"] = True
         if known := suggestions(kind, name, permissions):
             field["suggestions"] = known
         fields.append(field)

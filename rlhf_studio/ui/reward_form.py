@@ -36,6 +36,9 @@ GROUP_OF = {model: name for name, group in COMPONENT_GROUPS.items() for model in
 # A component's setting that matters only while another of the same component has a certain value.
 COMPONENT_USED_WHEN: dict[tuple[str, str], tuple[str, Any]] = {("ensemble", "std_weight"): ("combine", "mean_minus_std")}
 
+ITEM_LISTS = ("models",)
+"""Settings that may hold one item a line, so that they need a control with lines."""
+
 
 def suggestions(kind: str, name: str, permissions: Permissions) -> list[str]:
     """Values that a person may mean: the files and servers that the program was started with."""

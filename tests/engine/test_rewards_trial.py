@@ -124,6 +124,22 @@ def test_what_stays_the_same_is_loaded_once(tmp_path: Path, monkeypatch: pytest.
     assert said[4].startswith("Loading")
 
 
+def test_files_that_were_edited_are_loaded_anew(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    said: list[str] = []
+    trial = Trial(Permissions((str(file),)), lambda text, fraction: said.append(text))
+    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
+    config = config_of(tmp_path, {"kind": "python", "file": str(file)}, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})
+    for version in (1, 2):
+        file.write_text(f"def score(p, r): return [{version}] * len(r)")
+        os.utime(file, ns=(version * 10**9, version * 10**9))
+        assert trial.score(config, Text("w1 ", "w2"))["components"][0]["raw"] == version
+    assert sum(text.startswith("Loading") for text in said) == 2
+    os.utime(folders[1] / "model.safetensors", ns=(2 * 10**18, 2 * 10**18))
+    trial.score(config, Text("w1 ", "w2"))
+    assert sum(text.startswith("Loading") for text in said) == 4
+
+
 # --- the command -------------------------------------------------------------------------------------------------------------
 
 

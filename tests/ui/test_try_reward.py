@@ -217,6 +217,7 @@ def test_the_form_suggests_what_was_allowed() -> None:
     kinds = {component["kind"]: component for component in describe_form(permissions)["components"]}
     assert kinds["python"]["fields"][0]["suggestions"] == ["/a.py"] and kinds["http"]["fields"][0]["suggestions"] == ["judge"]
     assert "suggestions" not in {component["kind"]: component for component in describe_form()["components"]}["http"]["fields"][0]
+    assert kinds["ensemble"]["fields"][0]["lines"]
     weight = next(field for field in kinds["ensemble"]["fields"] if field["name"] == "std_weight")
     assert weight["used_when"] == {"name": "combine", "value": "mean_minus_std"}
     assert {component["group"] for component in kinds.values()} == {"Models", "Rules", "Against a reference", "Your own"}

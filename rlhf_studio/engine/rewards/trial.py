@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from rlhf_studio.config import Permissions, RewardComponent, RunConfig
+from rlhf_studio.config import EnsembleReward, Permissions, PythonReward, RewardComponent, RewardModelReward, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.device import Compute, choose_compute
 from rlhf_studio.engine.loading import Report
@@ -17,6 +18,7 @@ from rlhf_studio.engine.rewards.components import Component, build_source
 from rlhf_studio.engine.rewards.episodes import Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
 from rlhf_studio.inputs.reward_checks import check_component
@@ -67,7 +69,8 @@ class Trial:
     ) -> dict[str, Any]:
         """What one component says, or why it does not; ``before`` holds what was loaded for the last text."""
         # not kept under its name and weight: changing those loads nothing anew
-        key = f"{compute.device} {compute.dtype} {component.model_copy(update={'name': '', 'weight': 1.0})!r}"
+        plain = component.model_copy(update={"name": "", "weight": 1.0})
+        key = f"{compute.device} {compute.dtype} {plain!r} {_versions(component)}"
         try:
             source = self._held[key] = before.get(key) or self._source(component, field, compute)
             self._report(f"Scoring with {name}", None)
@@ -87,6 +90,22 @@ class Trial:
         if problems:
             raise ConfigError(problems)
         return build_source(component, field, compute, self._report, self._permissions)
+
+
+def _versions(component: RewardComponent) -> list[int]:
+    """When the files that the component reads were last changed, so that edited ones are loaded anew; nanoseconds, 0 for none."""
+    if isinstance(component, PythonReward):
+        return [_changed(component.file)]
+    names = [component.model] if isinstance(component, RewardModelReward) else []
+    names += component.model_names() if isinstance(component, EnsembleReward) else []
+    return [max((_changed(str(file)) for file in Path(resolve(name)).glob("*")), default=0) for name in names]
+
+
+def _changed(file: str) -> int:
+    try:
+        return os.stat(file).st_mtime_ns
+    except (OSError, ValueError):  # no such file: the component itself says so
+        return 0
 
 
 def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:

@@ -60,9 +60,10 @@ export class Field {
   buildInput() {
     const { spec } = this;
     const numeric = spec.kind !== "text";
-    const input = el("input", {
+    // a one-line control would silently join what stands on several lines
+    const input = el(spec.lines ? "textarea" : "input", {
       id: this.id,
-      type: "text",
+      type: spec.lines ? null : "text",
       class: "rt-input",
       inputmode: spec.kind === "integer" ? "numeric" : numeric ? "decimal" : null,
       maxlength: spec.max_length || null,

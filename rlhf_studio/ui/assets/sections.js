@@ -9,6 +9,7 @@ const shortName = (text) => String(text ?? "").replace(/[/\\]+$/, "").split(/[/\
 const SUMMARIES = {
   model: (value) => shortName(value("model.policy")),
   lora: (value) => (value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off"),
+  critic: (value) => (value("critic.kind") === "separate" ? "a model of its own" : "shared with the policy"),
   data: (value) => shortName(value("data.prompts")),
   ppo: (value) => `${formatValue(value("ppo.steps"))} steps, batch ${formatValue(value("ppo.batch_size"))}, learning rate ${formatValue(value("ppo.learning_rate"))}, \u03b2 ${formatValue(value("ppo.kl_coef"))}`,
   generation: (value) => `up to ${formatValue(value("generation.response_length"))} tokens, temperature ${formatValue(value("generation.temperature"))}`,
@@ -69,7 +70,7 @@ export class Sections {
   refresh() {
     for (const section of this.sections) {
       const composer = section.fields.find((field) => field instanceof Composer);
-      setText(section.summary, composer ? composer.summary() : SUMMARIES[section.spec.name]((name) => this.state.value(name)));
+      setText(section.summary, composer ? composer.summary() : (SUMMARIES[section.spec.name] || (() => ""))((name) => this.state.value(name)));
       const changed = section.fields.filter((field) => field.changed).length;
       setText(section.changed, `${changed} changed`);
       show(section.changed, changed > 0);
