@@ -6,6 +6,7 @@ import contextlib
 import resource
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -41,8 +42,20 @@ class Compute:
         """Bytes: most GPU memory allocated so far, or the process's largest resident size on a CPU."""
         if self.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self.device))
-        kilobyte = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes here, Linux kilobytes
-        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte)
+        return float(peak_resident_bytes())
+
+
+def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Largest resident size of this process so far.
+
+    Linux tells it in /proc. Its getrusage starts from the size of the process that started this one, which may be larger.
+    """
+    with contextlib.suppress(OSError):
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    kilobyte = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes here, others kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
 
 
 def choose_compute(config: RunConfig) -> Compute:

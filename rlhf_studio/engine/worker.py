@@ -17,6 +17,7 @@ from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
@@ -153,6 +154,8 @@ class Worker:
             record = trainer.step()
             self._writer.commit_step(record)
             self._console.step(record)
+            if record.step == 1:
+                self._writer.event(memory_event(self._config, self._run_dir, record.metrics["memory/peak"]), step=1)
             if every and trainer.progress.step % every == 0:
                 self._checkpoint(trainer)
         self._checkpoint(trainer)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
+from rlhf_studio.inputs.shape import ModelShape, read_shape
 
 MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -37,6 +38,7 @@ class ModelFacts:
         tokenizer_files: the files among which the tokenizer's settings and its chat template are.
         download_bytes: what the engine still has to fetch.
         base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
+        shape: layers, widths and heads; None when config.json does not tell.
     """
 
     path: Path | None
@@ -53,6 +55,7 @@ class ModelFacts:
     tokenizer_files: ModelFiles | None = field(default=None, repr=False)
     download_bytes: int = 0
     base: str = ""
+    shape: ModelShape | None = None
 
 
 def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
@@ -113,6 +116,7 @@ def _facts(files: ModelFiles, task: str, wanted: str) -> ModelFacts:
         tokenizer=tokenizer,
         tokenizer_files=files,
         download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
+        shape=read_shape(text_config),
     )
 
 

@@ -10,13 +10,16 @@ from pathlib import Path
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.critic_checks import check_critic
+from rlhf_studio.inputs.hardware import find_machine
 from rlhf_studio.inputs.machine import has_gpu, machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.planner import Models, Plan, judge_count, make_plan
 from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems
-from rlhf_studio.inputs.prompt_checks import check_prompts
+from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
-from rlhf_studio.inputs.sizes import disk_bytes, disk_problems, memory_bytes
+from rlhf_studio.inputs.savings import Change, cheapest
+from rlhf_studio.inputs.sizes import disk_bytes, disk_problems
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,10 @@ class Report:
         policy: facts about the model, or None when it is the problem.
         prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
         download_bytes, disk_bytes: what the run fetches and writes at most.
-        memory_bytes: weights, gradients and optimizer of all models in float32; None when a size is unknown.
+        plan: the memory that the run needs; None when a model is the problem.
+        change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.
+        rewards: facts about the reward models that can be used.
+        prompt_tokens: lengths of the prompts as the policy reads them; None when they could not be counted.
     """
 
     problems: list[Problem]
@@ -38,7 +44,10 @@ class Report:
     prompts: int | None = None
     download_bytes: int = 0
     disk_bytes: int = 0
-    memory_bytes: int | None = None
+    plan: Plan | None = None
+    change: Change | None = None
+    rewards: list[ModelFacts] = field(default_factory=list)
+    prompt_tokens: PromptTokens | None = None
 
 
 def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
@@ -78,8 +87,19 @@ def inspect_run(
     download_bytes = sum(facts.download_bytes for facts in models)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
-    memory = memory_bytes(config, policy, reference, rewards)
-    return Report(problems, notes, policy, prompts.count, download_bytes, disk, memory)
+    models_ready = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
+    plan, change = _plan(config, Models(policy, rewards, reference, critic), prompts.tokens) if models_ready else (None, None)
+    return Report(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, rewards, prompts.tokens)
+
+
+def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None) -> tuple[Plan, Change | None]:
+    machine = find_machine(config.engine.device)
+
+    def replan(other: RunConfig) -> Plan:
+        return make_plan(other, models, machine, prompts and prompts.longest)
+
+    plan = replan(config)
+    return plan, cheapest(config, plan, replan)
 
 
 def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterator[str]:

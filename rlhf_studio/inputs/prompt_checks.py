@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
-from rlhf_studio.inputs.prompts.prepare import chat_texts
+from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts
 from rlhf_studio.inputs.prompts.preview import MEASURED_ROWS, measure
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
 
 LONGEST_MEASURED = 2_000
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Lengths of the prompts in tokens, after the cut.
+
+    Attributes:
+        usual: their mean, rounded up.
+        longest: bounds for the longest; equal when every prompt was counted.
+    """
+
+    usual: int
+    longest: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -26,12 +39,14 @@ class PromptFacts:
     Attributes:
         count: how many there are; None when unknown or they are the problem.
         longest: tokens of the longest, before the cut; None when unknown.
+        tokens: lengths after the cut; None when unknown.
     """
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     count: int | None = None
     longest: int | None = None
+    tokens: PromptTokens | None = None
 
 
 def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
@@ -57,7 +72,15 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         return PromptFacts([Problem("data.chat_template", str(error))])
     notes = [*prompts.notes, *_notes(config)] if prepared is None else prepared.notes(data)
     left = len(prompts) if prepared is None or not whole else len(prepared.ids)
-    return PromptFacts([], notes, None if prompts.partial else left, longest)
+    tokens = _tokens(prepared, data, whole and not prompts.partial)
+    return PromptFacts([], notes, None if prompts.partial else left, longest, tokens)
+
+
+def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool) -> PromptTokens | None:
+    if prepared is None or not prepared.ids:
+        return None
+    counts = [len(ids) for ids in prepared.ids]
+    return PromptTokens(-(-sum(counts) // len(counts)), (max(counts), max(counts) if whole else data.max_prompt_tokens))
 
 
 def _notes(config: RunConfig) -> Iterator[str]:

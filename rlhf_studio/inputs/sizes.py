@@ -1,4 +1,4 @@
-"""How much disk and memory a run needs, from the sizes of its models."""
+"""How much disk a run needs, and how many weights it trains, from the sizes of its models."""
 
 from __future__ import annotations
 
@@ -77,17 +77,6 @@ def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callabl
     if needed > free:
         parts = f"about {_size(disk)} of checkpoints and records" + (f" and {_size(download)} of downloads" if download else "")
         yield Problem("engine.keep_checkpoints", f"{parts} do not fit: {_size(free)} are free at {folder}; keep fewer, or free some space")
-
-
-def memory_bytes(config: RunConfig, policy: ModelFacts | None, reference: ModelFacts | None, rewards: list[ModelFacts]) -> int | None:
-    """Weights in float32 (a quantized base smaller), and gradients and AdamW's two moments of what is trained; activations come on top."""
-    others = [*rewards, reference] if reference is not None else rewards
-    if policy is None or policy.parameters is None or any(facts.parameters is None for facts in others):
-        return None
-    copied = reference is None and not (config.lora.enabled and config.lora.off_is_start)
-    frozen = (policy.parameters if copied else 0) + sum(facts.parameters or 0 for facts in others)
-    own = policy.parameters * BITS[config.model.quantization] // 8
-    return own + 4 * frozen + 12 * (trained_values(config, policy) or 0)
 
 
 def _size(count: int) -> str:

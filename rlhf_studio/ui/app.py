@@ -94,6 +94,9 @@ def _connect(
             return [json.dumps(outcome), gr.skip(), gr.skip()]
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
+    def measure(event: gr.EventData, request: gr.Request) -> None:
+        train_page.measure(event._data, request)
+
     def act_on_run(event: gr.EventData, request: gr.Request) -> str:
         outcome = runs_page.act(event._data, request)
         wake()
@@ -110,6 +113,7 @@ def _connect(
         return gr.Tabs(selected=LIVE) if dict(request.query_params).get("run") else gr.skip()
 
     train.start(start_run, outputs=[train, tabs, live.component], **engine)
+    train.measure(measure, queue=False, **quiet)
     runs.act(act_on_run, outputs=runs, **engine)
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)

@@ -15,7 +15,18 @@ from rlhf_studio.ui.html import ASSETS
 
 STYLES = ["train.css", "rewards.css"]
 SCRIPTS = {
-    "train.js": ["train.js", "composer.js", "dom.js", "form.js", "format.js", "outlook.js", "preview.js", "sections.js", "tryit.js"],
+    "train.js": [
+        "train.js",
+        "composer.js",
+        "dom.js",
+        "form.js",
+        "format.js",
+        "outlook.js",
+        "plan.js",
+        "preview.js",
+        "sections.js",
+        "tryit.js",
+    ],
     "runs.js": ["runs.js", "dialogs.js", "dom.js", "format.js", "poll.js"],
 }
 _HEADING = '<h1 class="rt-brand">RLHF Studio</h1>'

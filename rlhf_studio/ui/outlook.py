@@ -7,6 +7,9 @@ from typing import Any
 from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
 from rlhf_studio.inputs.preflight import Report
 from rlhf_studio.recipes import Recipe
+from rlhf_studio.runs.pace import work_per_step
+
+UNKNOWN_TIME = {"label": "Time", "value": "known after the first step", "help": "It depends on the model and the machine."}
 
 
 def sentence(config: RunConfig) -> str:
@@ -46,27 +49,23 @@ def short_name(model: str) -> str:
 
 
 def figures(config: RunConfig, report: Report | None, recipe: Recipe) -> list[dict[str, str]]:
-    """Time, memory, download and disk as label, value and help."""
-    rows = [{"label": "Time", **_time(config, recipe)}]
-    if report is not None:
-        if report.memory_bytes is not None:
-            value = f"at least {size(report.memory_bytes)}"
-            rows.append(
-                {"label": "Memory", "value": value, "help": "Weights, gradients and optimizer of all models; activations come on top."}
-            )
-        download = size(report.download_bytes) if report.download_bytes else "none"
-        rows.append({"label": "Download", "value": download, "help": "Weights that are not on this machine yet."})
-        rows.append({"label": "Disk", "value": f"at most {size(report.disk_bytes)}", "help": "Kept checkpoints and recorded responses."})
-    return rows
+    """Download and disk as label, value and help; what the memory and the time are is said by :mod:`forecast`."""
+    if report is None:
+        return [recipe_time(config, recipe) or UNKNOWN_TIME]
+    download = size(report.download_bytes) if report.download_bytes else "none"
+    return [
+        {"label": "Download", "value": download, "help": "Weights that are not on this machine yet."},
+        {"label": "Disk", "value": f"at most {size(report.disk_bytes)}", "help": "Kept checkpoints and recorded responses."},
+    ]
 
 
-def _time(config: RunConfig, recipe: Recipe) -> dict[str, str]:
-    """The recipe's measured time, scaled by the tokens to sample and to learn from while the models are the recipe's."""
+def recipe_time(config: RunConfig, recipe: Recipe) -> dict[str, str] | None:
+    """The recipe's measured time, scaled by the tokens to sample and to learn from; None unless the models are the recipe's."""
     known = recipe.config
     if (config.model, config.lora.enabled, _judges(config)) != (known.model, known.lora.enabled, _judges(known)):
-        return {"value": "known after the first step", "help": "It depends on the model and the machine."}
-    minutes = recipe.minutes * _work(config) / _work(known)
-    return {"value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
+        return None
+    minutes = recipe.minutes * config.ppo.steps * work_per_step(config) / (known.ppo.steps * work_per_step(known))
+    return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
 
 
 def _judges(config: RunConfig) -> list[str]:
@@ -78,12 +77,6 @@ def _judges(config: RunConfig) -> list[str]:
         elif isinstance(component, EnsembleReward | PythonReward | HttpReward):
             judges += component.model_names() if isinstance(component, EnsembleReward) else [component.kind]
     return judges
-
-
-def _work(config: RunConfig) -> float:
-    """Tokens that pass through the model: once to be sampled, and about three times as much work for each learning pass."""
-    ppo = config.ppo
-    return ppo.steps * ppo.batch_size * config.generation.response_length * (1 + 3 * ppo.ppo_epochs)
 
 
 def duration(minutes: float) -> str:

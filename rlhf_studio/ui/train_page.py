@@ -17,6 +17,7 @@ import gradio as gr
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.calibration import Calibration, seconds_per_step
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
@@ -25,7 +26,8 @@ from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.ui import outlook
+from rlhf_studio.runs.pace import known_pace
+from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
@@ -74,6 +76,7 @@ class TrainPage:
         self._waiting = waiting
         self._inspect = inspect
         self._permissions = permissions
+        self._calibration = Calibration(workspace)
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
         self._started: dict[str, str] = {}
 
@@ -107,17 +110,35 @@ class TrainPage:
                 # the sections that are in order are still looked at, so that all problems are shown together
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in problems})
             except ConfigError:
-                return {"problems": _problems(problems), "notes": [], "sentence": "", "figures": [], "command": "", "waiting": 0}
+                return {
+                    "problems": _problems(problems),
+                    "notes": [],
+                    "sentence": "",
+                    "figures": [],
+                    "memory": None,
+                    "command": "",
+                    "waiting": 0,
+                }
         report = self._inspect(config, self._workspace) if self._may_start(data, request) else None
         bad = {problem.field.split(".")[0] for problem in problems}
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if problems:
-            return {"problems": _problems(problems + found), "notes": [], "sentence": "", "figures": [], "command": "", "waiting": 0}
+            return {
+                "problems": _problems(problems + found),
+                "notes": [],
+                "sentence": "",
+                "figures": [],
+                "memory": None,
+                "command": "",
+                "waiting": 0,
+            }
         return {
             "problems": _problems(found),
             "notes": report.notes if report else [],
             "sentence": outlook.sentence(config),
-            "figures": outlook.figures(config, report, recipe),
+            "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
+            "memory": forecast.memory_view(report.plan, report.change) if report and report.plan else None,
+            "measure": self._measuring(config, report, recipe),
             "command": command_line(config, recipe.name, recipe.config),
             "waiting": self._waiting(),
         }
@@ -188,7 +209,42 @@ class TrainPage:
         self._started = {**dict(list(self._started.items())[1 - REMEMBERED_STARTS :]), nonce: run_id}
         return {"run_id": run_id, "nonce": nonce}
 
+    def measure(self, data: Any, request: gr.Request) -> None:
+        """Measure this machine's matrix rate in a process of its own; returns at once. Raises :class:`gradio.Error` for viewers."""
+        self._access.require_operator(request)
+        try:
+            self._calibration.begin("cuda" if _member(data, "device") == "cuda" else "cpu")
+        except OSError as error:
+            raise gr.Error(f"The measurement could not be started: {error}", print_exception=False) from error
+
     # --- helpers ------------------------------------------------------------------------------------------------------------
+
+    def _time(self, config: RunConfig, report: Report | None, recipe: Recipe) -> list[dict[str, str]]:
+        """Per step and whole run where they are known; viewers get the recipe's time alone, with :func:`outlook.figures`."""
+        if report is None:
+            return []
+        steps, pace = config.ppo.steps, known_pace(self._workspace, config)
+        known = None if pace else outlook.recipe_time(config, recipe)
+        rough = None if pace or known else self._estimate(config, report)
+        return [known] if known else forecast.time_rows(steps, pace, rough) or [outlook.UNKNOWN_TIME]
+
+    def _estimate(self, config: RunConfig, report: Report) -> tuple[float, float] | None:
+        """Seconds per step from this machine's rate, once it was measured."""
+        rate = self._calibration.rate(report.plan.machine.device) if report.plan else None
+        if rate is None or report.plan is None or report.policy is None:
+            return None
+        prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
+        return seconds_per_step(config, report.policy, report.rewards, prompt, report.plan.machine.device, rate)
+
+    def _measuring(self, config: RunConfig, report: Report | None, recipe: Recipe) -> Json | None:
+        """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
+        if report is None or report.plan is None or report.plan.unknown or outlook.recipe_time(config, recipe):
+            return None
+        if known_pace(self._workspace, config):
+            return None
+        device = report.plan.machine.device
+        known = self._calibration.rate(device) is not None and not self._calibration.running
+        return None if known else {"device": device, "running": self._calibration.running}
 
     def _may_start(self, data: Any, request: gr.Request) -> bool:
         return _member(data, "view") != "1" and self._access.is_operator(request)
@@ -220,7 +276,7 @@ class TrainPage:
     def build(self, functions: Sequence[Callable] = ()) -> gr.HTML:
         """The component; ``functions`` are what else its script may ask.
 
-        Its ``start`` event carries what :meth:`start` takes; its value takes what :meth:`start` gives, as JSON.
+        Its ``start`` and ``measure`` events carry what those methods take; its value takes what :meth:`start` gives, as JSON.
         """
 
         # Gradio marks the functions that a page may call, which methods do not allow
@@ -239,7 +295,7 @@ class TrainPage:
         def from_yaml(data: Any, request: gr.Request) -> Json:
             return self.from_yaml(data, request)
 
-        return panel("train.js", "train-page", ["start"], [boot, check, preview, to_yaml, from_yaml, *functions])
+        return panel("train.js", "train-page", ["start", "measure"], [boot, check, preview, to_yaml, from_yaml, *functions])
 
 
 def _member(data: Any, key: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine import device as device_module
-from rlhf_studio.engine.device import Compute, choose_compute
+from rlhf_studio.engine.device import Compute, choose_compute, peak_resident_bytes
 
 
 def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:
@@ -95,9 +96,14 @@ def test_waiting_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_peak_memory_is_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, gpu=True)
     assert Compute(torch.device("cuda"), torch.float32).peak_memory() == 12345.0
-    cpu = Compute(torch.device("cpu"), torch.float32)
+    monkeypatch.setattr(device_module, "peak_resident_bytes", lambda: 678)
+    assert Compute(torch.device("cpu"), torch.float32).peak_memory() == 678.0
+
+
+def test_the_system_counts_kilobytes_or_on_macos_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere = tmp_path / "status"
     monkeypatch.setattr(device_module.sys, "platform", "linux")
-    linux = cpu.peak_memory()
+    linux = peak_resident_bytes(nowhere)
     monkeypatch.setattr(device_module.sys, "platform", "darwin")
-    assert linux > 1024 * 0.9 * cpu.peak_memory()  # the same count, taken as kilobytes and as bytes
+    assert linux > 1024 * 0.9 * peak_resident_bytes(nowhere)  # the same count, taken as kilobytes and as bytes
     assert 50e6 < linux < 1e12  # torch alone is larger than 50 MB

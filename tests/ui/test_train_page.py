@@ -11,9 +11,13 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.inputs.hardware import processor
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
@@ -70,7 +74,72 @@ def test_a_recipe_as_it_stands_can_start(bench: Bench) -> None:
     assert (answer["problems"], answer["notes"]) == ([], [])
     assert answer["command"] == "python -m rlhf_studio train --recipe world"
     assert answer["sentence"] == outlook.sentence(WORLD.config)
-    assert [figure["label"] for figure in answer["figures"]] == ["Time", "Memory", "Download", "Disk"]
+    assert [figure["label"] for figure in answer["figures"]] == ["Time", "Download", "Disk"]
+    # the small stand-in names no layers: what is known is listed, and nothing is guessed
+    assert answer["memory"]["state"] == "unknown" and answer["measure"] is None
+    assert {row["name"]: row["size"] for row in answer["memory"]["rows"]}["Activations"] == "unknown"
+
+
+SIZES = {"n_layer": 1, "n_embd": 4, "n_head": 1}
+
+
+def give_sizes(folder: Path) -> None:
+    """Let the bundled stand-ins name their layers."""
+    for name in ("policy", "reward"):
+        path = folder / "assets" / "world" / name / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **SIZES}))
+
+
+def test_the_memory_is_planned_before_the_start(bench: Bench, tmp_path: Path) -> None:
+    give_sizes(tmp_path)
+    memory = bench.page.check(sent(), OPERATOR)["memory"]
+    assert memory["state"] in ("fits", "tight", "too_large") and "free" in memory["free"]
+    assert {row["name"] for row in memory["rows"]} >= {"Policy", "Reference", "Critic", "Reward models", "Optimizer", "KV cache"}
+    assert json.loads(json.dumps(memory)) == memory
+    assert bench.page.check(sent(), VIEWER)["memory"] is None  # viewers learn nothing about this machine
+    assert bench.page.check(sent(ppo__steps=0), OPERATOR)["memory"] is None
+
+
+def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_sizes(tmp_path)
+    begun: list[str] = []
+    monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda _: processor())
+    assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
+    other = sent(reward__components=[{"kind": "length"}])
+    answer = bench.page.check(other, OPERATOR)
+    assert answer["measure"] == {"device": "cpu", "running": False} and answer["figures"][0] == outlook.UNKNOWN_TIME
+    bench.page.measure({"device": "cpu"}, OPERATOR)
+    bench.page.measure({"device": "; rm"}, OPERATOR)
+    assert begun == ["cpu", "cpu"]
+    with pytest.raises(gr.Error, match="operator link"):
+        bench.page.measure({"device": "cpu"}, VIEWER)
+    (tmp_path / "machine-cpu.json").write_text('{"rate": 1e9}')
+    answer = bench.page.check(other, OPERATOR)
+    assert answer["measure"] is None
+    assert [figure["label"] for figure in answer["figures"]] == ["Per step", "Whole run", "Download", "Disk"]
+    assert "matrix rate" in answer["figures"][0]["help"]
+
+
+def test_a_measurement_that_cannot_start_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise OSError(11, "no process")
+
+    monkeypatch.setattr(bench.page._calibration, "begin", fail)
+    with pytest.raises(gr.Error, match="could not be started"):
+        bench.page.measure({}, OPERATOR)
+
+
+def test_an_earlier_run_tells_the_time(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "20260101-000000-aaaaaa"
+    create_run(folder, WORLD.config, name="earlier")
+    with RunWriter(folder) as writer:
+        for step, seconds in enumerate((9.0, 3.0), start=1):
+            writer.commit_step(StepRecord(step, {"time/total": seconds}, []))
+    figures = bench.page.check(sent(), OPERATOR)["figures"]
+    assert [(row["label"], row["value"]) for row in figures[:2]] == [("Per step", "3.0 s"), ("Whole run", "about 3 minutes")]
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { el, fill, setText, show } from "./dom.js";
+import { MemoryPlan } from "./plan.js";
 
 const MARGIN = 16;
 const LEAST = 280;
@@ -9,11 +10,14 @@ export class Outlook {
    * @param operator   whether this person may start runs; else `whyNot` is said once
    * @param onstart    called by the button
    * @param onproblem  called with the field of a problem that was clicked
+   * @param onmeasure  called by the button that measures this machine
    * @param titleOf    field -> its title for people
    * @param name       node of the run's name
    */
-  constructor({ operator, whyNot, onstart, onproblem, titleOf, name }) {
+  constructor({ operator, whyNot, onstart, onproblem, onmeasure, titleOf, name }) {
     Object.assign(this, { operator, onproblem, titleOf });
+    this.plan = new MemoryPlan();
+    this.measure = el("button", { type: "button", class: "rt-quiet rt-measure", hidden: true, onclick: () => onmeasure() });
     this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
     this.sentence = el("p", { class: "rt-sentence" });
     this.figures = el("dl", { class: "rt-figures" });
@@ -27,7 +31,7 @@ export class Outlook {
     this.node = el(
       "aside",
       { class: "rt-outlook", "aria-label": "What will happen" },
-      el("div", { class: "rt-outlook-body" }, el("h2", {}, "What will happen"), this.sentence, this.problems, this.figures, this.notes, this.commandBox),
+      el("div", { class: "rt-outlook-body" }, el("h2", {}, "What will happen"), this.sentence, this.problems, this.figures, this.measure, this.plan.node, this.notes, this.commandBox),
       el("div", { class: "rt-outlook-foot" }, operator ? [name, this.queue, el("div", { class: "rt-startbar" }, this.button)] : el("p", { class: "rt-message" }, whyNot)),
     );
     const fit = () => requestAnimationFrame(() => this.fit());
@@ -60,6 +64,10 @@ export class Outlook {
     const wrong = answer.problems.length;
     setText(this.sentence, answer.sentence || "These settings cannot run yet.");
     fill(this.figures, answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))));
+    this.plan.show(answer.memory);
+    show(this.measure, Boolean(answer.measure));
+    this.measure.disabled = Boolean(answer.measure?.running);
+    setText(this.measure, answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)");
     fill(this.notes, answer.notes.map((note) => el("li", {}, note)));
     show(this.notes, answer.notes.length > 0);
     show(this.problems, wrong > 0);

@@ -8,6 +8,7 @@ import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
+const MEASURING = 1500;
 const OPEN_AT_FIRST = ["ppo"];
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
@@ -79,6 +80,7 @@ class TrainPage {
       whyNot: boot.why_not,
       onstart: () => this.start(),
       onproblem: (field) => this.sections.reveal(field),
+      onmeasure: () => this.measure(),
       titleOf: (field) => this.sections.title(field),
       name: this.nameField(),
     });
@@ -257,6 +259,17 @@ class TrainPage {
     this.trigger("start", this.payload({ nonce: this.nonce }));
     // if the server never answers, the button comes back; the nonce keeps a late answer from starting a second run
     setTimeout(() => this.outlook.starting(false), 30000);
+  }
+
+  /** Measure this machine: the answer arrives with one of the next checks. */
+  measure() {
+    this.trigger("measure", { device: this.outlook.last.measure.device, view: this.view });
+    this.outlook.show({ ...this.outlook.last, measure: { ...this.outlook.last.measure, running: true } });
+    const look = async () => {
+      await this.check();
+      if (this.outlook.last.measure?.running) setTimeout(look, MEASURING);
+    };
+    setTimeout(look, MEASURING);
   }
 
   /** The server's answer to Start. */

@@ -1,0 +1,106 @@
+"""The machine's rate: measured by a child process, read back, and turned into seconds per step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.inputs.calibration import FASTEST, SLOWEST, Calibration, seconds_per_step
+from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.shape import ModelShape
+
+SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
+POLICY = ModelFacts(None, "A", parameters=1000, shape=SHAPE)
+
+
+class Child:
+    """A process that ends when told."""
+
+    def __init__(self) -> None:
+        self.done: int | None = None
+
+    def poll(self) -> int | None:
+        return self.done
+
+
+def test_one_measurement_at_a_time(tmp_path: Path) -> None:
+    started: list[list[str]] = []
+    child = Child()
+
+    def start(command: list[str], **_: Any) -> Any:
+        started.append(command)
+        return child
+
+    calibration = Calibration(tmp_path / "new", start)
+    assert not calibration.running
+    calibration.begin("cpu")
+    calibration.begin("cpu")
+    assert calibration.running and len(started) == 1
+    assert started[0] == [sys.executable, "-m", "rlhf_studio.engine.measure", str(tmp_path / "new" / "machine-cpu.json"), "cpu"]
+    child.done = 0
+    assert not calibration.running
+    calibration.begin("cuda")
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"rate": "fast"}', '{"rate": -1.0}', '{"rate": NaN}', '{"rate": 0.0}'])
+def test_a_missing_or_damaged_file_is_no_rate(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "machine-cpu.json").write_text(text)
+    assert Calibration(tmp_path).rate("cpu") is None
+
+
+def test_the_rate_is_kept_per_device(tmp_path: Path) -> None:
+    (tmp_path / "machine-cpu.json").write_text('{"rate": 2.5e9, "device": "cpu"}')
+    assert Calibration(tmp_path).rate("cpu") == 2.5e9
+    assert Calibration(tmp_path).rate("cuda") is None
+
+
+def config(**sections: dict[str, Any]) -> Any:
+    base: dict[str, Any] = {
+        "reward": {"components": [{"kind": "length"}]},
+        "ppo": {"batch_size": 4, "mini_batch_size": 2, "ppo_epochs": 3},
+        "generation": {"response_length": 5},
+    }
+    return parse_config({**base, **sections})
+
+
+def test_seconds_by_hand() -> None:
+    """4 episodes × (7 + 5) tokens × (three forward passes of 2, three learning passes of 6) × 1000 weights."""
+    operations = 4 * 12 * (6 + 18) * 1000
+    assert seconds_per_step(config(), POLICY, [], 7, "cpu", 1e6) == pytest.approx((FASTEST * operations / 1e6, SLOWEST * operations / 1e6))
+    lora = 4 * 12 * (6 + 12) * 1000
+    assert seconds_per_step(config(lora={"enabled": True}), POLICY, [], 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * lora / 1e6)
+    judged = operations + 4 * 12 * 2 * 500
+    assert seconds_per_step(config(), POLICY, [ModelFacts(None, "A", parameters=500)], 7, "cpu", 1e6)[0] == pytest.approx(
+        FASTEST * judged / 1e6
+    )
+
+
+def test_a_gpu_is_bound_by_starting_kernels() -> None:
+    """5 decoding steps and 3 passes × 3 epochs × 2 micro-batches, 2 blocks of 25 kernels of 8 microseconds."""
+    low, high = seconds_per_step(config(), POLICY, [], 7, "cuda", 1e30)
+    assert low == pytest.approx((5 + 18) * 2 * 25 * 8e-6) and high == pytest.approx(2 * low)
+
+
+def test_an_unknown_model_gives_no_time() -> None:
+    unknown = ModelFacts(None, "A")
+    assert seconds_per_step(config(), unknown, [], 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), ModelFacts(None, "A", parameters=5), [], 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), POLICY, [unknown], 7, "cpu", 1e6) is None
+
+
+def test_the_child_process_is_an_ordinary_one(tmp_path: Path) -> None:
+    calibration = Calibration(tmp_path)
+    with pytest.raises(OSError, match="no process"):
+        Calibration(tmp_path, _fail).begin("cpu")
+    assert calibration._start is subprocess.Popen
+
+
+def _fail(*_: Any, **__: Any) -> Any:
+    raise OSError(11, "no process")

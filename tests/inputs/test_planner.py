@@ -1,0 +1,303 @@
+"""The memory plan: arithmetic worked by hand, what must never shrink it, what makes it say "unknown", and advice that is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.inputs.hardware import Machine
+from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.planner import CPU_FRAMEWORK, GPU_FRAMEWORK, Models, Plan, judge_count, make_plan, trained_parameters
+from rlhf_studio.inputs.safetensors_header import TensorInfo
+from rlhf_studio.inputs.savings import changes, cheapest
+from rlhf_studio.inputs.shape import ModelShape, read_shape
+
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}
+LLAMA = {
+    **{"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"intermediate_size": 20, "vocab_size": 10, "hidden_act": "silu", "tie_word_embeddings": False},
+}
+CPU = Machine("cpu", "CPU", 10**9, 2 * 10**9, False)
+GPU = Machine("cuda", "A GPU", 10**9, 2 * 10**9, True)
+RULE = [{"kind": "length"}]
+
+
+def facts(config: dict[str, Any] = GPT2, **more: Any) -> ModelFacts:
+    return ModelFacts(path=None, architecture="A", shape=read_shape(config), **more)
+
+
+def settings(**sections: dict[str, Any]) -> RunConfig:
+    base: dict[str, Any] = {
+        "data": {"max_prompt_tokens": 6},
+        "reward": {"components": RULE},
+        "ppo": {"batch_size": 4, "mini_batch_size": 2},
+        "generation": {"response_length": 4},
+    }
+    return parse_config({key: {**base.get(key, {}), **sections.get(key, {})} for key in {*base, *sections}})
+
+
+def plan(config: RunConfig, policy: ModelFacts, machine: Machine = CPU, rewards: tuple[ModelFacts, ...] = (), prompt: Any = None) -> Plan:
+    return make_plan(config, Models(policy, rewards), machine, prompt)
+
+
+def table(made: Plan) -> dict[str, tuple[int | None, int | None, int | None]]:
+    return {part.name: (part.parameters, part.low, part.high) for part in made.parts}
+
+
+# --- shapes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_shapes_by_hand() -> None:
+    gpt2 = read_shape(GPT2)
+    assert gpt2 == ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
+    assert gpt2.saved_per_token == 2 * (8 * 8 + 2 * 32)
+    assert gpt2.parameters == 10 * 8 + 2 * (8 * 32 + 2 * 8 * 32)
+    llama = read_shape(LLAMA)
+    assert llama == ModelShape(layers=3, hidden=8, cached=8, inner=20, gated=True, vocabulary=10, tied=False)
+    assert llama.saved_per_token == 3 * (8 * 8 + 4 * 20)
+    assert llama.parameters == 2 * 10 * 8 + 3 * (8 * (16 + 8) + 3 * 8 * 20)
+    assert read_shape({**LLAMA, "head_dim": 5}).cached == 2 * 2 * 5
+    assert read_shape({**GPT2, "multi_query": True}).cached == 2 * 1 * 4
+
+
+def test_the_count_by_shape_is_that_of_the_bundled_model() -> None:
+    """With its 512 position vectors added; what is left are norms and biases, less than 1 in a hundred."""
+    known = check_causal_lm("bundled/world-policy")
+    assert known.shape is not None and known.parameters == pytest.approx(known.shape.parameters + 512 * known.shape.hidden, rel=0.01)
+
+
+@pytest.mark.parametrize("missing", ["n_layer", "n_embd", "n_head", "vocab_size"])
+def test_a_missing_size_means_unknown(missing: str) -> None:
+    assert read_shape({**GPT2, missing: None}) is None
+
+
+def test_an_unknown_inner_size_and_experts_mean_unknown() -> None:
+    assert read_shape({**GPT2, "model_type": "something_new"}) is None
+    assert read_shape({**GPT2, "model_type": "something_new", "n_inner": 32}) is not None
+    assert read_shape({**LLAMA, "num_local_experts": 8}) is None
+
+
+# --- the plan by hand ----------------------------------------------------------------------------------------------------------
+
+
+def test_full_training_by_hand() -> None:
+    made = plan(settings(), facts(parameters=1000), prompt=(3, 100))
+    cache = 4 * 2 * 16 * 4  # episodes × layers × cached values × bytes, per token
+    odds = 4 * 10 * 4
+    logits = 2 * 4 * 10 * 4
+    saved = 2 * 2 * (8 * 8 + 2 * 32) * 4
+    matrix = 10 * 8 * 4
+    assert table(made) == {
+        "Framework": (0, *CPU_FRAMEWORK),
+        "Policy": (1000, 4000, 4000),
+        "Reference": (1000, 4000, 4000),
+        "Critic": (9, 36, 36),
+        "Gradients": (1009, 4036, 4036 + matrix),
+        "Optimizer": (2018, 8072, 8072 + matrix),
+        "KV cache": (0, cache * 7, int(1.5 * cache * 10)),  # prompts of 3 tokens at least; at most the limit of 6
+        "Next-token odds": (0, 2 * odds, 6 * odds),
+        "Logits": (0, 2 * logits, 5 * logits),
+        "Activations": (0, saved * 7, int(1.6 * saved * 10)),
+    }
+    lasting = 4000 + 4000 + 36 + 4036 + 8072
+    assert made.low == CPU_FRAMEWORK[0] + lasting + max(cache * 7 + 2 * odds, 2 * logits + saved * 7)
+    passing = int(1.5 * cache * 10) + 6 * odds + 5 * logits + int(1.6 * saved * 10)
+    assert made.high == CPU_FRAMEWORK[1] + lasting + 2 * matrix + passing
+    assert made.measured_range() == (made.low, made.high)
+
+
+def test_a_critic_of_its_own_is_trained_whole() -> None:
+    critic = facts({**GPT2, "n_layer": 1}, parameters=600)
+    for lora in (False, True):
+        config = settings(lora={"enabled": lora}, critic={"kind": "separate"})
+        shared, own = (table(make_plan(config, Models(facts(parameters=1000), critic=model), CPU)) for model in (None, critic))
+        assert own["Critic"] == (609, 2436, 2436)
+        assert own["Gradients"][1] - shared["Gradients"][1] == 2400 and own["Optimizer"][1] - shared["Optimizer"][1] == 4800
+        assert own["Activations"][1] - shared["Activations"][1] == 2 * 10 * (8 * 8 + 2 * 32) * 4
+    unknown = make_plan(settings(), Models(facts(), critic=ModelFacts(None, "A")), CPU)
+    assert "critic" in unknown.unknown and "activations" in unknown.unknown
+
+
+def test_lora_by_hand() -> None:
+    tensors = {
+        "wte.weight": TensorInfo((10, 8), 320),
+        "h.0.attn.c_attn.weight": TensorInfo((8, 24), 768),
+        "h.0.mlp.c_fc.weight": TensorInfo((8, 32), 1024),
+        "h.0.mlp.c_fc.bias": TensorInfo((32,), 128),
+    }
+    policy = facts(parameters=1000, tensors=tensors)
+    adapters = 16 * (18 + 32 + 40)
+    made = table(plan(settings(lora={"enabled": True}), policy))
+    assert made["Policy"] == (1000 + adapters, 4000 + 4 * adapters, 4000 + 4 * adapters)
+    assert made["Reference"] == (0, 0, 0)
+    assert made["Gradients"][1] == 4 * (adapters + 9) and made["Optimizer"][1] == 8 * (adapters + 9)
+    assert made["Merged adapters"] == (0, *2 * [2 * (8 * 32 + 2 * 8 * 32) * 4])
+    for other in ({"use_dora": True}, {"enabled": False}):
+        assert "Merged adapters" not in table(plan(settings(lora={"enabled": True, **other}), policy))
+    only = settings(lora={"enabled": True, "r": 2, "target_modules": "c_attn"})
+    assert trained_parameters(only, policy) == 2 * 32
+    on_gpu = table(plan(settings(lora={"enabled": True}), policy, GPU))
+    assert "Merged adapters" not in on_gpu  # half-precision weights are not merged
+    assert on_gpu["Policy"][1] == 2000 + 4 * adapters  # the frozen base in bfloat16, the adapters in float32
+
+
+def test_adapters_of_a_model_whose_matrices_are_not_here() -> None:
+    policy = facts()
+    # per block: attention 8 -> 24 and 8 -> 8, feed-forward 8 -> 32 and 32 -> 8
+    assert trained_parameters(settings(lora={"enabled": True, "r": 3}), policy) == 3 * 2 * (32 + 16 + 40 + 40)
+    assert trained_parameters(settings(lora={"enabled": True, "target_modules": "c_attn"}), policy) is None
+    assert plan(settings(lora={"enabled": True, "target_modules": "c_attn"}), policy).unknown
+
+
+def test_a_reference_that_is_not_the_base_with_its_adapters_off() -> None:
+    policy = facts(parameters=1000)
+    pissa = settings(lora={"enabled": True, "init_lora_weights": "pissa"})
+    assert table(plan(pissa, policy))["Reference"] == (1000, 4000, 4000)
+    following = settings(lora={"enabled": True}, ppo={"reference_ema": 0.1})
+    assert table(plan(following, policy))["Reference"] == (1000, 4000, 4000)
+    other = make_plan(settings(), Models(policy, reference=facts(parameters=700)), CPU)
+    assert table(other)["Reference"] == (700, 2800, 2800)
+    adapter = make_plan(settings(lora={"enabled": True}), Models(policy, reference=facts(parameters=1000, base="a")), CPU)
+    assert table(adapter)["Reference"] == (1000, 0, 4000)
+
+
+def test_quantized_bases_and_gradient_checkpointing() -> None:
+    policy = facts(parameters=1000)
+    adapters = 16 * 2 * (32 + 16 + 40 + 40)
+    for bits, name in ((8, "8bit"), (4, "4bit")):
+        rows = table(plan(settings(lora={"enabled": True}, model={"quantization": name}), policy, GPU))
+        assert rows["Policy"][1] == 1000 * bits // 8 + 4 * adapters
+    kept = 2 * 10 * (2 * 8 + (8 * 8 + 2 * 32)) * 4  # two blocks' inputs, and one block in full
+    assert table(plan(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, int(1.6 * kept))
+
+
+def test_every_model_of_an_ensemble_is_counted() -> None:
+    ensemble = {"kind": "ensemble", "models": "a, b", "batch_size": 2}
+    config = settings(reward={"components": [ensemble, {"kind": "length"}, {"kind": "reward_model", "batch_size": 1}]})
+    assert judge_count(config) == 3
+    rows = table(plan(config, facts(), rewards=(facts(parameters=5), facts(parameters=6), facts(parameters=7))))
+    assert rows["Reward models"][0] == 18
+    assert rows["Scoring"][2] == 2 * 10 * (64 + 128) * 4
+
+
+def test_a_gpu_computes_in_bfloat16_and_counts_its_context() -> None:
+    made = plan(settings(), facts(parameters=1000), GPU)
+    rows = table(made)
+    assert rows["Policy"] == (1000, 4000, 6000)  # float32 weights; autocast's bfloat16 copies may come on top
+    assert rows["Reference"] == (1000, 2000, 2000)
+    assert rows["Optimizer"][1:] == (8 * 1009, 12 * 1009)
+    assert rows["KV cache"][1] == 4 * 10 * 2 * 16 * 2
+    assert made.measured_range() == (made.low - GPU_FRAMEWORK[0], made.high - GPU_FRAMEWORK[1])
+    assert table(plan(settings(model={"dtype": "float32"}), facts(parameters=1000), GPU))["Reference"][1] == 4000
+
+
+def test_reward_models_add_their_weights_and_their_reading() -> None:
+    judge = {"kind": "reward_model", "batch_size": 3, "max_tokens": 8}
+    config = settings(reward={"components": [judge]})
+    rows = table(plan(config, facts(parameters=1000), rewards=(facts(parameters=500),)))
+    assert rows["Reward models"] == (500, 2000, 2000)
+    assert rows["Scoring"] == (0, 3 * 8 * (64 + 128), 3 * 8 * (64 + 128) * 4)
+
+
+def test_the_exact_kl_keeps_two_distributions() -> None:
+    before, after = (table(plan(settings(ppo={"kl_estimator": name}), facts(parameters=1000)))["Logits"] for name in ("k1", "full"))
+    assert after[1] - before[1] == after[2] - before[2] == 2 * 4 * 4 * 10 * 4
+
+
+# --- what must hold whatever the numbers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("lora", [False, True])
+def test_more_is_never_less(machine: Machine, lora: bool) -> None:
+    def total(config: dict[str, Any], **sections: dict[str, Any]) -> tuple[int, int]:
+        made = plan(settings(lora={"enabled": lora}, **sections), facts(config), machine)
+        assert made.low is not None and made.high is not None and made.low <= made.high
+        return made.low, made.high
+
+    for grown in ({"n_layer": 3}, {"n_embd": 16}, {"vocab_size": 50}, {"n_inner": 64}):
+        before, after = total(GPT2), total({**GPT2, **grown})
+        assert after[0] > before[0] and after[1] > before[1], grown
+    for grown in ({"generation": {"response_length": 8}}, {"ppo": {"mini_batch_size": 4}}, {"ppo": {"batch_size": 400}}):
+        before, after = total(GPT2), total(GPT2, **grown)
+        assert after[0] >= before[0] and after[1] > before[1], grown
+
+
+def test_unknown_models_say_so() -> None:
+    made = plan(settings(), ModelFacts(path=None, architecture="A", parameters=1000))
+    assert made.unknown == "unknown: the model's files do not tell the size of kv cache, next-token odds, logits, activations"
+    assert made.low is made.high is made.fits is made.measured_range() is None and not made.too_large
+    assert table(made)["Policy"] == (1000, 4000, 4000)  # what is known is still said
+    nothing = plan(settings(), ModelFacts(path=None, architecture="A"))
+    assert table(nothing)["Gradients"] == (None, None, None)
+    judge = plan(settings(reward={"components": [{"kind": "reward_model"}]}), facts(), rewards=(ModelFacts(None, "A"),))
+    assert "reward models" in judge.unknown
+
+
+def test_fits_and_does_not() -> None:
+    made = plan(settings(), facts(parameters=1000))
+    for free, fits, too_large in [
+        (made.high, True, False),
+        (made.high - 1, False, False),
+        (made.low - 1, False, True),
+        (None, None, False),
+    ]:
+        other = Plan(replace(CPU, free=free), made.parts)
+        assert (other.fits, other.too_large) == (fits, too_large)
+
+
+# --- the cheapest change -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_change_that_fits_is_named() -> None:
+    config = settings(ppo={"batch_size": 8, "mini_batch_size": 8}, generation={"response_length": 400})
+    policy = facts({**GPT2, "vocab_size": 50_000})
+
+    def replan_on(free: int) -> Any:
+        return lambda other: plan(other, policy, replace(CPU, free=free))
+
+    roomy = replan_on(10**12)
+    assert cheapest(config, roomy(config), roomy) is None  # nothing to do
+    high = roomy(config).high
+    found = changes(config, roomy(config), roomy)
+    assert [(change.setting, change.value) for change in found[:5]] == [
+        ("ppo.micro_batch_size", "4"),
+        ("ppo.micro_batch_size", "2"),
+        ("ppo.micro_batch_size", "1"),
+        ("model.gradient_checkpointing", "true"),
+        ("lora.enabled", "true"),
+    ]
+    assert {change.setting for change in found[5:]} == {"generation.response_length"}
+    halved = roomy(settings(ppo={"batch_size": 8, "mini_batch_size": 8, "micro_batch_size": 4}, generation={"response_length": 400}))
+    assert found[0].saves == high - halved.high
+    for wanted in found[:3]:  # each is chosen when the ones before it do not save enough
+        tight = replan_on(high - wanted.saves)
+        chosen = cheapest(config, tight(config), tight)
+        assert chosen is not None and (chosen.setting, chosen.value) == (wanted.setting, wanted.value)
+    hopeless = replan_on(10**6)
+    assert cheapest(config, hopeless(config), hopeless) is None
+
+
+def test_bfloat16_is_offered_where_the_gpu_has_it() -> None:
+    config = settings(model={"dtype": "float32"}, ppo={"batch_size": 2, "mini_batch_size": 1})
+    for machine, offered in [(GPU, True), (replace(GPU, bfloat16=False), False), (CPU, False)]:
+        names = [change.setting for change in changes(config, plan(config, facts(), machine), lambda c, m=machine: plan(c, facts(), m))]
+        assert ("model.dtype" in names) == offered
+
+
+def test_a_quantized_base_is_offered_on_a_gpu_with_lora() -> None:
+    for machine, lora, offered in [(GPU, True, True), (GPU, False, False), (CPU, True, False)]:
+        config = settings(lora={"enabled": lora})
+        found = changes(config, plan(config, facts(), machine), lambda c, m=machine: plan(c, facts(), m))
+        assert (("model.quantization", "4bit") in [(change.setting, change.value) for change in found]) == offered
+
+
+def test_a_shortest_limit_follows_a_shorter_response(tmp_path: Path) -> None:
+    config = settings(generation={"response_length": 8, "response_length_min": 8})
+    found = changes(config, plan(config, facts()), lambda other: plan(other, facts()))
+    assert [change.value for change in found if change.setting == "generation.response_length"] == ["4", "2"]
