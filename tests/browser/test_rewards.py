@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.ui.app import Server, launch
-from tests.ui.train_helpers import install_world, start_stand_in
+from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -148,6 +148,9 @@ def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: S
     panel = page.locator(".rt-try")
     status, results = panel.locator(".rt-try-status"), panel.locator(".rt-try-results")
     expect(panel.get_by_label("Reference")).to_be_hidden()
+    for row in (0, 1):
+        panel.get_by_role("button", name="Take one of the data").click()
+        expect(panel.get_by_label("Prompt")).to_have_value(f"{PROMPT} {row}")
     panel.get_by_label("Prompt").fill("hang")
     panel.get_by_label("Response", exact=True).fill(HOSTILE)
     panel.get_by_role("button", name="Score it").click()

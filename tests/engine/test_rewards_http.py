@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import socket
@@ -9,6 +10,7 @@ import threading
 import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import torch
 from rlhf_studio.config import HttpReward, Permissions, RewardConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.rewards import http_scorer
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.http_scorer import HttpScorer
@@ -205,8 +208,8 @@ def unreachable(request: Any, timeout: float) -> Any:
 def test_a_server_that_drips(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read is quick, the whole is not."""
     judge.answers = [(200, '{"scores": [1, 2]}')]
-    clock = iter([0.0, 100.0, 200.0])
-    monkeypatch.setattr("rlhf_studio.engine.rewards.http_scorer.time.monotonic", lambda: next(clock))
+    clock = itertools.count(0.0, 100.0)
+    monkeypatch.setattr(http_scorer, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
     assert "did not answer within 30 s" in str(failure(judge))
 
 

@@ -90,6 +90,7 @@ class TrainPage {
       ask: (question) => this.ask("try_reward", question),
       value: (name) => this.state.value(name),
       reveal: (field) => this.sections.reveal(field),
+      prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
     });
     this.sections = new Sections(boot.form, this.state, { data: this.preview.node, reward: this.tryIt.node }, this.opened, (name, open) => this.toggled(name, open));
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());

@@ -12,12 +12,14 @@ export class TryIt {
    * @param ask       async ({op, ...}) -> {state, number, progress, result, error}
    * @param value     present value of a setting
    * @param reveal    shows a setting
+   * @param prompts   async () -> some prompts of the data
    */
-  constructor({ operator, ask, value, reveal }) {
-    Object.assign(this, { ask, value, reveal });
+  constructor({ operator, ask, value, reveal, prompts }) {
+    Object.assign(this, { ask, value, reveal, prompts });
     this.node = el("section", { class: "rt-try", "aria-labelledby": "rt-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
-    this.prompt = this.text("prompt", "Prompt", kept.prompt);
+    const another = el("button", { type: "button", class: "rt-quiet", onclick: () => this.another() }, "Take one of the data");
+    this.prompt = this.text("prompt", "Prompt", kept.prompt, another);
     this.response = this.text("response", "Response", kept.response);
     this.reference = this.text("reference", "Reference", kept.reference);
     this.stopped = el("input", { id: "rt-try-stopped", type: "checkbox", role: "switch", class: "rt-switch", onchange: () => this.consider() });
@@ -37,11 +39,23 @@ export class TryIt {
     this.consider();
   }
 
-  text(name, title, value = "") {
+  text(name, title, value = "", extra = null) {
     const id = `rt-try-${name}`;
     const control = el("textarea", { id, class: "rt-input", rows: 3, spellcheck: "false", maxlength: 50000, oninput: () => this.consider() });
     control.value = value;
-    return { control, node: el("div", { class: "rt-field" }, el("label", { for: id, class: "rt-label" }, title), control) };
+    return { control, node: el("div", { class: "rt-field" }, el("div", { class: "rt-try-label" }, el("label", { for: id, class: "rt-label" }, title), extra), control) };
+  }
+
+  /** Put the next of the data's first prompts into the prompt. */
+  async another() {
+    const known = await this.prompts().catch((error) => {
+      console.error("the prompts could not be read:", error);
+      return [];
+    });
+    if (!known.length) return this.say("No prompt can be read; the Data section says why.", true);
+    this.prompt.control.value = known[(known.indexOf(this.prompt.control.value) + 1) % known.length];
+    this.say("");
+    return this.consider();
   }
 
   /** Settings or texts may have changed: show the reference where it is read, and mark scores that are of something else. */
