@@ -104,6 +104,21 @@ def test_a_helper_that_does_not_read_its_task(tmp_path: Path, monkeypatch: pytes
         ask("deaf", {"text": "x" * 10_000_000})
 
 
+def test_the_dataset_library_leaves_torch_alone_in_a_helper(write_helper: Any, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.txt").write_text("one\ntwo\n")
+    (answer,) = ask(write_helper(READ_FOLDER), {"folder": str(tmp_path / "set")}, memory_bytes=0)
+    assert answer == {"rows": ["one", "two"], "torch": False}
+
+
+READ_FOLDER = """
+import sys
+from rlhf_studio.inputs.prompts.hub import open_hub
+rows = [row.cells[0] for row in open_hub(task["folder"], "", "train", "main", {"data.column": "text"}).rows]
+answer({"rows": rows, "torch": "torch" in sys.modules})
+"""
+
+
 @pytest.mark.parametrize("module", ["rlhf_studio.inputs.chat", "rlhf_studio.inputs.prompts.tables", "rlhf_studio.inputs.prompts.preview"])
 def test_helpers_and_preview_start_without_the_heavy_libraries(module: str) -> None:
     heavy = ("torch", "transformers", "datasets", "pyarrow", "gradio", "pandas")

@@ -1,6 +1,6 @@
 """Parquet files, folders laid out as datasets, and hub datasets: compared with what pyarrow wrote.
 
-No hub is reachable in tests: a folder stands in for a dataset's files, and replaced functions for the hub's answers.
+No hub is reached in tests: a server on this machine, a folder with a dataset's files, and replaced functions stand in for it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rlhf_studio.inputs.prompts.parquet import MAX_CELL_BYTES, open_parquet
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.source import is_remote
 from rlhf_studio.inputs.prompts.tables import plain
+from tests.inputs.hub_server import COMMIT, hub_server
 
 COLUMN = {"data.column": "prompt"}
 TEXTS = [f"prompt {row} é" for row in range(1000)]
@@ -131,11 +132,11 @@ def test_a_cell_is_measured_before_it_is_made(tmp_path: Path) -> None:
 
 def test_a_parquet_bomb_meets_the_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes that unpack to gigabytes: the helper runs into its limit, this process does not notice."""
-    bomb = pa.array(["x" * 60_000_000]).dictionary_encode()
+    bomb = pa.array(["x" * 10_000_000]).dictionary_encode()
     rows = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), bomb.dictionary)
     path = write_parquet(tmp_path / "p.parquet", {"prompt": rows}, compression="zstd", compression_level=9, store_schema=False)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(tables, "MEMORY_BYTES", 1_500_000_000)
+    monkeypatch.setattr(tables, "MEMORY_BYTES", 700_000_000)
     with pytest.raises(PromptsError) as caught:
         read_prompts(config(path))
     assert "need too much memory" in caught.value.message or "is longer than" in caught.value.message
@@ -262,6 +263,31 @@ def test_what_the_hub_can_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.field == field and message in caught.value.message
 
 
+def test_a_dataset_over_http_through_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real library against a server that answers as the hub does: only the pieces with the wanted rows are fetched."""
+    texts = [f"row {row} " + "film " * 200 for row in range(40_000)]
+    path = write_parquet(
+        tmp_path / "set" / "data" / "train.parquet", {"text": texts}, row_group_size=500, compression="none", use_dictionary=False
+    )
+    write_parquet(tmp_path / "set" / "data" / "test.parquet", {"text": ["a test"]})
+    with hub_server(tmp_path / "set") as (address, served):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        prompts = read_prompts(config("owner/set", column="text", max_prompts=700))
+        assert prompts.texts == texts[:700]
+        assert prompts.notes == [f"owner/set is read at commit {COMMIT[:12]}."]
+        assert sum(served) < path.stat().st_size / 2  # in blocks of 5 MB
+        for change, field, message in (
+            ({"split": "dev"}, "data.split", "has no split 'dev'; there are: train, test"),
+            ({"revision": "old"}, "data.revision", "has no revision old"),
+            ({"path": "owner/none"}, "data.prompts", "no such dataset on the Hugging Face hub"),
+            ({"path": "owner/gated"}, "data.prompts", "is gated: accept its terms"),
+        ):
+            with pytest.raises(PromptsError) as caught:
+                read_prompts(config(**{"path": "owner/set", "column": "text", **change}))
+            assert caught.value.field == field and message in caught.value.message
+
+
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """owner/set as the library stores it after a download; the hub cannot be reached."""
@@ -311,7 +337,7 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
 
     def load(name: str, subset: str | None, *, revision: str) -> Any:
         assert (name, subset, revision) == ("owner/set", "en", "abc123")
-        return SimpleNamespace(name="parquet", as_streaming_dataset=lambda split: stream(split))
+        return SimpleNamespace(name="parquet", config=SimpleNamespace(), as_streaming_dataset=lambda split: stream(split))
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated=False, sha="abc123"))
     monkeypatch.setattr(datasets, "load_dataset_builder", load)

@@ -14,10 +14,12 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.lines import too_long
+from rlhf_studio.inputs.prompts.parquet import BATCH_ROWS
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
+BUFFER_BYTES = 1 << 20
 
 
 def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str]) -> Source:
@@ -35,6 +37,8 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
         builder = datasets.load_dataset_builder(name, subset or None, revision=commit)
         if builder.name not in READERS:
             raise PromptsError("data.prompts", f"{name} holds files of the kind {builder.name}, not tables of text")
+        if builder.name == "parquet":
+            _fetch_little(builder)
         stream = builder.as_streaming_dataset(split=split)
     except PromptsError:
         raise
@@ -44,6 +48,14 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
         raise _explained(name, subset, split, error) from None
     found: list[str] = []
     return Source(_rows(name, iter(stream), columns, found), found, _origin(name, commit, unreachable is not None))
+
+
+def _fetch_little(builder: Any) -> None:
+    """Read Parquet files page by page: by itself the library fetches up to 128 MB, and a whole group of rows, for the first row."""
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
+    builder.config.batch_size = BATCH_ROWS
+    builder.config.fragment_scan_options = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER_BYTES)
 
 
 def _origin(name: str, commit: str | None, stored: bool) -> list[str]:
