@@ -43,7 +43,7 @@ def build_trainer(
     critic, head = load_critic(config, loaded, report)
     policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.device)
     reference = Reference(policy, compute.dtype, held_to.model and held_to.model.to(compute.device))
-    if config.model.gradient_checkpointing and not recompute_layers(policy.model):
+    if config.model.gradient_checkpointing and not recompute_layers(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
         message = "a reference that follows needs plain LoRA on float32 weights: no DoRA, no quantized or half-precision base"

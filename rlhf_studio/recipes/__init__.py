@@ -11,30 +11,34 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml, parse_config
 
 FOLDER = Path(__file__).resolve().parent
+ORDER = ("world", "world-lora", "gpt2-imdb", "gpt2-imdb-mean", "qwen-chat", "tldr-pythia-1b", "qlora-7b")
+"""From what runs anywhere to what needs a large GPU; the app opens with the first."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A configuration that is known to work.
+    """A ready-made configuration.
 
     Attributes:
         name: what the command line takes, e.g. ``world``; the file's stem.
         title, summary: for the card.
-        minutes: how long the run takes on two CPU cores, in minutes.
+        minutes: how long the run takes on two CPU cores, in minutes; None when nobody has measured it here.
         download: what is fetched first, e.g. ``0.5 GB``; empty when nothing is.
+        gpu: which GPU the run needs, in words; empty when it needs none.
     """
 
     name: str
     title: str
     summary: str
-    minutes: float
+    minutes: float | None
     download: str
+    gpu: str
     config: RunConfig
 
 
 def list_recipes() -> list[Recipe]:
-    """All recipes, the first of which the app opens with."""
-    return sorted((_read(path) for path in FOLDER.glob("*.yaml")), key=lambda recipe: (len(recipe.name), recipe.name))
+    """All recipes in the order of the cards."""
+    return [_read(FOLDER / f"{name}.yaml") for name in ORDER]
 
 
 def load_recipe(name: str) -> Recipe:
@@ -57,4 +61,6 @@ def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
         raise ConfigError([Problem(missing[0], f"recipe {name} has no {missing[0]}")])
     config = parse_config({"recipe": name, **data["config"]})
     estimate = data["estimate"]
-    return Recipe(name, data["title"], data["summary"], float(estimate["minutes"]), str(estimate.get("download") or ""), config)
+    minutes = float(estimate["minutes"]) if estimate.get("minutes") else None
+    download, gpu = (str(estimate.get(key) or "") for key in ("download", "gpu"))
+    return Recipe(name, data["title"], data["summary"], minutes, download, gpu, config)

@@ -62,7 +62,7 @@ def figures(config: RunConfig, report: Report | None, recipe: Recipe) -> list[di
 def recipe_time(config: RunConfig, recipe: Recipe) -> dict[str, str] | None:
     """The recipe's measured time, scaled by the tokens to sample and to learn from; None unless the models are the recipe's."""
     known = recipe.config
-    if (config.model, config.lora.enabled, _judges(config)) != (known.model, known.lora.enabled, _judges(known)):
+    if recipe.minutes is None or (config.model, config.lora.enabled, _judges(config)) != (known.model, known.lora.enabled, _judges(known)):
         return None
     minutes = recipe.minutes * config.ppo.steps * work_per_step(config) / (known.ppo.steps * work_per_step(known))
     return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
@@ -77,6 +77,12 @@ def _judges(config: RunConfig) -> list[str]:
         elif isinstance(component, EnsembleReward | PythonReward | HttpReward):
             judges += component.model_names() if isinstance(component, EnsembleReward) else [component.kind]
     return judges
+
+
+def tags(recipe: Recipe) -> list[str]:
+    """What a recipe's card says about its cost."""
+    time = "time not measured here" if recipe.minutes is None else f"about {duration(recipe.minutes)}"
+    return [time, f"downloads {recipe.download}" if recipe.download else "no download", *([recipe.gpu] if recipe.gpu else [])]
 
 
 def duration(minutes: float) -> str:

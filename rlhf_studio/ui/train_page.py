@@ -90,7 +90,7 @@ class TrainPage:
                 "name": recipe.name,
                 "title": recipe.title,
                 "summary": recipe.summary,
-                "tags": [f"about {outlook.duration(recipe.minutes)}", f"downloads {recipe.download}" if recipe.download else "no download"],
+                "tags": outlook.tags(recipe),
                 "values": values_of(recipe.config),
             }
             for recipe in self._recipes.values()

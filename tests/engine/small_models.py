@@ -30,20 +30,20 @@ from transformers import (
 WORDS = [f"w{number}" for number in range(28)]
 
 
-def config_of(family: str, vocabulary: int, width: int = 32, layers: int = 2) -> PretrainedConfig:
+def config_of(family: str, vocabulary: int, width: int = 32, layers: int = 2, positions: int = 64) -> PretrainedConfig:
     """A small configuration of the family, with dropout where the family has it."""
     common = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
     if family == "gpt2":
-        return GPT2Config(n_embd=width, n_layer=layers, n_head=4, n_positions=64, **common)
+        return GPT2Config(n_embd=width, n_layer=layers, n_head=4, n_positions=positions, **common)
     if family == "bloom":
         return BloomConfig(hidden_size=width, n_layer=layers, n_head=4, hidden_dropout=0.1, attention_dropout=0.1, **common)
     if family == "distilbert":
-        return DistilBertConfig(dim=width, n_layers=layers, n_heads=4, hidden_dim=2 * width, max_position_embeddings=64, **common)
+        return DistilBertConfig(dim=width, n_layers=layers, n_heads=4, hidden_dim=2 * width, max_position_embeddings=positions, **common)
     sizes = {
         "hidden_size": width,
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
-        "max_position_embeddings": 64,
+        "max_position_embeddings": positions,
         **common,
     }
     if family == "falcon":

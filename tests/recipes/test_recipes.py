@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
-from rlhf_studio.recipes import list_recipes, load_recipe, recipe_from_mapping
+from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 
 HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}
 
@@ -15,10 +15,33 @@ HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"pp
 def test_the_first_recipe_is_the_tiny_world_and_all_are_complete() -> None:
     recipes = list_recipes()
     assert [recipe.name for recipe in recipes][:2] == ["world", "world-lora"]
+    assert {recipe.name for recipe in recipes} == {path.stem for path in FOLDER.glob("*.yaml")}
+    assert len({recipe.title for recipe in recipes}) == len(recipes)
     for recipe in recipes:
-        assert recipe.title and recipe.summary.endswith(".") and recipe.minutes > 0
+        assert recipe.title and recipe.summary.endswith(".") and len(recipe.summary) <= 150
         assert recipe.config.recipe == recipe.name
         assert config_from_yaml(config_to_yaml(recipe.config)) == recipe.config
+
+
+def test_a_recipe_that_downloads_says_how_much_and_what_it_needs() -> None:
+    """The bundled ones were timed here; the others say that they were not."""
+    for recipe in list_recipes():
+        bundled = recipe.config.model.policy.startswith("bundled/")
+        assert bundled == (recipe.minutes is not None) == (recipe.download == "") == (recipe.gpu == "")
+
+
+def test_the_published_settings() -> None:
+    imdb, mean, tldr = (load_recipe(name).config for name in ("gpt2-imdb", "gpt2-imdb-mean", "tldr-pythia-1b"))
+    assert (imdb.ppo.batch_size, imdb.ppo.learning_rate, imdb.ppo.kl_coef, imdb.ppo.kl_target) == (128, 1.41e-5, 0.2, 6.0)
+    assert (imdb.ppo.kl_controller, imdb.ppo.kl_horizon, imdb.ppo.ppo_epochs) == ("adaptive", 10_000, 4)
+    assert (imdb.data.query_tokens_min, imdb.data.query_tokens_max) == (2, 8)
+    assert (imdb.generation.response_length_min, imdb.generation.response_length) == (4, 16)
+    (good,), (sour,) = imdb.reward.components, mean.reward.components
+    assert (good.label, sour.label, good.output) == ("POSITIVE", "NEGATIVE", "logit")  # type: ignore[union-attr]
+    assert imdb.model_copy(update={"recipe": "", "reward": mean.reward}) == mean.model_copy(update={"recipe": ""})
+    assert (tldr.ppo.batch_size, tldr.ppo.learning_rate, tldr.ppo.kl_coef) == (512, 3e-6, 0.05)
+    assert (tldr.generation.response_length, tldr.generation.temperature, tldr.reward.missing_eos_penalty) == (53, 0.7, 1.0)
+    assert tldr.ppo.steps == 1_000_000 // 512
 
 
 def test_the_two_worlds_differ_in_lora_and_both_are_watched_by_the_gold_scorer() -> None:
@@ -36,7 +59,9 @@ def test_an_unknown_recipe_names_those_there_are() -> None:
 
 def test_a_recipe_from_a_mapping() -> None:
     recipe = recipe_from_mapping("mine", {**HEAD, "estimate": {"minutes": 2, "download": "0.5 GB"}})
-    assert (recipe.name, recipe.minutes, recipe.download, recipe.config.ppo.steps) == ("mine", 2.0, "0.5 GB", 3)
+    assert (recipe.name, recipe.minutes, recipe.download, recipe.gpu, recipe.config.ppo.steps) == ("mine", 2.0, "0.5 GB", "", 3)
+    unknown = recipe_from_mapping("mine", {**HEAD, "estimate": {"gpu": "a large one"}})
+    assert (unknown.minutes, unknown.gpu) == (None, "a large one")
 
 
 @pytest.mark.parametrize("key", ["title", "summary", "estimate", "config"])

@@ -64,6 +64,8 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     assert json.loads(json.dumps(boot, allow_nan=False)) == boot
     assert [card["name"] for card in boot["recipes"]][:2] == ["world", "world-lora"]
     assert boot["recipes"][0]["tags"] == ["about 2 minutes", "no download"]
+    tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
+    assert tags == ["time not measured here", "downloads about 8 GB", "one GPU with 80 GB"]
     assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
     assert not bench.page.boot({"view": "1"}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]
@@ -391,6 +393,12 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
     assert time(changed(reward={"components": with_rule})) == f"about {outlook.duration(per_run)}"
     for other in ({"model": {"policy": "gpt2"}}, {"reward": {"components": with_rule[1:]}}, {"lora": {"enabled": True}}):
         assert time(changed(**other)) == "known after the first step"
+
+
+def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
+    recipe = load_recipe("gpt2-imdb")
+    rows = outlook.figures(recipe.config, None, recipe)
+    assert rows[0]["value"] == "known after the first step"
 
 
 @pytest.mark.parametrize(
