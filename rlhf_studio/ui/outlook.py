@@ -81,7 +81,7 @@ def _judges(config: RunConfig) -> list[str]:
 
 def tags(recipe: Recipe) -> list[str]:
     """What a recipe's card says about its cost."""
-    time = "time not measured here" if recipe.minutes is None else f"about {duration(recipe.minutes)}"
+    time = "not timed here" if recipe.minutes is None else f"about {duration(recipe.minutes)}"
     return [time, f"downloads {recipe.download}" if recipe.download else "no download", *([recipe.gpu] if recipe.gpu else [])]
 
 

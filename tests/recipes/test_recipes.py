@@ -18,7 +18,7 @@ def test_the_first_recipe_is_the_tiny_world_and_all_are_complete() -> None:
     assert {recipe.name for recipe in recipes} == {path.stem for path in FOLDER.glob("*.yaml")}
     assert len({recipe.title for recipe in recipes}) == len(recipes)
     for recipe in recipes:
-        assert recipe.title and recipe.summary.endswith(".") and len(recipe.summary) <= 150
+        assert recipe.title and recipe.summary.endswith(".") and len(recipe.summary) <= 100
         assert recipe.config.recipe == recipe.name
         assert config_from_yaml(config_to_yaml(recipe.config)) == recipe.config
 
