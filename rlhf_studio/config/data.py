@@ -14,7 +14,7 @@ class DataConfig(Section):
 
     prompts: str = setting(
         "bundled/world-prompts", "Prompts",
-        "A local file (.csv, .jsonl, .parquet, or .txt with one prompt a line; .gz too), a folder of such files, a Hugging Face "
+        "A local file (.csv, .tsv, .jsonl, .parquet, or .txt with one prompt a line; .gz too), a folder of such files, a Hugging Face "
         "dataset id such as stanfordnlp/imdb, or bundled/world-prompts.",
         level="basic", min_length=1, max_length=4096,
     )  # fmt: skip

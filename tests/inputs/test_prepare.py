@@ -111,6 +111,10 @@ def test_a_text_becomes_what_the_user_says() -> None:
     assert prepared.texts == ["system: Be brief user: 10 11 assistant:"]
     assert prepared.ids == [[0, 0, 0, 0, 10, 11, 0]]  # no special token added: the template writes its own
     assert made(["10"], SHOUT, chat_template=True).texts == ["user: 10 assistant:"]
+    data = DataConfig(chat_template=True, max_prompt_tokens=2)
+    cut_chat = made(["10 11"], SHOUT, chat_template=True, max_prompt_tokens=2)
+    assert cut_chat.ids == [[11, 0]]
+    assert cut_chat.notes(data)[1] == "1 of 1 prompts have more than 2 tokens and lost their beginning, and with it the front of the chat."
 
 
 def test_conversations_keep_their_own_system_message() -> None:

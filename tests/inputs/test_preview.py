@@ -83,6 +83,14 @@ def test_chats_are_shown_as_the_policy_reads_them(counted: bool, tmp_path: Path,
     assert shown.rows[0].tokens == (len(expected.split()) if counted else None)
 
 
+def test_a_very_long_prompt_is_shown_by_its_ends(tmp_path: Path, tokenizer: Path) -> None:
+    path = write(tmp_path, ["a" * 1500 + "b" * 1500, "c" * 2000])
+    for chosen in (tokenizer, None):
+        shown = preview_prompts(config(path), 5, chosen)
+        assert shown.rows[0].text == "a" * 1000 + " [... 1,000 characters ...] " + "b" * 1000
+        assert shown.rows[1].text == "c" * 2000
+
+
 def test_only_the_first_rows_are_measured(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "MEASURED_ROWS", 10)
     shown = preview_prompts(config(write(tmp_path, ["the film"] * 11)), 5, tokenizer)

@@ -90,6 +90,12 @@ BAD_FILES = {
     "empty csv": ("p.csv", "", "data.prompts", "holds no prompts"),
     "csv with a header only": ("p.csv", "prompt\n", "data.prompts", "holds no prompts"),
     "no column": ("p.csv", "text,label\na,1\n", "data.column", "there is no column 'prompt'; the columns are: text, label"),
+    "semicolons": (
+        "p.csv",
+        "id;prompt\n1;x\n",
+        "data.column",
+        "the columns are: id;prompt; it seems to have semicolons between its columns",
+    ),
     "no key": ("p.jsonl", '{"text": "a"}\n', "data.column", "there is no column 'prompt'; the columns are: text"),
     "key missing later": ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}\n', "data.column", "row 2 has no 'prompt'"),
     "short csv row": ("p.csv", "a,prompt\n1,x\n2\n", "data.prompts", "row 3 has 1 of 2 columns"),
@@ -192,12 +198,12 @@ TRICKY = [
 ]
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "csv.gz", "jsonl.gz"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "tsv", "csv.gz", "jsonl.gz"])
 def test_what_other_libraries_write_is_read_back(ending: str, tmp_path: Path) -> None:
     frame = pandas.DataFrame({"id": range(len(TRICKY)), "prompt": TRICKY, "answer": TRICKY[::-1]})
     path = tmp_path / f"p.{ending}"
-    if ending.startswith("csv"):
-        frame.to_csv(path, index=False)
+    if ending.startswith(("csv", "tsv")):
+        frame.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
     else:
         frame.to_json(path, orient="records", lines=True)
     prompts = read_prompts(data(path, reference_column="answer"))

@@ -19,11 +19,13 @@ from typing import Any, BinaryIO
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
+TABLES = {".csv": ",", ".tsv": "\t"}
+"""Endings of files with a header, and what stands between their columns."""
 MAX_BLANK_CHARACTERS = 2_000_000
 
 
 def open_lines(path: Path, kind: str, columns: dict[str, str]) -> Source:
-    """The rows of a file; ``kind`` is ``.csv``, ``.txt`` or anything else for JSON Lines.
+    """The rows of a file; ``kind`` is ``.csv``, ``.tsv``, ``.txt`` or anything else for JSON Lines.
 
     Drawing rows raises :class:`PromptsError` for what is not UTF-8, not in the format, or has no such column.
     """
@@ -35,9 +37,9 @@ def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -
     """The rows; every problem on the way becomes a :class:`PromptsError`."""
     try:
         with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
-            lines = Lines(file, line_is_row=kind != ".csv")
-            if kind == ".csv":
-                yield from _csv_rows(lines, columns, found)
+            lines = Lines(file, line_is_row=kind not in TABLES)
+            if kind in TABLES:
+                yield from _csv_rows(lines, TABLES[kind], columns, found)
             elif kind == ".txt":
                 for line in lines:
                     yield RawRow(lines.number, [line.rstrip("\r\n")])
@@ -92,8 +94,8 @@ def too_long(number: int) -> PromptsError:
     )
 
 
-def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
-    reader = csv.reader(lines)
+def _csv_rows(lines: Lines, between: str, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+    reader = csv.reader(lines, delimiter=between)
     try:
         header = next(reader, None)
         if header is None:
@@ -101,7 +103,9 @@ def _csv_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Genera
         found.extend(header)
         for field, column in columns.items():
             if column not in header:
-                raise no_column(field, column, header)
+                error = no_column(field, column, header)
+                hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
+                raise PromptsError(field, error.message + hint)
         places = [header.index(column) for column in columns.values()]
         lines.row_done()
         for number, row in enumerate(reader, start=2):

@@ -65,7 +65,8 @@ class Prepared:
             notes.append(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it.")
         cut = sum(length > data.max_prompt_tokens for length in self.lengths)
         if cut:
-            side = "lost their beginning" if data.overlong == "cut_left" else "lost their end"
+            side = "lost their end" if data.overlong == "cut_right" else "lost their beginning"
+            side += ", and with it the front of the chat" if data.chat_template else ""
             notes.append(f"{cut:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}.")
         return notes
 

@@ -16,6 +16,7 @@ from rlhf_studio.inputs.tokens import load_encoder
 
 MEASURED_ROWS = 5_000
 BINS = 16
+SHOWN_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
         first = prompts.rows[:count]
         texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
         notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes).notes(data)
-        rows = [PreviewRow(text, None, False) for text in texts]
+        rows = [PreviewRow(_shortened(text), None, False) for text in texts]
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
-    rows = [PreviewRow(text, length, len(ids) < length) for text, ids, length in shown]
+    rows = [PreviewRow(_shortened(text), length, len(ids) < length) for text, ids, length in shown]
     whole = len(prompts) <= MEASURED_ROWS and not prompts.partial
     return Preview(rows, len(prepared.ids), whole, prompts.columns, _lengths(prepared), prepared.notes(data))
 
@@ -92,6 +93,12 @@ def _measured(
 ) -> Prepared | None:
     encoder = load_encoder(tokenizer)
     return None if encoder is None else prepare(replace(prompts, rows=prompts.rows[:MEASURED_ROWS]), data, encoder, chat, seed)
+
+
+def _shortened(text: str) -> str:
+    """Beginning and end of a text that is too long to look at."""
+    half = SHOWN_CHARACTERS // 2
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
 
 
 def _lengths(prepared: Prepared) -> Lengths | None:

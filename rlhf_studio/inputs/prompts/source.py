@@ -13,7 +13,7 @@ from rlhf_studio.inputs.prompts.lines import open_lines
 from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
 from rlhf_studio.inputs.prompts.tables import open_table
 
-LINE_FORMATS = (".csv", ".jsonl", ".json", ".txt")
+LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar", ".lz4", ".br")
 STALL_SECONDS = 600.0  # the longest wait for the next rows of a table: a run may fetch large pieces over a slow line
