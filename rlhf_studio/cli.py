@@ -215,13 +215,17 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
 def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int:
     from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.liveness import announce_start
+    from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
     from rlhf_studio.runs.reader import RunReader
 
     # Threads that wait should sleep, not spin: on a laptop the browser and the app need the same cores. Read when torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        RunReader(run_dir).config()
-        announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
+        engine = RunReader(run_dir).config().engine
+        if not is_follower(os.environ) and COORDINATED not in os.environ:
+            announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
+        if wants_several(engine, os.environ):
+            return run_processes(run_dir, engine, permissions, resume=resume)
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
 
         return run_engine(run_dir, resume=resume, permissions=permissions)

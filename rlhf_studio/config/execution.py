@@ -42,6 +42,15 @@ class EngineConfig(Section):
 
     seed: int = setting(0, "Seed", "Fixes prompt order, sampling and initialisation.", level="basic", ge=0, le=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "Device", "auto takes the GPU when there is one.", level="basic")
+    processes: int = setting(
+        1, "Processes",
+        "Processes that train together, each with its share of every batch: one per GPU, or several on a CPU. 0 takes every GPU there is.",
+        unit="processes", ge=0, le=1024,
+    )  # fmt: skip
+    accelerate_config: str = setting(
+        "", "accelerate settings", "File written by 'accelerate config', for several machines; replaces the number of processes.",
+        max_length=4096,
+    )  # fmt: skip
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
     checkpoint_every: int = setting(
         20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps",

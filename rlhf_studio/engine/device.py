@@ -12,6 +12,7 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.team import ALONE, Processes, Team, join
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Compute:
 
     device: torch.device
     dtype: torch.dtype
+    team: Team = ALONE
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """Mixed precision where the dtype is not float32; otherwise nothing."""
@@ -31,7 +33,8 @@ class Compute:
         """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
         on_gpu = self.device.type == "cuda"
         name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {torch.get_num_threads()} threads"
-        return name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
+        name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
+        return name if self.team.size == 1 else f"{self.team.size} processes, each {name}"
 
     def synchronise(self) -> None:
         """Wait for the GPU, so that a phase's time is its own."""
@@ -63,7 +66,11 @@ def choose_compute(config: RunConfig) -> Compute:
     wanted, dtype = config.engine.device, config.model.dtype
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError([Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")])
+    team = join(cpu=wanted == "cpu" or not torch.cuda.is_available())
+    _check_shares(config, team.size)
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    if isinstance(team, Processes):
+        device = team.device
     if config.engine.threads and device.type == "cpu":
         torch.set_num_threads(config.engine.threads)
     # Older GPUs emulate bfloat16, which is slower than float32.
@@ -71,4 +78,14 @@ def choose_compute(config: RunConfig) -> Compute:
     if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
-    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32)
+    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, team)
+
+
+def _check_shares(config: RunConfig, processes: int) -> None:
+    """Every process takes the same number of episodes of each batch and minibatch."""
+    for name in ("batch_size", "mini_batch_size"):
+        size = getattr(config.ppo, name)
+        if size % processes:
+            raise ConfigError(
+                [Problem(f"ppo.{name}", f"{size} episodes cannot be shared by {processes} processes; use a multiple of them")]
+            )

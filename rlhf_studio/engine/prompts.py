@@ -26,6 +26,11 @@ class PromptBatch:
     texts: list[str]
     references: list[str] | None = None
 
+    def rows(self, part: slice) -> PromptBatch:
+        """Some of the prompts, as wide as all of them."""
+        references = None if self.references is None else self.references[part]
+        return PromptBatch(self.ids[part], self.mask[part], self.texts[part], references)
+
     def repeat(self, times: int) -> PromptBatch:
         """Each prompt ``times`` times, one after the other."""
         if times == 1:

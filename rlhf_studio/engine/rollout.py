@@ -12,12 +12,13 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.reading import Reader, Reading
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sampling import sample_responses
-from rlhf_studio.engine.types import Rollout, Scores, TokenBatch
+from rlhf_studio.engine.types import NonFiniteError, Rollout, Scores, TokenBatch
 from rlhf_studio.ppo.advantages import gae, scale_to_unit_variance, whiten
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.masking import masked_select
@@ -50,12 +51,18 @@ class Player:
 def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: torch.Generator, timer: Timer) -> Rollout:
     """Play one batch of episodes. ``kl_coef`` is the controller's coefficient of this step.
 
+    With several processes each plays, scores and reads its share; what is returned is the whole batch, the same for all.
+
     Raises :class:`NonFiniteError` when the policy cannot be sampled from, and :class:`RewardError`.
     """
-    recorded = min(player.config.engine.record_samples, len(prompts.texts))
+    team, count = player.compute.team, len(prompts.texts)
+    recorded, mine = min(player.config.engine.record_samples, count), team.rows(count)
+    noted = max(min(recorded - mine.start, mine.stop - mine.start), 0)  # of this share
     with timer("rollout"):
-        tokens, said = sample(player, prompts, player.config.generation, generator, recorded)
-        policy = _complete(player, tokens, said, recorded)
+        share, said = _play(player, prompts, generator, noted)
+        said = _complete(player, share, said, noted)
+        tokens = gather_tokens(team, share, prompts.ids, prompts.mask)
+        policy = gather_reading(team, said, share, recorded)
         responses = decode_responses(player, tokens)
         stopped = ends_with_stop(tokens, player.stop_id)
     with timer("score"):
@@ -63,15 +70,36 @@ def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: tor
         scores = player.scorer(episodes)
     with timer("reference"):
         with player.reference.active() as model:
-            reference = player.reader.read(model, tokens, recorded)
-        kl = _kl(player, tokens, policy, reference)
+            read = player.reader.read(model, share, noted)
+        reference = gather_reading(team, read, share, recorded)
+        kl = _kl(player, share, policy, reference)
     return _assemble(player, prompts, tokens, responses, stopped, scores, policy, reference, kl, kl_coef, recorded)
 
 
+def _play(player: Player, prompts: PromptBatch, generator: torch.Generator, noted: int) -> tuple[TokenBatch, Reading]:
+    """This process's share of the batch; a failure in one process is everyone's."""
+    team = player.compute.team
+    try:
+        played = sample(player, prompts, player.config.generation, generator, noted, team.rows(len(prompts.texts)))
+    except NonFiniteError as error:
+        team.fail_together(str(error), NonFiniteError)
+        raise
+    team.fail_together("", NonFiniteError)
+    return played
+
+
 def sample(
-    player: Player, prompts: PromptBatch, settings: GenerationConfig, generator: torch.Generator, recorded: int = 0
+    player: Player,
+    prompts: PromptBatch,
+    settings: GenerationConfig,
+    generator: torch.Generator,
+    recorded: int = 0,
+    part: slice = slice(None),
 ) -> tuple[TokenBatch, Reading]:
-    """Sample one response per prompt on the player's device; limits per episode are drawn when a shortest limit is set."""
+    """Sample one response for each prompt of ``part`` on the player's device; limits are drawn when a shortest limit is set.
+
+    Random numbers are drawn for all prompts, so that an episode is the same whoever plays it.
+    """
     device, count = player.compute.device, len(prompts.texts)
     limits = None
     if settings.response_length_min:
@@ -82,13 +110,13 @@ def sample(
     with player.compute.autocast(), player.policy.merged():
         return sample_responses(
             player.policy,
-            prompts.ids.to(device),
-            prompts.mask.to(device),
+            prompts.ids[part].to(device),
+            prompts.mask[part].to(device),
             settings,
-            uniforms=uniforms,
+            uniforms=uniforms[part],
             stop_id=player.stop_id,
             pad_id=player.pad_id,
-            limits=limits,
+            limits=None if limits is None else limits[part],
             recorded=recorded,
         )
 
@@ -135,10 +163,11 @@ def ends_with_stop(tokens: TokenBatch, stop_id: int | None) -> Tensor:
     return (last == stop_id).cpu()
 
 
-def _kl(player: Player, tokens: TokenBatch, policy: Reading, reference: Reading) -> Tensor:
+def _kl(player: Player, share: TokenBatch, policy: Reading, reference: Reading) -> Tensor:
     estimator = player.config.ppo.kl_estimator
     if estimator == "full":
-        return player.reader.full_kl(player.policy, player.reference, tokens)
+        exact = player.reader.full_kl(player.policy, player.reference, share)
+        return gather_columns(player.compute.team, exact, policy.logprobs.shape[1])
     return kl_per_token(policy.logprobs, reference.logprobs, estimator)
 
 

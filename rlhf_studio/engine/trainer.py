@@ -25,7 +25,7 @@ from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_w
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.engine.update import Updater
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
-from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
 
 MOST_SKIPS = 10
 
@@ -90,11 +90,16 @@ class Trainer:
             self.player.reference.follow(self.config.ppo.reference_ema)
         self.progress.step += 1
         with timer("record"):
-            rollouts = self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef)
-            watched, unanswered = self._watched()
+            rollouts, watched, unanswered = self._record(rollout, kl_coef)
         learned = update_metrics(stats, self._learning_rate()) if stats else {}
         metrics = {**objective, **learned, **self._costs(rollout, timer)}
         return StepRecord(self.progress.step, metrics, rollouts, watched, [*unanswered, *self._events(metrics, stats, problems)])
+
+    def _record(self, rollout: Rollout, kl_coef: float) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
+        """What people look at. Made by the process that writes it; the others go on and wait for it where they meet next."""
+        if not self.compute.team.is_main:
+            return [], [], []
+        return self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef), *self._watched()
 
     def _unscored(self, error: RewardError, timer: Stopwatch) -> StepRecord:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""

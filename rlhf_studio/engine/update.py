@@ -106,10 +106,18 @@ class Updater:
         """Gradients of one minibatch, summed over its micro-batches and divided by the whole minibatch's token count."""
         self.optimizer.zero_grad(set_to_none=True)
         tokens = int(rollout.tokens.mask[index].sum())
-        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in self._micro_batches(rollout.tokens, index)]
+        team = self._compute.team
+        mine = index[team.rows(len(index))]
+        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in self._micro_batches(rollout.tokens, mine)]
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
-        return _MinibatchStats(*(sum(column) for column in sums), largest_log_ratio=max(largest), tokens=tokens, broken=first_broken)
+        team.add_up(self._gradients())
+        return _MinibatchStats(
+            *team.total([sum(column) for column in sums]),
+            largest_log_ratio=team.most(max(largest)),
+            tokens=tokens,
+            broken=int(team.most(first_broken)),
+        )
 
     def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
         """Episodes of similar length together, since each part is as wide as its longest; one part becomes two where that pays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import traceback
 from pathlib import Path
@@ -17,8 +18,10 @@ from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.team import GO, STOP, WAIT, launched_by_accelerate
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
@@ -61,6 +64,8 @@ class Signals:
 def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
+    if launched_by_accelerate() and int(os.environ["RANK"]) > 0:
+        return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume)
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
         return Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions).run(resume=resume)
 
@@ -149,8 +154,10 @@ class Worker:
 
     def _train(self, trainer: Trainer) -> None:
         every = self._config.engine.checkpoint_every
+        team = trainer.compute.team
         while not trainer.finished:
             self._obey(trainer)
+            team.share(GO)
             record = trainer.step()
             self._writer.commit_step(record)
             self._console.step(record)
@@ -180,11 +187,13 @@ class Worker:
         while True:
             if self._signals.received:
                 self._checkpoint(trainer)
+                trainer.compute.team.share(STOP)
                 raise StopRequested(f"signal {self._signals.received}")
             for command in self._writer.pending_commands():
                 paused = self._carry_out(command.id, command.kind, trainer, paused)
             if not paused:
                 return
+            trainer.compute.team.share(WAIT)
             sleep(PAUSE_POLL)
 
     def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
@@ -193,6 +202,7 @@ class Worker:
         elif kind == "stop":
             self._checkpoint(trainer)
             self._writer.acknowledge(number, "done")
+            trainer.compute.team.share(STOP)
             raise StopRequested("asked by an operator")
         elif kind in ("pause", "continue"):
             paused = kind == "pause"

@@ -62,7 +62,7 @@ class EngineLock:
             if time.monotonic() >= deadline:
                 raise _already_running(self.path.parent)
             time.sleep(0.02)
-        _release_inherited_ticket(self.path.parent)
+        release_ticket(self.path.parent)
 
     def _try(self) -> bool:
         with _guard:
@@ -256,7 +256,8 @@ def _inherited_ticket(run_dir: Path) -> int | None:
     return int(text) if same else None
 
 
-def _release_inherited_ticket(run_dir: Path) -> None:
+def release_ticket(run_dir: Path) -> None:
+    """Give up the start ticket that this process holds or inherited, if there is one."""
     descriptor = _inherited_ticket(run_dir)
     os.environ.pop(START_FD_VARIABLE, None)
     if descriptor is not None:

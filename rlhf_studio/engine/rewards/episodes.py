@@ -18,6 +18,11 @@ class Episodes:
     lengths: list[int]
     references: list[str] | None = None
 
+    def rows(self, part: slice) -> Episodes:
+        """Some of the episodes."""
+        references = None if self.references is None else self.references[part]
+        return Episodes(self.prompts[part], self.responses[part], self.stopped[part], self.lengths[part], references)
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -22,7 +22,7 @@ class Scorer:
     """Built once per run; ``moments`` is the only state and belongs into a checkpoint."""
 
     def __init__(self, settings: RewardConfig, compute: Compute, report: Report, permissions: Permissions = NOTHING_ALLOWED):
-        self._settings = settings
+        self._settings, self._team = settings, compute.team
         self.moments = RunningMoments()
         self._components = [
             Component(name, component.weight, build_source(component, f"reward.components.{index}", compute, report, permissions))
@@ -30,8 +30,12 @@ class Scorer:
         ]
 
     def __call__(self, episodes: Episodes) -> Scores:
-        """Score a batch. Raises :class:`RewardError`, with the moments untouched, when a component gives anything but B finite numbers."""
-        answers = self._answers(episodes)
+        """Score a batch; with several processes each scores its share.
+
+        Raises :class:`RewardError`, with the moments untouched, when a component gives anything but finite numbers, here or in
+        another process.
+        """
+        answers = self._shared_answers(episodes)
         parts = self._weighted(answers)
         raw = torch.stack(list(parts.values())).sum(dim=0)
         if self._settings.scaling != "none":
@@ -50,6 +54,21 @@ class Scorer:
 
     def _answers(self, episodes: Episodes) -> dict[str, Answer]:
         return {component.name: component.answer(episodes) for component in self._components}
+
+    def _shared_answers(self, episodes: Episodes) -> dict[str, Answer]:
+        if self._team.size == 1:
+            return self._answers(episodes)
+        try:
+            mine = self._answers(episodes.rows(self._team.rows(len(episodes.prompts))))
+        except RewardError as error:
+            self._team.fail_together(str(error), RewardError)
+            raise
+        self._team.fail_together("", RewardError)
+        gather = self._team.gather
+        return {
+            name: Answer(gather(answer.scores), {member: gather(scores) for member, scores in answer.members.items()})
+            for name, answer in mine.items()
+        }
 
     def _weighted(self, answers: dict[str, Answer]) -> dict[str, Tensor]:
         return {component.name: component.weight * answers[component.name].scores for component in self._components}

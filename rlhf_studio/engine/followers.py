@@ -1,0 +1,42 @@
+"""The other processes of a run: they do their share of each step and leave the run folder to the first one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.build import build_trainer
+from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.team import GO, STOP
+from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.inputs.prompts import PromptsError
+
+DONE, FAILED = 0, 1
+
+
+def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
+    """Train along until the first process says stop or the run is done. Returns the exit code.
+
+    What goes wrong everywhere (a setting, a number that is not finite) is put on record by the first process.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the first process hears them too, saves, and says when to stop
+    try:
+        compute = choose_compute(config)
+        trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
+        if resume and (folder := newest_valid(run_dir)[0]) is not None:
+            restore_policy(folder, trainer.player.policy)
+            trainer.restore(load_state(folder, trainer.updater.optimizer))
+        while not trainer.finished:
+            said = compute.team.share(GO)
+            if said == STOP:
+                return DONE
+            if said == GO:
+                trainer.step()
+    except (ConfigError, PromptsError, NonFiniteError, RewardError):
+        return FAILED
+    return DONE

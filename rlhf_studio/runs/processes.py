@@ -1,0 +1,89 @@
+"""One run in several processes: accelerate starts them, this process watches over them and says how it ended.
+
+The start ticket stays here until the first of them holds the engine lock, so that the run shows as starting all the while.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from rlhf_studio.config import EngineConfig, Permissions
+from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
+from rlhf_studio.runs import liveness
+from rlhf_studio.runs.launch import FOLDER_VARIABLE
+from rlhf_studio.runs.reader import RunReader
+
+COORDINATED = "RLHF_STUDIO_COORDINATED"
+EXIT_CODES = {"finished": 0, "stopped": 3}
+POLL_SECONDS = 0.1
+
+
+def is_follower(environment: Mapping[str, str]) -> bool:
+    """Whether this is one of the processes that leave the run folder to the first."""
+    return int(environment.get("RANK", "0")) > 0
+
+
+def wants_several(engine: EngineConfig, environment: Mapping[str, str]) -> bool:
+    """Whether this process should start others instead of training itself. One that was started so never starts more."""
+    started = "RANK" in environment or COORDINATED in environment
+    return not started and bool(engine.accelerate_config or number_of_processes(engine) > 1)
+
+
+def number_of_processes(engine: EngineConfig) -> int:
+    """What was asked for; 0 means one for every GPU, and one process where there is none."""
+    return engine.processes or (1 if engine.device == "cpu" else max(count_gpus(os.environ), 1))
+
+
+def count_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> int:
+    """NVIDIA GPUs that a process may use, from the device files and CUDA_VISIBLE_DEVICES."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    there = len([path for path in devices.glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()])
+    return there if visible is None else min(there, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+
+
+def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool) -> list[str]:
+    """``accelerate launch`` with what the settings say."""
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    if engine.accelerate_config:
+        command += ["--config_file", engine.accelerate_config]
+    else:
+        # --multi_gpu means "several processes by torchrun", also on a CPU: --cpu alone starts one process, or needs MPI.
+        command += ["--multi_gpu", "--num_machines", "1", "--num_processes", str(number_of_processes(engine))]
+        command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    return [*command, "-m", "rlhf_studio", "resume" if resume else "train", str(run_dir)]
+
+
+def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool) -> int:
+    """Start them, wait for their end, and return the exit code that one process would have returned."""
+    environment = {**os.environ, COORDINATED: "1", FOLDER_VARIABLE: str(Path(run_dir).resolve())}
+    if allowed := permissions.as_text():
+        environment[PERMISSIONS_VARIABLE] = allowed
+    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume), env=environment)
+    # A stop goes to the first process alone: it saves and tells the others. The launcher would kill them all.
+    before = {number: signal.signal(number, _pass_on(run_dir, process)) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while process.poll() is None:
+            if liveness.holder_pid(run_dir):
+                liveness.release_ticket(run_dir)
+            time.sleep(POLL_SECONDS)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        liveness.release_ticket(run_dir)
+    state = RunReader(run_dir).status().state
+    return EXIT_CODES.get(state, 1)
+
+
+def _pass_on(run_dir: Path, process: subprocess.Popen[bytes]) -> object:
+    def handler(number: int, _frame: FrameType | None) -> None:
+        holder = liveness.holder_pid(run_dir)
+        os.kill(holder or process.pid, number)
+
+    return handler
