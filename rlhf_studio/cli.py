@@ -19,7 +19,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 
-BAD_INPUT = 2
+BAD_INPUT, STOPPED = 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,7 +228,9 @@ def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int
             return run_processes(run_dir, engine, permissions, resume=resume)
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
 
-        return run_engine(run_dir, resume=resume, permissions=permissions)
+        code = run_engine(run_dir, resume=resume, permissions=permissions)
+        # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
+        return 0 if code == STOPPED and COORDINATED in os.environ else code
     except StoreError as error:
         raise ConfigError([Problem("", str(error))]) from error
 

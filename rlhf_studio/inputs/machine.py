@@ -39,6 +39,7 @@ def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
     on_cpu = config.engine.device == "cpu" or gpu is False
     if config.engine.device == "cuda" and gpu is False:
         yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
+    yield from _process_problems(config)
     if model.quantization != "none":
         if on_cpu:
             yield Problem("model.quantization", f"{model.quantization} weights need a CUDA GPU, and this run has none; use none")
@@ -57,3 +58,15 @@ def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
             yield Problem("model.attention", "flash_attention_2 needs the package flash-attn: pip install flash-attn; or use auto")
         if model.dtype == "float32":
             yield Problem("model.attention", "flash_attention_2 does not compute in float32; set model.dtype to bfloat16, or use auto")
+
+
+def _process_problems(config: RunConfig) -> Iterator[Problem]:
+    engine = config.engine
+    if engine.accelerate_config and not os.path.isfile(engine.accelerate_config):
+        yield Problem("engine.accelerate_config", f"there is no file {engine.accelerate_config}; 'accelerate config' writes one")
+    if engine.accelerate_config:
+        return  # that file says how many processes there are
+    for name in ("batch_size", "mini_batch_size"):
+        if getattr(config.ppo, name) % max(engine.processes, 1):
+            message = f"{getattr(config.ppo, name)} episodes cannot be shared by {engine.processes} processes; use a multiple of them"
+            yield Problem(f"ppo.{name}", message)

@@ -1,0 +1,165 @@
+"""Several processes train as one: real processes, started by accelerate, on the CPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from rlhf_studio.config import EngineConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
+from rlhf_studio.runs.processes import count_gpus, launcher_command, wants_several
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+TWO = {"processes": 2, "threads": 1}
+TIMINGS = ("time/", "speed/", "memory/")
+
+
+def write_config(folder: Path, name: str, **changes: dict[str, Any]) -> Path:
+    """The small run as a YAML file. Texts without an end, with limits of their own, so that shares differ in width."""
+    settings: dict[str, Any] = {
+        "lora": {"enabled": True, "r": 4},
+        "generation": {"response_length": 8, "response_length_min": 2},
+        "ppo": {"steps": 3, "mini_batch_size": 4, "micro_batch_size": 1, "entropy_coef": 0.01},
+        "reward": {"scaling": "normalise", "missing_eos_penalty": 0.3},
+    }
+    for section, values in changes.items():
+        settings[section] = {**settings.get(section, {}), **values}
+    config = small_config(folder, **settings)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
+    return path
+
+
+def run(*arguments: str | Path, code: int = 0) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "rlhf_studio", *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [values for _, values in RunReader(folder).metrics_since(0, limit=100)]  # type: ignore[misc]
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    """Losses, KL, scores and gradient norms of every step, the recorded tokens, and the final adapter; stopped and resumed on the way."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    run("train", "--config", write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2}), "--run-dir", one)
+    shared = write_config(tmp_path, "shared", engine={**TWO, "watch_prompts": 2, "checkpoint_every": 2})
+    run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
+    assert RunReader(two).status().state == "finished"
+    ours, theirs = metrics(two), metrics(one)
+    assert len(ours) == len(theirs) == 3
+    for step, (values, expected) in enumerate(zip(ours, theirs, strict=True), start=1):
+        assert set(values) == set(expected)
+        for name in expected:
+            if not name.startswith(TIMINGS):
+                assert values[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), (step, name)
+    for step in (1, 3):
+        pairs = zip(RunReader(two).rollouts(step), RunReader(one).rollouts(step), strict=True)
+        assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
+    last = checkpoints(two)[-1]
+    weights = [load_file(folder / "policy" / "adapter_model.safetensors") for folder in (last, checkpoints(one)[-1])]
+    for name, tensor in weights[1].items():
+        torch.testing.assert_close(weights[0][name], tensor, atol=1e-5, rtol=1e-4)
+
+    shutil.rmtree(last)  # as if both had been killed after step 2
+    assert "Resumed from the checkpoint of step 2" in run("resume", two)
+    again = load_file(checkpoints(two)[-1] / "policy" / "adapter_model.safetensors")
+    assert all(torch.equal(again[name], tensor) for name, tensor in weights[0].items())
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").glob("step-*"))
+
+
+def test_a_failing_reward_ends_all_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """The pattern outruns its time limit in one process only: both end, the cause is on record, and nothing is left running."""
+    bad = {"components": [{"kind": "regex", "pattern": "(w|w)*$" * 3 + "(?=impossible)", "timeout": 1e-9}]}
+    folder = tmp_path / "run"
+    run("train", "--config", write_config(tmp_path, "bad", reward=bad, engine=TWO), "--run-dir", folder, code=1)
+    status = RunReader(folder).status()
+    assert status.state == "failed" and "the pattern" in str(status.cause)
+
+
+def test_shares_that_do_not_come_out_even(tmp_path: Path) -> None:
+    path = write_config(tmp_path, "odd", engine={**TWO, "processes": 3})
+    output = run("train", "--config", path, "--run-dir", tmp_path / "run", code=2)
+    assert "ppo.batch_size: 8 episodes cannot be shared by 3 processes" in output
+    assert not (tmp_path / "run").exists()
+
+
+# --- parts, without processes ------------------------------------------------------------------------------------------------------
+
+
+def test_alone_everything_is_the_identity() -> None:
+    x = torch.arange(6.0).reshape(3, 2)
+    assert ALONE.gather(x) is x and ALONE.most(2.5) == 2.5 and ALONE.total([1.0, 2.0]) == [1.0, 2.0] and ALONE.share(2) == 2
+    assert ALONE.rows(8) == slice(0, 8) and ALONE.is_main
+    ALONE.fail_together("a problem of this process is raised by its caller", RuntimeError)
+
+
+def test_shares_cover_the_batch_once() -> None:
+    teams = [Team() for _ in range(3)]
+    for rank, team in enumerate(teams):
+        team.rank, team.size = rank, 3
+    assert [list(range(12))[team.rows(12)] for team in teams] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [team.is_main for team in teams] == [True, False, False]
+    assert "3 processes, each cpu" in Compute(torch.device("cpu"), torch.float32, teams[0]).describe()
+
+
+def test_gradients_travel_in_messages_of_one_kind() -> None:
+    half = torch.zeros(3, dtype=torch.float16)
+    big = torch.zeros(BUCKET - 1)
+    groups = _buckets([torch.zeros(2), torch.zeros(3), half, half, big, torch.zeros(1), torch.zeros(1)])
+    assert [[len(part) for part in group] for group in groups] == [[2, 3], [3, 3], [BUCKET - 1, 1], [1]]
+
+
+def test_when_others_are_started(tmp_path: Path) -> None:
+    several = EngineConfig(processes=2)
+    assert wants_several(several, {}) and not wants_several(EngineConfig(), {})
+    assert wants_several(EngineConfig(accelerate_config="some.yaml"), {})
+    assert not wants_several(several, {"RANK": "0"})
+    assert not wants_several(several, {"RLHF_STUDIO_COORDINATED": "1"})  # a launcher that starts a single process must not start more
+    command = launcher_command(tmp_path, several, resume=True)
+    assert command[1:3] == ["-m", "accelerate.commands.launch"] and command[-4:] == ["-m", "rlhf_studio", "resume", str(tmp_path)]
+    assert command[command.index("--num_processes") + 1] == "2"
+    assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), resume=False)
+
+
+def test_gpus_are_counted_from_device_files(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert count_gpus({}, tmp_path) == 3
+    assert count_gpus({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
+    assert count_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
+    assert count_gpus({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == 0
+
+
+def test_settings_that_processes_cannot_share() -> None:
+    from rlhf_studio.engine.device import _check_shares
+
+    config = small_config_of({"batch_size": 8, "mini_batch_size": 2})
+    with pytest.raises(ConfigError, match="ppo.mini_batch_size: 2 episodes cannot be shared by 4 processes"):
+        _check_shares(config, 4)
+    _check_shares(config, 2)
+
+
+def small_config_of(ppo: dict[str, Any]) -> Any:
+    from rlhf_studio.config import RunConfig
+
+    return RunConfig.model_validate({"ppo": ppo})
