@@ -48,7 +48,7 @@ class EngineConfig(Section):
         unit="processes", ge=0, le=1024,
     )  # fmt: skip
     accelerate_config: str = setting(
-        "", "accelerate settings", "File written by 'accelerate config', for several machines; replaces the number of processes.",
+        "", "Settings of accelerate", "File written by 'accelerate config', for several machines; replaces the number of processes.",
         max_length=4096,
     )  # fmt: skip
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
