@@ -86,7 +86,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that :class:`_Loader` would read as numbers: a run may be called 1e5."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
 
 
 def config_from_yaml(text: str) -> RunConfig:
@@ -121,9 +126,9 @@ def config_from_file(path: Path) -> RunConfig:
 def config_to_yaml(config: RunConfig) -> str:
     """The configuration as YAML text, every setting written out, in the order of the definition."""
     data = config.model_dump(mode="json")
-    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
-    return text if yaml.load(text, Loader=_Loader) == data else yaml.safe_dump(data, sort_keys=False, width=120)
+    return text if yaml.load(text, Loader=_Loader) == data else yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 # --- dotted settings -------------------------------------------------------------------------------------------------------

@@ -51,6 +51,12 @@ def test_defaults_round_trip_through_yaml() -> None:
     assert config_from_yaml(config_to_yaml(config)) == config
 
 
+@pytest.mark.parametrize("name", ["0E0", "1e5", "-1.5E-3", "null", "true", "12"])
+def test_a_name_that_reads_like_something_else_stays_a_name(name: str) -> None:
+    config = parse_config({"name": name})
+    assert config_from_yaml(config_to_yaml(config)) == config
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.floats(1e-12, 1), st.integers(0, 2**31 - 1), st.text(max_size=60))
 def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:

@@ -8,6 +8,8 @@ from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
 
+TRACKERS = ("trackio", "tensorboard", "wandb")
+
 
 class GenerationConfig(Section):
     """How responses are sampled."""
@@ -65,8 +67,24 @@ class EngineConfig(Section):
         le=256,
     )  # fmt: skip
     watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
+    report_to: str = setting(
+        "", "Report to",
+        "Experiment trackers that get every step as well, separated by commas: trackio, tensorboard, wandb. Empty: none.", max_length=200,
+    )  # fmt: skip
     non_finite: Literal["stop", "skip"] = setting(
         "stop",
         "On NaN or infinity",
         "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times. So too for failed rewards.",
     )
+
+    @property
+    def trackers(self) -> list[str]:
+        """The names in ``report_to``, each once."""
+        return list(dict.fromkeys(name.strip() for name in self.report_to.split(",") if name.strip()))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> EngineConfig:
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ValueError(f"report_to: there is no tracker {name[:40]!r}; there are: {', '.join(TRACKERS)}")
+        return self

@@ -22,6 +22,7 @@ from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.team import GO, STOP, WAIT, launched_by_accelerate
+from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
@@ -67,7 +68,11 @@ def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHIN
     if launched_by_accelerate() and int(os.environ["RANK"]) > 0:
         return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume)
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        return Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions).run(resume=resume)
+        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions)
+        try:
+            return worker.run(resume=resume)
+        finally:
+            worker.trackers.close()
 
 
 class Worker:
@@ -78,6 +83,7 @@ class Worker:
         self._permissions = permissions
         self._console = Console(config.ppo.steps)
         self._saved_step = -1
+        self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
 
     def run(self, *, resume: bool) -> int:
         """Load, train, end; every way out leaves a state and, where something went wrong, a cause."""
@@ -131,9 +137,13 @@ class Worker:
             self._writer.event(EventRecord("info", "health", note))
         if resume:
             self._resume(trainer)
+        run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
+        self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
             self._report("Answering the watched prompts with the starting policy", None)
-            self._writer.watched(0, trainer.watch())
+            watched = trainer.watch()
+            self._writer.watched(0, watched)
+            self.trackers.watched(0, watched)
         self._writer.set_state("running")
         return trainer
 
@@ -160,6 +170,7 @@ class Worker:
             team.share(GO)
             record = trainer.step()
             self._writer.commit_step(record)
+            self.trackers.step(record)
             self._console.step(record)
             if record.step == 1:
                 self._writer.event(memory_event(self._config, self._run_dir, record.metrics["memory/peak"]), step=1)

@@ -20,6 +20,7 @@ from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.savings import Change, cheapest
 from rlhf_studio.inputs.sizes import disk_bytes, disk_problems
+from rlhf_studio.inputs.tracker_checks import tracker_problems
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def inspect_run(
     gpu: Callable[[], bool | None] = has_gpu,
 ) -> Report:
     """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpu`` can be replaced in tests."""
-    problems: list[Problem] = list(machine_problems(config, gpu()))
+    problems: list[Problem] = [*machine_problems(config, gpu()), *tracker_problems(config)]
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:

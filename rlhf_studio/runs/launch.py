@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
@@ -31,6 +31,7 @@ _SECRET = re.compile(
     r"|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|PRIVATE_KEY|SSH_AUTH_SOCK",
     re.IGNORECASE,
 )
+_TRACKER_KEYS = {"wandb": ("WANDB_API_KEY",), "trackio": ("TRACKIO_WRITE_TOKEN",)}
 _HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 
 
@@ -45,10 +46,20 @@ def command_text(run_dir: Path, resume: bool = False) -> str:
 
 
 def engine_environment(
-    environment: Mapping[str, str], run_dir: Path, *, keep_hub_token: bool = False, permissions: Permissions = NOTHING_ALLOWED
+    environment: Mapping[str, str],
+    run_dir: Path,
+    *,
+    keep_hub_token: bool = False,
+    permissions: Permissions = NOTHING_ALLOWED,
+    trackers: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What the engine may see of the app's environment, and which run it works on; see :func:`child_environment`."""
+    """What the engine may see of the app's environment, and which run it works on; see :func:`child_environment`.
+
+    ``trackers`` are those that the run reports to: each keeps its own key.
+    """
     result = child_environment(environment, keep_hub_token=keep_hub_token, permissions=permissions)
+    keys = [key for name in trackers for key in _TRACKER_KEYS.get(name, ())]
+    result |= {key: environment[key] for key in keys if key in environment}
     result[RUN_VARIABLE] = Path(run_dir).resolve().name
     result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
     return result
@@ -101,7 +112,9 @@ def start_engine(
         if ticket is None:
             own_ticket.take()
         working_folder = RunReader(folder).working_folder()
-        environment = engine_environment(os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions)
+        environment = engine_environment(
+            os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions, trackers=_trackers(folder)
+        )
         environment[liveness.START_FD_VARIABLE] = str(own_ticket.descriptor)
         log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -122,6 +135,14 @@ def start_engine(
     finally:
         if ticket is None:
             own_ticket.close()
+
+
+def _trackers(folder: Path) -> list[str]:
+    """The trackers that the run reports to; none when its configuration cannot be read, which the engine will say."""
+    try:
+        return RunReader(folder).config().engine.trackers
+    except (StoreError, ValueError):
+        return []
 
 
 def request_stop(run_dir: Path) -> int:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
-from rlhf_studio.config import Permissions, permissions_from_environment
+from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
-from rlhf_studio.runs.launch import command_text, engine_command, engine_environment, engine_processes, kill_engine, start_engine
+from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_environment, engine_processes, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 
@@ -47,6 +47,20 @@ def test_secrets_stay_with_the_app(tmp_path: Path):
     kept = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
     assert kept["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in kept and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in kept
     assert kept["PYTHONPATH"].split(os.pathsep)[1] == "/mine"
+
+
+def test_a_tracker_keeps_its_own_key_and_no_other(tmp_path: Path):
+    environment = {"WANDB_API_KEY": "w", "TRACKIO_WRITE_TOKEN": "t", "OPENAI_API_KEY": "o"}
+    for trackers, kept in [([], set()), (["wandb"], {"WANDB_API_KEY"}), (["trackio", "tensorboard"], {"TRACKIO_WRITE_TOKEN"})]:
+        assert set(environment) & set(engine_environment(environment, tmp_path, trackers=trackers)) == kept
+    assert "WANDB_API_KEY" not in engine_environment({}, tmp_path, trackers=["wandb"])
+
+
+def test_the_trackers_of_a_run_are_read_from_its_configuration(tmp_path: Path):
+    create_run(tmp_path / "run", RunConfig.model_validate({"engine": {"report_to": "wandb"}}), name="run")
+    assert _trackers(tmp_path / "run") == ["wandb"]
+    (tmp_path / "run" / "config.yaml").write_text("nonsense: 1")
+    assert _trackers(tmp_path / "run") == _trackers(tmp_path / "none") == []
 
 
 def test_the_package_is_found_from_any_folder(tmp_path: Path):
