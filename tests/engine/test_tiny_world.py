@@ -43,7 +43,7 @@ class TableScorer:
         return PLACE[ids]
 
 
-def make_trainer(folder: Path, seed: int, *, lora: bool = False, **ppo: object) -> Trainer:
+def make_trainer(folder: Path, seed: int, *, lora: bool = False, critic: str = "shared", **ppo: object) -> Trainer:
     # LoRA cannot change the embeddings: it needs a base whose layers do something already, and an output layer with some room.
     start = {"spread": 0.2, "scale": 0.5} if lora else {"scale": SCALE}
     save_policy(folder / "policy", "gpt2", WORDS, seed=seed, width=32, layers=1, **start)
@@ -56,6 +56,7 @@ def make_trainer(folder: Path, seed: int, *, lora: bool = False, **ppo: object) 
         {
             "model": {"policy": str(folder / "policy")},
             "lora": {"enabled": lora, "r": 16, "alpha": 32.0},
+            "critic": {"kind": critic, "start": "policy"},
             "data": {"prompts": str(prompts)},
             "reward": {"components": [{"kind": "length"}]},
             "ppo": settings,
@@ -134,15 +135,18 @@ def test_enumeration_is_complete(tmp_path: Path) -> None:
     assert exact.optimum() > exact.reference_objective() + 0.2
 
 
-@pytest.mark.parametrize(("seed", "lora"), [(0, False), (1, False), (2, False), (0, True)])
-def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, lora: bool) -> None:
-    trainer = make_trainer(tmp_path, seed, lora=lora)
+@pytest.mark.parametrize(
+    ("seed", "lora", "critic"),
+    [(0, False, "shared"), (1, False, "shared"), (2, False, "shared"), (0, True, "shared"), (0, False, "separate")],
+)
+def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, lora: bool, critic: str) -> None:
+    trainer = make_trainer(tmp_path, seed, lora=lora, critic=critic)
     before = critic_error(trainer, measure(trainer, seed))
     while not trainer.finished:
         trainer.step()
     exact = measure(trainer, seed)
     after, share = critic_error(trainer, exact), share_of_the_optimum(exact)
-    print(f"seed {seed}, LoRA {lora}: {share:.4f} of the optimum, critic error {before:.3f} -> {after:.3f}")
+    print(f"seed {seed}, LoRA {lora}, {critic} critic: {share:.4f} of the optimum, critic error {before:.3f} -> {after:.3f}")
     assert share >= 0.97
     assert after < 0.5 * before
 
