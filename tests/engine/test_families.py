@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlhf_studio.engine.adapters import save_model
+from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.rollout import collect, sample
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import TokenBatch
@@ -114,6 +115,29 @@ def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Buil
     for row, (prompt, response) in enumerate(episodes(rollout.tokens)):
         expected = torch.log_softmax(alone(model, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
         torch.testing.assert_close(rollout.logprobs[row][: len(response)], expected, atol=5e-5, rtol=0)
+
+
+@EACH
+def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
+    """Of log-probabilities and entropy, through whatever the family does to its logits (Gemma 2 caps them), padding or not."""
+    trainer = build(family, generation={"response_length": 6})
+    player = trainer.player
+    tokens, _ = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
+    logprobs, entropy = consume_logits(player.policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
+    (logprobs.sum() + 0.3 * entropy.sum()).backward()
+
+    plain = plain_model(tmp_path / family)
+    total = torch.zeros(())
+    for prompt, response in episodes(tokens):
+        logits = plain(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
+        distribution = torch.log_softmax(logits / 0.7, dim=-1)
+        total = total + distribution.gather(1, response[:, None]).sum() - 0.3 * (distribution.exp() * distribution).sum()
+    total.backward()
+    expected = {name: parameter.grad for name, parameter in plain.named_parameters() if parameter.grad is not None}
+    found = {name: parameter.grad for name, parameter in player.policy.model.named_parameters() if parameter.grad is not None}
+    assert found.keys() == expected.keys() and len(found) > 12
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=2e-3 * float(gradient.abs().max()) + 1e-5, rtol=1e-3)
 
 
 @EACH
