@@ -10,7 +10,7 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.critics import load_critic
-from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.device import Compute, placed
 from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_options
 from rlhf_studio.engine.merging import can_merge
 from rlhf_studio.engine.policy import Policy, Reference
@@ -39,10 +39,10 @@ def build_trainer(
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
-    model = loaded.model if config.model.quantization != "none" else loaded.model.to(compute.device)
+    model = placed(loaded.model, compute.device)
     critic, head = load_critic(config, loaded, report)
     policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.device)
-    reference = Reference(policy, compute.dtype, held_to.model and held_to.model.to(compute.device))
+    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.device))
     if config.model.gradient_checkpointing and not recompute_layers(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
@@ -89,3 +90,8 @@ def _check_shares(config: RunConfig, processes: int) -> None:
             raise ConfigError(
                 [Problem(f"ppo.{name}", f"{size} episodes cannot be shared by {processes} processes; use a multiple of them")]
             )
+
+
+def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
+    """The model on a device or in a number format. A quantized one stays as it was loaded: transformers forbids moving it."""
+    return model if getattr(model, "is_quantized", False) else model.to(where)

@@ -17,6 +17,7 @@ from transformers import Cache, PreTrainedModel
 from rlhf_studio.engine.adapters import reference_switched_on
 from rlhf_studio.engine.cache import new_cache
 from rlhf_studio.engine.critic import Trunk
+from rlhf_studio.engine.device import placed
 from rlhf_studio.engine.merging import merged_adapters
 from rlhf_studio.engine.types import TokenBatch
 
@@ -149,7 +150,7 @@ class Reference:
         if model is None and not policy.has_lora:
             model = copy.deepcopy(policy.model)
         if model is not None:
-            self._copy = ResponseModel(model.requires_grad_(False).to(dtype)).eval()
+            self._copy = ResponseModel(placed(model.requires_grad_(False), dtype)).eval()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[ResponseModel]:

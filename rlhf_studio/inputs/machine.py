@@ -51,6 +51,8 @@ def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
             setting = "init_lora_weights" if config.lora.changes_base else "bias"
             wanted = "default, gaussian or orthogonal" if config.lora.changes_base else "none"
             yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
+        if config.critic.kind == "separate" and config.critic.start == "policy":
+            yield Problem("critic.start", "a quantized policy cannot be copied and trained; start the critic as a reward model or a model")
     if model.attention == "flash_attention_2":
         if on_cpu:
             yield Problem("model.attention", "flash_attention_2 needs a CUDA GPU, and this run has none; use auto")

@@ -12,7 +12,7 @@ import torch
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine import device as device_module
-from rlhf_studio.engine.device import Compute, choose_compute, peak_resident_bytes
+from rlhf_studio.engine.device import Compute, choose_compute, peak_resident_bytes, placed
 
 
 def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:
@@ -107,3 +107,11 @@ def test_the_system_counts_kilobytes_or_on_macos_bytes(monkeypatch: pytest.Monke
     monkeypatch.setattr(device_module.sys, "platform", "darwin")
     assert linux > 1024 * 0.9 * peak_resident_bytes(nowhere)  # the same count, taken as kilobytes and as bytes
     assert 50e6 < linux < 1e12  # torch alone is larger than 50 MB
+
+
+def test_a_quantized_model_is_not_moved() -> None:
+    """transformers raises when it is; and changing its number format would undo the quantization."""
+    model = torch.nn.Linear(2, 2)
+    assert placed(model, torch.bfloat16).weight.dtype is torch.bfloat16  # type: ignore[arg-type]
+    model.is_quantized = True  # type: ignore[assignment]
+    assert placed(model, torch.float32).weight.dtype is torch.bfloat16  # type: ignore[arg-type]

@@ -59,6 +59,12 @@ FOUR, FLASH = {"quantization": "4bit"}, {"attention": "flash_attention_2"}
             "lora.init_lora_weights",
             "use default, gaussian or orthogonal",
         ),
+        (
+            True,
+            {"model": FOUR, "lora": LORA, "critic": {"kind": "separate", "start": "policy"}},
+            "critic.start",
+            "a quantized policy cannot be copied and trained",
+        ),
         (False, {"model": FLASH}, "model.attention", "flash_attention_2 needs a CUDA GPU"),
         (True, {"model": FLASH}, "model.attention", "needs the package flash-attn"),
         (True, {"model": {**FLASH, "dtype": "float32"}}, "model.attention", "does not compute in float32"),
