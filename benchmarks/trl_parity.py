@@ -4,9 +4,9 @@
     python -m benchmarks.trl_parity --seeds 0 --steps 3   # a smoke test
 
 Each run is a process of its own. Both use the world recipe with what TRL can also do: one learning rate for policy and critic, no
-gradient clipping, no value clipping (a huge range in TRL), the end token read by the reward model. TRL's critic is a second model;
-it starts from the policy with a zero head, as ours does. What differs is listed in docs/from-trl.md. The final policies answer the
-same held-out prompts by the same sampler and are scored by the world's own rules.
+gradient clipping, no value clipping (a huge range in TRL), the end token read by the reward model. Both critics are models of their
+own that start from the policy with a zero head. What differs is listed in docs/from-trl.md. The final policies answer the same
+held-out prompts by the same sampler and are scored by the world's own rules.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def shared_config(steps: int, seed: int) -> RunConfig:
     changes = {
         **{"ppo.steps": str(steps), "engine.seed": str(seed), "engine.checkpoint_every": "0", "engine.watch_every": "1000000"},
         **{"ppo.max_grad_norm": "0", "ppo.critic_learning_rate": "0", "reward.components.0.append_eos": "true"},
+        **{"critic.kind": "separate", "critic.start": "policy"},
     }
     return parse_config(apply_overrides(recipe.model_dump(mode="json"), changes))
 

@@ -129,6 +129,28 @@ def test_four_passes_give_the_same_policy(folder: Path) -> None:
         close(tensor, run.weights[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_a_whole_update_with_a_critic_of_its_own(folder: Path, estimator: str) -> None:
+    """Four passes, both losses: policy and critic must end in the same weights. TRL's value head has no bias: ours is held at 0."""
+    passes = {"learning_rate": 3e-3, "kl_estimator": estimator, "vf_coef": 0.3}
+    ours = {"ppo": {**passes, "ppo_epochs": 4}, "critic": {"kind": "separate", "start": "policy"}, "generation": {"stop_token": "none"}}
+    run, trainer, rollout = both(folder, ours=ours, **passes, num_ppo_epochs=4)
+    close(rollout.values, run.rollouts[0]["values"])
+    close(rollout.whitened_advantages, run.rollouts[0]["whitened"])
+    policy = trainer.player.policy
+    policy.value_head.bias.requires_grad_(False)
+    stats, logged = update(trainer, rollout), run.metrics[0]
+    assert logged["val/clipfrac_avg"] > 0.05 and logged["policy/clipfrac_avg"] > 0.05
+    assert stats.policy_loss == pytest.approx(logged["loss/policy_avg"], abs=1e-5)
+    assert stats.value_loss == pytest.approx(logged["loss/value_avg"], rel=1e-4)
+    assert stats.value_clip_fraction == pytest.approx(logged["val/clipfrac_avg"], abs=1e-6)
+    for name, tensor in policy.model.state_dict().items():
+        close(tensor, run.weights[name], rtol=1e-4, atol=1e-5)
+    for name, tensor in policy.critic.model.state_dict().items():
+        close(tensor, run.critic[f"transformer.{name}"], rtol=1e-4, atol=1e-5)
+    close(policy.value_head.weight.detach(), run.critic["score.weight"], rtol=1e-4, atol=1e-5)
+
+
 # --- where we differ, with TRL's way put in by hand ----------------------------------------------------------------------------
 
 

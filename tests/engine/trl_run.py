@@ -34,6 +34,7 @@ class TrlRun:
         micro_batches: tensors of each micro-batch by TRL's own names, taken at the call of backward.
         metrics: what TRL logged, per batch.
         weights: the policy's weights at the end.
+        critic: the critic's weights at the end.
         optimizer_steps: steps that really happened.
     """
 
@@ -41,6 +42,7 @@ class TrlRun:
     micro_batches: list[dict[str, Tensor]] = field(default_factory=list)
     metrics: list[dict[str, float]] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
+    critic: dict[str, Tensor] = field(default_factory=dict)
     optimizer_steps: int = 0
 
     def tokens(self) -> TokenBatch:
@@ -94,7 +96,10 @@ def run_trl(folder: Path, policy: Policy, *, short: bool = False, rows: int = 24
     trainer.log = lambda metrics, *_: run.metrics.append(dict(metrics))
     with _watched(ppo_trainer, trainer, run, given_responses(8, settings["response_length"], short=short)):
         trainer.train()
-    run.weights = {name: tensor.detach().clone() for name, tensor in trainer.policy_model.state_dict().items()}
+    run.weights, run.critic = (
+        {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        for model in (trainer.policy_model, trainer.value_model)
+    )
     return run
 
 
@@ -105,10 +110,10 @@ def _causal_lm(folder: Path, policy: Policy) -> Any:
 
 
 def _critic(folder: Path, policy: Policy) -> Any:
-    """A separate model that gives the values of our value head: the same trunk, the same row of weights (the bias is 0)."""
+    """A separate model that gives our values: the critic's trunk (or the policy's), the same row of weights (the bias is 0)."""
     model = AutoModelForSequenceClassification.from_pretrained(folder / "policy", num_labels=1, dtype=torch.float32)
-    trunk = policy.model.base_model.state_dict()
-    getattr(model, model.base_model_prefix).load_state_dict(trunk)
+    trunk = policy.model.base_model if policy.critic is None else policy.critic.model
+    getattr(model, model.base_model_prefix).load_state_dict(trunk.state_dict())
     with torch.no_grad():
         model.score.weight.copy_(policy.value_head.weight)
     assert float(policy.value_head.bias.detach()) == 0
