@@ -42,7 +42,8 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
     Raises :class:`ConfigError` for layers that do not exist, or that the chosen start cannot be used with.
     """
     names = target_names(settings)
-    if settings.init_lora_weights == "olora" and any(isinstance(module, Conv1D) for module in model.modules()):
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 keeps its matrices the other way round
+    if settings.init_lora_weights == "olora" and transposed:
         message = "olora does not work with this model's layers (GPT-2's Conv1D); use pissa or default"
         raise ConfigError([Problem("lora.init_lora_weights", message)])
     config = PeftLoraConfig(
@@ -51,6 +52,7 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules="all-linear" if names == ["auto"] else names,
+        fan_in_fan_out=transposed,
         bias=settings.bias,
         use_rslora=settings.use_rslora,
         use_dora=settings.use_dora,

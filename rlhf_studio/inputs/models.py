@@ -88,28 +88,24 @@ def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) ->
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
-def _facts(files: ModelFiles, task: str, wanted: str) -> ModelFacts:
+def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bool = False) -> ModelFacts:
     _check_kind(files)
     config = _json(files, "config.json")
     architecture = _architecture(files.name, config, task, wanted)
     weights = _weight_files(files)
     tensors = _tensors(files, weights)
-    if not any(file_name in files.sizes for file_name in TOKENIZER_FILES):
+    if not tokenizer_elsewhere and not _has_tokenizer(files):
         raise ModelError(f"{files.name} has no tokenizer files ({TOKENIZER_FILES[0]} or the like); save the tokenizer into the same folder")
     tokenizer = files.small("tokenizer.json")
     text_config = {**config, **(config.get("text_config") or {})}
     vocab_size = _whole_number(text_config, "vocab_size")
     _check_vocabulary(files.name, tokenizer, vocab_size)
-    pad, end = _special_tokens(files)
-    named = "tokenizer_config.json" in files.sizes
     return ModelFacts(
         path=files.folder,
         architecture=architecture,
         parameters=sum(tensor.values for tensor in tensors.values()) or None,
         labels=_labels(config),
-        has_pad=bool(pad) if named else None,
-        has_end=bool(end) if named else None,
-        pad_equals_eos=bool(pad) and pad == end,
+        **_pad_and_end(files),
         vocab_size=vocab_size,
         max_positions=_max_positions(text_config),
         tensors=tensors,
@@ -132,15 +128,20 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
         except ModelError as error:
             raise _base_unusable(files, error) from None
     try:
-        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model")
+        has_tokenizer = any(_has_tokenizer(link) for link in chain[:-1])
+        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=has_tokenizer)
     except ModelError as error:
         raise _base_unusable(files, error) from None
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
     _check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
     named = next((link for link in chain if "tokenizer_config.json" in link.sizes), chain[-1])
-    facts = replace(facts, path=files.folder, tokenizer=tokenizer, tokenizer_files=named, base=chain[-1].name)
+    facts = replace(facts, path=files.folder, tokenizer=tokenizer, tokenizer_files=named, base=chain[-1].name, **_pad_and_end(named))
     return replace(facts, download_bytes=facts.download_bytes + download)
+
+
+def _has_tokenizer(files: ModelFiles) -> bool:
+    return any(file_name in files.sizes for file_name in TOKENIZER_FILES)
 
 
 def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:
@@ -284,6 +285,17 @@ def _tokenizer_size(path: Path, modified: int, size: int) -> int | None:
     except Exception:  # noqa: BLE001 - the library raises bare Exception for every kind of bad file
         return None
     return max(vocabulary.values(), default=-1) + 1
+
+
+def _pad_and_end(files: ModelFiles) -> dict[str, Any]:
+    """Entries of :class:`ModelFacts` about the tokenizer's special tokens."""
+    pad, end = _special_tokens(files)
+    named = "tokenizer_config.json" in files.sizes
+    return {
+        "has_pad": bool(pad) if named else None,
+        "has_end": bool(end) if named else None,
+        "pad_equals_eos": bool(pad) and pad == end,
+    }
 
 
 def _special_tokens(files: ModelFiles) -> tuple[str, str]:

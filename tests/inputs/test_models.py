@@ -235,6 +235,17 @@ def test_an_adapter_is_followed_to_its_base(make_model: Any, tmp_path: Path) -> 
     assert_refused(adapter, "has 9 tokens, but the model knows only 8")
 
 
+def test_the_tokenizer_may_lie_with_the_adapter_alone(make_model: Any, tmp_path: Path) -> None:
+    base = make_model()
+    adapter = make_adapter(tmp_path / "adapter", base)
+    (base / "tokenizer.json").unlink()
+    (base / "tokenizer_config.json").unlink()
+    assert_refused(adapter, "its base cannot be used")
+    write_tokenizer(adapter)
+    facts = check_causal_lm(str(adapter))
+    assert (facts.tokenizer, facts.has_end) == (adapter / "tokenizer.json", True)
+
+
 def test_adapters_that_cannot_be_used(make_model: Any, make_reward: Any, tmp_path: Path) -> None:
     base = make_model()
     cases: list[tuple[Any, str]] = [
