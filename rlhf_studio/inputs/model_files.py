@@ -18,6 +18,7 @@ from rlhf_studio.inputs.bundled import BUNDLED, resolve
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
 SMALL_FILE_BYTES = 40_000_000
+DESCRIPTIONS = ("config.json", "adapter_config.json")  # of a whole model, and of an adapter
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
@@ -84,8 +85,8 @@ class Hub:
             info = self._api.model_info(name, revision=revision, files_metadata=True, timeout=HUB_TIMEOUT_SECONDS)
             sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
             files = ModelFiles(name, None, sizes, lambda file_name: self._download(name, revision, file_name))
-            if "config.json" in sizes:
-                files.fetch("config.json")  # shows now whether this machine may download from a gated model
+            for described in (file_name for file_name in DESCRIPTIONS if file_name in sizes):
+                files.fetch(described)  # shows now whether this machine may download from a gated model
             return files
         except GatedRepoError:
             raise ModelError(f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start the app again") from None
@@ -104,8 +105,9 @@ class Hub:
     def _cached(self, name: str, revision: str, error: Exception) -> ModelFiles:
         from huggingface_hub import try_to_load_from_cache
 
-        config = try_to_load_from_cache(name, "config.json", revision=revision)
-        if not isinstance(config, str):
+        found = [try_to_load_from_cache(name, file_name, revision=revision) for file_name in DESCRIPTIONS]
+        config = next((path for path in found if isinstance(path, str)), None)
+        if config is None:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
             raise ModelError(f"{name} is not on this machine and the Hugging Face hub cannot be reached ({reason})") from None
         return folder_files(name, Path(config).parent)
