@@ -122,9 +122,10 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     from rlhf_studio.engine.build import build_trainer
     from rlhf_studio.engine.device import choose_compute
     from rlhf_studio.engine.loading import load_causal_lm
-    from rlhf_studio.engine.policy import ResponseModel, response_logprobs
+    from rlhf_studio.engine.policy import ResponseModel, spread
     from rlhf_studio.engine.rewards.scorer import Episodes
     from rlhf_studio.engine.rollout import decode_responses, ends_with_stop, sample
+    from rlhf_studio.ppo import token_logprobs
 
     def silent(text: str, fraction: float | None) -> None:
         return None
@@ -134,19 +135,20 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     compute = choose_compute(moved)
     trainer, _ = build_trainer(moved, compute, silent)
     player, prompts = trainer.player, trainer.prompts.next_batch(EVALUATED)
-    tokens = sample(player, prompts, moved.generation, torch.Generator().manual_seed(1234))
+    tokens, _ = sample(player, prompts, moved.generation, torch.Generator().manual_seed(1234))
     responses = decode_responses(player, tokens)
     episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, player.stop_id).tolist(), tokens.lengths.tolist())
     gold = player.scorer.gold(episodes)
     reward = sum(player.scorer.parts(episodes).values())
     start = ResponseModel(load_causal_lm(config.model.policy, config.model.revision, torch.float32, silent).model).eval()
+    ids = tokens.response_ids[tokens.mask]
     with torch.no_grad():
-        after, before = (response_logprobs(model(tokens)[0], tokens, moved.generation.temperature)[0] for model in (player.policy, start))
+        after, before = (token_logprobs(model(tokens)[0], ids, moved.generation.temperature) for model in (player.policy, start))
     return Outcome(
         gold=float(gold.mean()),
         gold_error=float(gold.std()) / math.sqrt(len(gold)),
         reward=float(reward.mean()),
-        kl=float((after - before).sum(dim=1).mean()),
+        kl=float(spread(after - before, tokens.mask).sum(dim=1).mean()),
         seconds=seconds,
     )
 
