@@ -6,12 +6,11 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.planner import parameters
+from rlhf_studio.inputs.planner import Models, parameters
 
 # A step reaches between most and a quarter of the rate of one large product: small matrices, and everything beside them.
 FASTEST, SLOWEST = 1.2, 4.0
@@ -56,20 +55,19 @@ class Calibration:
         return self._root / f"machine-{device}.json"
 
 
-def seconds_per_step(
-    config: RunConfig, policy: ModelFacts, rewards: Sequence[ModelFacts], prompt: int, device: str, rate: float
-) -> tuple[float, float] | None:
+def seconds_per_step(config: RunConfig, models: Models, prompt: int, device: str, rate: float) -> tuple[float, float] | None:
     """(least, most) seconds of one step; ``prompt`` is a usual prompt's length in tokens. None when a model's size is unknown.
 
     A token costs 2 operations per weight forward and 4 backward (2 when the weights are frozen under LoRA). It is sampled, read by
-    policy, reference and reward models, and learned from once per pass.
+    reference, reward models and a critic of its own, and learned from once per pass.
     """
-    count, judged = parameters(policy), [parameters(facts) for facts in rewards]
-    if count is None or None in judged or policy.shape is None:
+    policy, critic = models.policy, parameters(models.critic) if models.critic else 0
+    count, judged = parameters(policy), [parameters(facts) for facts in models.rewards]
+    if count is None or critic is None or None in judged or policy.shape is None:
         return None
     ppo, response = config.ppo, config.generation.response_length
     learning = (4 if config.lora.enabled else 6) * ppo.ppo_epochs
-    per_token = (2 + 2 + 2 + learning) * count + 2 * sum(number or 0 for number in judged)
+    per_token = (2 + 2 + learning) * count + (2 + 6 * ppo.ppo_epochs) * critic + 2 * sum(number or 0 for number in judged)
     ideal = ppo.batch_size * (prompt + response) * per_token / rate
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch

@@ -35,7 +35,7 @@ class Report:
         download_bytes, disk_bytes: what the run fetches and writes at most.
         plan: the memory that the run needs; None when a model is the problem.
         change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.
-        rewards: facts about the reward models that can be used.
+        models: facts about all models; None when one is the problem.
         prompt_tokens: lengths of the prompts as the policy reads them; None when they could not be counted.
     """
 
@@ -47,7 +47,7 @@ class Report:
     disk_bytes: int = 0
     plan: Plan | None = None
     change: Change | None = None
-    rewards: list[ModelFacts] = field(default_factory=list)
+    models: Models | None = None
     prompt_tokens: PromptTokens | None = None
 
 
@@ -88,9 +88,10 @@ def inspect_run(
     download_bytes = sum(facts.download_bytes for facts in models)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
-    models_ready = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
-    plan, change = _plan(config, Models(policy, rewards, reference, critic), prompts.tokens) if models_ready else (None, None)
-    return Report(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, rewards, prompts.tokens)
+    complete = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
+    every = Models(policy, rewards, reference, critic) if complete else None
+    plan, change = _plan(config, every, prompts.tokens) if every else (None, None)
+    return Report(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, every, prompts.tokens)
 
 
 def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None) -> tuple[Plan, Change | None]:

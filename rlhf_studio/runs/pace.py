@@ -70,7 +70,8 @@ def _read_config(folder: Path, modified: int) -> RunConfig:
 
 def _models(config: RunConfig) -> Any:
     judges = [component.model_dump() for component in config.reward.components]
-    return config.model, config.lora, judges, config.engine.device, config.engine.threads
+    engine = config.engine
+    return config.model, config.lora, config.critic, judges, engine.device, engine.threads, engine.processes, engine.accelerate_config
 
 
 def _sizes(config: RunConfig) -> Any:

@@ -231,10 +231,10 @@ class TrainPage:
     def _estimate(self, config: RunConfig, report: Report) -> tuple[float, float] | None:
         """Seconds per step from this machine's rate, once it was measured."""
         rate = self._calibration.rate(report.plan.machine.device) if report.plan else None
-        if rate is None or report.plan is None or report.policy is None:
+        if rate is None or report.plan is None or report.models is None:
             return None
         prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-        return seconds_per_step(config, report.policy, report.rewards, prompt, report.plan.machine.device, rate)
+        return seconds_per_step(config, report.models, prompt, report.plan.machine.device, rate)
 
     def _measuring(self, config: RunConfig, report: Report | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""

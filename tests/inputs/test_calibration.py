@@ -12,6 +12,7 @@ import pytest
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.inputs.calibration import FASTEST, SLOWEST, Calibration, seconds_per_step
 from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.planner import Models
 from rlhf_studio.inputs.shape import ModelShape
 
 SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
@@ -71,28 +72,37 @@ def config(**sections: dict[str, Any]) -> Any:
 
 
 def test_seconds_by_hand() -> None:
-    """4 episodes × (7 + 5) tokens × (three forward passes of 2, three learning passes of 6) × 1000 weights."""
-    operations = 4 * 12 * (6 + 18) * 1000
-    assert seconds_per_step(config(), POLICY, [], 7, "cpu", 1e6) == pytest.approx((FASTEST * operations / 1e6, SLOWEST * operations / 1e6))
-    lora = 4 * 12 * (6 + 12) * 1000
-    assert seconds_per_step(config(lora={"enabled": True}), POLICY, [], 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * lora / 1e6)
+    """4 episodes × (7 + 5) tokens × (two forward passes of 2, three learning passes of 6) × 1000 weights."""
+    operations = 4 * 12 * (4 + 18) * 1000
+    assert seconds_per_step(config(), Models(POLICY), 7, "cpu", 1e6) == pytest.approx(
+        (FASTEST * operations / 1e6, SLOWEST * operations / 1e6)
+    )
+    lora = 4 * 12 * (4 + 12) * 1000
+    assert seconds_per_step(config(lora={"enabled": True}), Models(POLICY), 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * lora / 1e6)
     judged = operations + 4 * 12 * 2 * 500
-    assert seconds_per_step(config(), POLICY, [ModelFacts(None, "A", parameters=500)], 7, "cpu", 1e6)[0] == pytest.approx(
+    assert seconds_per_step(config(), Models(POLICY, [ModelFacts(None, "A", parameters=500)]), 7, "cpu", 1e6)[0] == pytest.approx(
         FASTEST * judged / 1e6
     )
 
 
+def test_a_critic_of_its_own_reads_and_learns() -> None:
+    operations = 4 * 12 * ((4 + 18) * 1000 + (2 + 18) * 300)
+    models = Models(POLICY, critic=ModelFacts(None, "A", parameters=300))
+    assert seconds_per_step(config(), models, 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * operations / 1e6)
+    assert seconds_per_step(config(), Models(POLICY, critic=ModelFacts(None, "A")), 7, "cpu", 1e6) is None
+
+
 def test_a_gpu_is_bound_by_starting_kernels() -> None:
     """5 decoding steps and 3 passes × 3 epochs × 2 micro-batches, 2 blocks of 25 kernels of 8 microseconds."""
-    low, high = seconds_per_step(config(), POLICY, [], 7, "cuda", 1e30)
+    low, high = seconds_per_step(config(), Models(POLICY), 7, "cuda", 1e30)
     assert low == pytest.approx((5 + 18) * 2 * 25 * 8e-6) and high == pytest.approx(2 * low)
 
 
 def test_an_unknown_model_gives_no_time() -> None:
     unknown = ModelFacts(None, "A")
-    assert seconds_per_step(config(), unknown, [], 7, "cpu", 1e6) is None
-    assert seconds_per_step(config(), ModelFacts(None, "A", parameters=5), [], 7, "cpu", 1e6) is None
-    assert seconds_per_step(config(), POLICY, [unknown], 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), Models(unknown), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), Models(ModelFacts(None, "A", parameters=5)), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), Models(POLICY, [unknown]), 7, "cpu", 1e6) is None
 
 
 def test_the_child_process_is_an_ordinary_one(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_the_same_sizes_come_before_a_newer_run_of_others(tmp_path: Path) -> Non
         {"model": {"policy": "else"}},
         {"lora": {"enabled": True}},
         {"engine": {"device": "cpu"}},
+        {"critic": {"kind": "separate"}},
+        {"engine": {"processes": 2}},
         {"reward": {"components": [{"kind": "length"}]}},
     ],
 )
