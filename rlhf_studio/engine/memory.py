@@ -11,7 +11,10 @@ from rlhf_studio.runs.records import EventRecord
 
 def memory_event(config: RunConfig, run_dir: Path, peak: float) -> EventRecord:
     """The event that follows the first step; ``peak`` is its memory/peak in bytes."""
-    plan = inspect_run(config, run_dir).plan
+    try:
+        plan = inspect_run(config, run_dir).plan
+    except (OSError, ValueError):  # files that were there a moment ago; the run itself has what it needs
+        plan = None
     expected = plan.measured_range() if plan else None
     text, data = f"After the first step the most memory held was {_size(peak)}", {"peak": peak}
     if expected is None:

@@ -62,6 +62,10 @@ def test_the_event_after_the_first_step(tmp_path: Path, monkeypatch: pytest.Monk
     def nothing(config: RunConfig, folder: Any) -> Report:
         return Report([])
 
-    monkeypatch.setattr(memory, "inspect_run", nothing)
-    event = memory.memory_event(config, tmp_path, 5.2e9)
-    assert event.text == "After the first step the most memory held was 5.2 GB; the models' files did not allow an estimate."
+    def gone(config: RunConfig, folder: Any) -> Report:
+        raise FileNotFoundError(2, "gone")
+
+    for answer in (nothing, gone):
+        monkeypatch.setattr(memory, "inspect_run", answer)
+        event = memory.memory_event(config, tmp_path, 5.2e9)
+        assert event.text == "After the first step the most memory held was 5.2 GB; the models' files did not allow an estimate."
