@@ -90,6 +90,7 @@ class TrainPage:
                 "name": recipe.name,
                 "title": recipe.title,
                 "summary": recipe.summary,
+                "bundled": not recipe.download,
                 "tags": outlook.tags(recipe),
                 "values": values_of(recipe.config),
             }

@@ -136,7 +136,9 @@ class TrainPage {
 
   drawCards() {
     const own = { name: "own", title: "Your own model", summary: "Your model, prompts and reward: folders, files or Hugging Face ids.", tags: ["LoRA", "time depends on the model"] };
-    const cards = [...this.boot.recipes, own].map((recipe) =>
+    const bundled = this.boot.recipes.filter((recipe) => recipe.bundled);
+    const others = this.boot.recipes.filter((recipe) => !recipe.bundled);
+    const cards = [...bundled, own, ...others].map((recipe) =>
       el(
         "button",
         {
@@ -154,7 +156,9 @@ class TrainPage {
         el("span", { class: "rt-card-tags" }, recipe.tags.join(" \u00b7 ")),
       ),
     );
+    const left = this.cards.scrollLeft; // one row that scrolls: it stays where it was
     fill(this.cards, cards);
+    this.cards.scrollLeft = left;
     this.nameInput.focusable.placeholder = this.state.recipe.title; // what an empty name becomes
   }
 
