@@ -183,7 +183,7 @@ def test_changes_are_marked_shown_in_the_command_and_can_be_undone(page: Any) ->
     expect(command).to_have_text("python -m rlhf_studio train --recipe world --ppo.steps 31")
     page.get_by_role("button", name="Copy", exact=True).click()
     assert page.evaluate("navigator.clipboard.readText()") == "python -m rlhf_studio train --recipe world --ppo.steps 31"
-    page.get_by_role("button", name="Reset Steps to 60").click()
+    page.get_by_role("button", name="Reset Steps to 45").click()
     expect(steps).to_have_value("45")
     page.get_by_role("radio", name="adaptive").click()
     expect(page.locator("#setting-ppo-kl_target")).to_be_visible()
@@ -210,7 +210,7 @@ def test_settings_survive_a_reload(page: Any) -> None:
     page.reload()
     expect(page.locator("#setting-ppo-steps")).to_have_value("7")
     page.get_by_role("radio", name="Tiny world, LoRA").click()
-    expect(page.locator("#setting-ppo-steps")).to_have_value("45")
+    expect(page.locator("#setting-ppo-steps")).to_have_value("40")
     page.get_by_role("button", name="Bring back").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("7")
     page.get_by_role("radio", name="Tiny world, LoRA").click()
