@@ -80,6 +80,9 @@ def test_an_unknown_request_is_answered() -> None:
         def acknowledge(self, number: int, outcome: str) -> None:
             self.answers.append((number, outcome))
 
+        def event(self, record: object) -> None:
+            raise AssertionError("nothing is to be put on record")
+
     engine = Worker(Path("nowhere"), RunConfig(), Writer(), Signals())  # type: ignore[arg-type]
     assert engine._carry_out(4, "dance", None, paused=True) is True  # type: ignore[arg-type]
     assert Writer.answers == [(4, "unknown command")]

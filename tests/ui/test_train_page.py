@@ -141,7 +141,7 @@ def test_an_earlier_run_tells_the_time(bench: Bench, tmp_path: Path) -> None:
         for step, seconds in enumerate((9.0, 3.0), start=1):
             writer.commit_step(StepRecord(step, {"time/total": seconds}, []))
     figures = bench.page.check(sent(), OPERATOR)["figures"]
-    assert [(row["label"], row["value"]) for row in figures[:2]] == [("Per step", "3.0 s"), ("Whole run", "about 3 minutes")]
+    assert [(row["label"], row["value"]) for row in figures[:2]] == [("Per step", "3.0 s"), ("Whole run", "about 2 minutes")]
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
