@@ -39,6 +39,5 @@ class Trunk(nn.Module):
     def forward(self, batch: TokenBatch) -> Tensor:
         """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``."""
         ids, attention, positions = batch.model_inputs()
-        first = batch.prompt_ids.shape[1] - 1
-        hidden = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False).last_hidden_state
-        return hidden[:, first:-1][batch.mask]
+        output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False)
+        return batch.predicting(output.last_hidden_state)

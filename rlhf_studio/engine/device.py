@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.team import ALONE, Processes, Team, join
+from rlhf_studio.inputs.machine import share_problems
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def choose_compute(config: RunConfig) -> Compute:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError([Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")])
     team = join(cpu=wanted == "cpu" or not torch.cuda.is_available())
-    _check_shares(config, team.size)
+    if problems := list(share_problems(config, team.size)):
+        raise ConfigError(problems)
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
     if isinstance(team, Processes):
         device = team.device
@@ -80,16 +82,6 @@ def choose_compute(config: RunConfig) -> Compute:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
     return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, team)
-
-
-def _check_shares(config: RunConfig, processes: int) -> None:
-    """Every process takes the same number of episodes of each batch and minibatch."""
-    for name in ("batch_size", "mini_batch_size"):
-        size = getattr(config.ppo, name)
-        if size % processes:
-            raise ConfigError(
-                [Problem(f"ppo.{name}", f"{size} episodes cannot be shared by {processes} processes; use a multiple of them")]
-            )
 
 
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:

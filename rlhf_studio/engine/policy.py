@@ -50,10 +50,7 @@ class ResponseModel(nn.Module):
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
         ids, attention, positions = batch.model_inputs()
-        first = batch.prompt_ids.shape[1] - 1  # the logits at position t predict token t + 1
-        # Row numbers instead of the mask: their backward pass adds rows, that of a mask searches it again.
-        wanted = torch.nn.functional.pad(batch.mask, (first, 1)).flatten().nonzero().squeeze(1)
-        with self._output_reads(lambda hidden: hidden.flatten(0, 1).index_select(0, wanted)) as caught:
+        with self._output_reads(batch.predicting) as caught:
             output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False)
         return output.logits[0], caught[0]
 

@@ -47,6 +47,16 @@ class TokenBatch:
         last = int(mask.sum(dim=1).max())
         return TokenBatch(self.prompt_ids[index][:, first:], prompt_mask[:, first:], self.response_ids[index][:, :last], mask[:, :last])
 
+    def predicting(self, hidden: Tensor) -> Tensor:
+        """The states (N, H) of ``hidden`` (B, P + T, H) that predict the N response tokens, in the order of ``mask``.
+
+        What is said at position t is about token t + 1. By row numbers, not by the mask: their backward pass adds rows, that of
+        a mask searches it again.
+        """
+        first = self.prompt_ids.shape[1] - 1
+        rows = torch.nn.functional.pad(self.mask, (first, 1)).flatten().nonzero().squeeze(1)
+        return hidden.flatten(0, 1).index_select(0, rows)
+
     def model_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """(ids, attention mask, position ids), each (B, P + T). Positions count real tokens only, so padding shifts nothing."""
         ids = torch.cat([self.prompt_ids, self.response_ids], dim=1)

@@ -21,13 +21,14 @@ from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
-from rlhf_studio.engine.team import GO, STOP, WAIT, launched_by_accelerate
+from rlhf_studio.engine.team import GO, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import Heartbeat, RunWriter
@@ -65,7 +66,7 @@ class Signals:
 def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
-    if launched_by_accelerate() and int(os.environ["RANK"]) > 0:
+    if is_follower(os.environ):
         return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume)
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
         worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions)

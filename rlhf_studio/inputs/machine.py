@@ -68,7 +68,12 @@ def _process_problems(config: RunConfig) -> Iterator[Problem]:
         yield Problem("engine.accelerate_config", f"there is no file {engine.accelerate_config}; 'accelerate config' writes one")
     if engine.accelerate_config:
         return  # that file says how many processes there are
+    yield from share_problems(config, max(engine.processes, 1))
+
+
+def share_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
+    """Every process takes the same number of episodes of each batch and minibatch."""
     for name in ("batch_size", "mini_batch_size"):
-        if getattr(config.ppo, name) % max(engine.processes, 1):
-            message = f"{getattr(config.ppo, name)} episodes cannot be shared by {engine.processes} processes; use a multiple of them"
-            yield Problem(f"ppo.{name}", message)
+        size = getattr(config.ppo, name)
+        if size % processes:
+            yield Problem(f"ppo.{name}", f"{size} episodes cannot be shared by {processes} processes; use a multiple of them")

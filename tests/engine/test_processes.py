@@ -16,8 +16,10 @@ from safetensors.torch import load_file
 
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine import device as device_module
+from rlhf_studio.engine.device import Compute, choose_compute
 from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
+from rlhf_studio.inputs.machine import share_problems
 from rlhf_studio.runs.processes import count_gpus, launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -151,12 +153,16 @@ def test_gpus_are_counted_from_device_files(tmp_path: Path) -> None:
 
 
 def test_settings_that_processes_cannot_share() -> None:
-    from rlhf_studio.engine.device import _check_shares
-
     config = small_config_of({"batch_size": 8, "mini_batch_size": 2})
-    with pytest.raises(ConfigError, match="ppo.mini_batch_size: 2 episodes cannot be shared by 4 processes"):
-        _check_shares(config, 4)
-    _check_shares(config, 2)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(ConfigError, match="ppo.mini_batch_size: 2 episodes cannot be shared by 4 processes"),
+    ):
+        four = Team()
+        four.size = 4
+        patch.setattr(device_module, "join", lambda cpu: four)
+        choose_compute(config)
+    assert list(share_problems(config, 2)) == []
 
 
 def small_config_of(ppo: dict[str, Any]) -> Any:
