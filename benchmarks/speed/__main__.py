@@ -1,0 +1,121 @@
+"""Seconds per PPO update beside other trainers, in interleaved rounds on identical models, prompts and settings.
+
+    python -m benchmarks.peers                                      # once: the peers' environments
+    python -m benchmarks.speed --workload w1 --against trl-1.12,trl-0.11 --rounds 5
+    python -m benchmarks.speed --workload w1                        # ours alone
+    python -m benchmarks.speed --workload w1 --profile              # the operations that take our time
+
+w0  a few seconds, to see that everything is there
+w1  a tiny GPT-2 (4 blocks of 256), all weights: 64 prompts, 32 new tokens
+w2  GPT-2 of 124 M weights, LoRA on c_attn: 16 prompts, 48 new tokens
+w3  the same shape on a GPU, all weights and then LoRA: 128 prompts, 128 new tokens
+w4  Pythia-1B's shape on a GPU, all weights and then LoRA: 64 prompts of up to 512 tokens, 53 new tokens
+w5  the bundled world recipe, the whole command line
+
+Every contestant is a process of its own in every round, with equal threads; every second round goes the other way round. Ratios are
+taken round by round, since seconds on a shared machine drift. The result goes to benchmarks/results/, where docs/performance.md is
+made from (python -m benchmarks.report). Models are random, made once in build/speed or RLHF_STUDIO_BENCH_CACHE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import machine, ours, recipe, rounds, summary
+from benchmarks.speed.floor import floor
+from benchmarks.speed.job import Job
+from benchmarks.speed.models import default_cache, prepare
+from benchmarks.speed.workloads import RECIPE, SETTINGS, WORKLOADS, Workload, chosen
+
+RESULTS = rounds.ROOT / "benchmarks" / "results"
+PEERS = tuple(name for name in rounds.MODULES if name != rounds.OURS)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    for name in chosen(options.workload):
+        if name in WORKLOADS and WORKLOADS[name].gpu:
+            require_gpu(name)
+        job = make_job(name, options)
+        if options.profile:
+            print(ours.profile(job))
+            continue
+        result = measure(job, options)
+        print("\n".join(summary.lines(result)), flush=True)
+        write(result, options.json, name)
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.speed")
+    parser.add_argument("--workload", required=True, choices=[*WORKLOADS, RECIPE])
+    parser.add_argument("--against", default="", metavar="NAMES", help=f"peers, separated by commas: {', '.join(PEERS)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=machine.threads_here(), help="CPU threads of every contestant")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here instead of benchmarks/results/")
+    parser.add_argument("--no-recording", action="store_true", help="ours without what the Live page shows")
+    parser.add_argument("--profile", action="store_true", help="ours only: a table of the top operations of one update")
+    options = parser.parse_args(arguments)
+    options.against = [name for name in options.against.split(",") if name]
+    if unknown := [name for name in options.against if name not in PEERS]:
+        parser.error(f"there is no peer {unknown[0]!r}; there are: {', '.join(PEERS)}")
+    if options.workload == RECIPE and (options.profile or options.no_recording):
+        parser.error(f"{RECIPE} is a whole command line as shipped; --profile and --no-recording are for the other workloads")
+    return options
+
+
+def require_gpu(name: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit(f"{name} needs a CUDA GPU, and there is none here. The same command runs on a machine with one.")
+
+
+def make_job(name: str, options: argparse.Namespace) -> Job:
+    if name == RECIPE:
+        return recipe.make_job(default_cache(), options.threads)
+    return workload_job(WORKLOADS[name], options.threads, not options.no_recording)
+
+
+def workload_job(workload: Workload, threads: int, recording: bool = True, cache: Path | None = None) -> Job:
+    """A workload with its models, made now unless they are there."""
+    return Job(workload, prepare(workload, cache or default_cache()), dict(SETTINGS), threads, recording)
+
+
+def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
+    names = [rounds.OURS, *options.against]
+    whole = job.workload.name == RECIPE
+    played = (recipe if whole else rounds).play(names, job, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
+    about = {
+        "command": command(job, options),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.describe(),
+        "recording": job.recording,
+        "settings": {**job.workload.to_json(), **job.settings},
+    }
+    return summary.summarise(job, played, None if whole else floor(job.workload)) | about
+
+
+def command(job: Job, options: argparse.Namespace) -> str:
+    """The command that gives this result again."""
+    against = f" --against {','.join(options.against)}" if options.against else ""
+    recording = "" if job.recording else " --no-recording"
+    rest = f"--rounds {options.rounds} --threads {job.threads}{recording}"
+    return f"python -m benchmarks.speed --workload {job.workload.name}{against} {rest}"
+
+
+def write(result: dict[str, Any], target: Path | None, name: str) -> None:
+    path = target or RESULTS / f"{name}.json"
+    if target and name.endswith("-lora"):
+        path = target.with_stem(f"{target.stem}-lora")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The fewest floating-point operations that one PPO update can do, from the workload alone.
+
+A weight that takes part in a matrix product costs 2 operations per token forward (a multiplication and an addition) and 4
+backward, one product for the input's gradient and one for its own; a frozen weight costs 2 backward. Counted once each: what the
+trunk reads (prompt and response without its last token), the vocabulary projection at the response's positions only, one trunk
+for policy and values. Not counted: attention's own products, norms, activations, softmax, sampling, the optimizer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.speed.workloads import LORA_RANK, Shape, Workload
+
+# Rows and columns of the matrices that LoRA names, in widths: GPT-2 and GPT-NeoX keep query, key and value in one.
+LORA_MATRIX = {"c_attn": (1, 3), "query_key_value": (1, 3)}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Operations of one update by phase."""
+
+    rollout: float
+    scoring: float
+    optimisation: float
+
+    @property
+    def total(self) -> float:
+        return self.rollout + self.scoring + self.optimisation
+
+    def seconds(self, rate: float) -> float:
+        """Seconds at ``rate`` operations per second."""
+        return self.total / rate
+
+
+def trunk_weights(shape: Shape) -> int:
+    """Weights in the blocks' matrices: query, key, value and output (4 w²), and the feed-forward part (8 w²)."""
+    return shape.layers * 12 * shape.width**2
+
+
+def head_weights(shape: Shape) -> int:
+    """Weights of the vocabulary projection."""
+    return shape.vocabulary * shape.width
+
+
+def lora_weights(workload: Workload) -> int:
+    """Weights of the adapters: rank · (rows + columns) of each adapted matrix."""
+    shape = workload.policy
+    return sum(LORA_RANK * sum(LORA_MATRIX[name]) * shape.width * shape.layers for name in workload.lora)
+
+
+def floor(workload: Workload) -> Floor:
+    """Operations of one update with the expected prompt length."""
+    responses = workload.batch * workload.response
+    read = workload.batch * (workload.mean_prompt + workload.response - 1)
+    whole = workload.batch * (workload.mean_prompt + workload.response)
+    trunk, head, lora = trunk_weights(workload.policy), head_weights(workload.policy), lora_weights(workload)
+    forward = 2 * (trunk * read + head * responses)
+    passes = 2 if workload.lora else 3  # forward, backward to the inputs, and backward to the weights unless they are frozen
+    learn = passes * forward + 6 * lora * read
+    return Floor(
+        rollout=forward,  # adapters can be added into the weights while sampling
+        scoring=forward + 2 * trunk_weights(workload.reward) * whole,
+        optimisation=workload.epochs * learn,
+    )

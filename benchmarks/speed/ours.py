@@ -1,0 +1,123 @@
+"""Our contestant: the engine as a run uses it, recording included.
+
+python -m benchmarks.speed.ours JOB.json RESULT.json      (started by benchmarks.speed)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import contestant
+from benchmarks.speed.job import Job
+from benchmarks.speed.meter import Laps
+from benchmarks.speed.workloads import LORA_ALPHA, LORA_RANK
+
+PHASE_OF = {"time/rollout": "rollout", "time/score": "scoring", "time/reference": "scoring", "time/update": "optimisation"}
+NOT_PPO = ("temperature", "seed")
+
+
+def run_config(job: Job) -> Any:
+    """The :class:`RunConfig` of a job."""
+    from rlhf_studio.config import RunConfig
+
+    workload, inputs = job.workload, job.inputs
+    engine: dict[str, Any] = {"device": job.device, "threads": job.threads, "seed": job.settings["seed"]}
+    if not job.recording:
+        engine |= {"record_samples": 1, "watch_prompts": 0}
+    values = {
+        "model": {"policy": inputs.policy},
+        "data": {"prompts": inputs.texts, "shuffle": False, "max_prompt_tokens": workload.prompt[1]},
+        "reward": {"components": [{"kind": "reward_model", "model": inputs.reward, "batch_size": workload.batch}]},
+        "ppo": {
+            **{name: value for name, value in job.settings.items() if name not in NOT_PPO},
+            **{"steps": workload.all_updates, "batch_size": workload.batch, "mini_batch_size": workload.mini or workload.batch},
+            **{"micro_batch_size": workload.micro, "ppo_epochs": workload.epochs, "max_grad_norm": 0.0},
+        },
+        "generation": {
+            **{"response_length": workload.response, "stop_token": "eos" if workload.stops else "none"},
+            **{"temperature": job.settings["temperature"]},
+        },
+        "engine": engine,
+    }
+    if workload.lora:
+        values["lora"] = {"enabled": True, "r": LORA_RANK, "alpha": float(LORA_ALPHA), "target_modules": ",".join(workload.lora)}
+    return RunConfig.model_validate(values)
+
+
+@contextlib.contextmanager
+def running(config: Any) -> Iterator[tuple[Any, Any]]:
+    """A trainer and the writer of its run folder, put together as the worker does it: lock, store and heartbeat."""
+    import transformers
+
+    from rlhf_studio.engine.build import build_trainer
+    from rlhf_studio.engine.device import choose_compute
+    from rlhf_studio.runs.create import create_run
+    from rlhf_studio.runs.liveness import EngineLock
+    from rlhf_studio.runs.writer import Heartbeat, RunWriter
+
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "run"
+        create_run(folder, config, name="speed", state="loading")
+        with EngineLock(folder), RunWriter(folder) as writer, Heartbeat(folder):
+            trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+            writer.set_state("running")
+            yield trainer, writer
+
+
+def measure(job: Job) -> tuple[Laps, list[float]]:
+    """Run the job; seconds of every update, and tokens sampled in each."""
+    laps, tokens = Laps(), []
+    with running(run_config(job)) as (trainer, writer):
+        while not trainer.finished:
+            laps.start()
+            record = trainer.step()
+            if job.recording:
+                writer.commit_step(record)
+            for name, phase in PHASE_OF.items():
+                laps.add(phase, record.metrics.get(name, 0.0))
+            laps.stop()
+            tokens.append(record.metrics["tokens/response_length"] * job.workload.batch)
+    return laps, tokens
+
+
+def profile(job: Job, rows: int = 25) -> str:
+    """The operations that take most time of their own in one update after the warm-up, as a compact table."""
+    import torch
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    torch.set_num_threads(job.threads)
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if job.workload.gpu else [])]
+    with running(run_config(job)) as (trainer, writer):
+        for _ in range(job.workload.warm_up):
+            writer.commit_step(trainer.step())
+        with torch_profile(activities=kinds) as measured:
+            began = time.perf_counter()
+            record = trainer.step()
+            writer.commit_step(record)
+            wall = time.perf_counter() - began
+    own = "self_device_time_total" if job.workload.gpu else "self_cpu_time_total"
+    return profile_table(measured.key_averages(), record.metrics, wall, own, rows)
+
+
+def profile_table(events: Any, metrics: dict[str, float], wall: float, own: str, rows: int) -> str:
+    """One line per operation: milliseconds of its own, share of all, calls, milliseconds with what it calls."""
+    events = sorted(events, key=lambda event: -getattr(event, own))
+    total = sum(getattr(event, own) for event in events) or 1
+    phases = ", ".join(f"{name.removeprefix('time/')} {metrics[name]:.2f} s" for name in (*PHASE_OF, "time/record") if name in metrics)
+    lines = [f"one update under the profiler: {wall:.2f} s ({phases})", f"{'own ms':>9} {'share':>6} {'calls':>7} {'all ms':>9}  operation"]
+    for event in events[:rows]:
+        mine, all_of_it = getattr(event, own), getattr(event, own.removeprefix("self_"))
+        lines.append(f"{mine / 1e3:9.1f} {100 * mine / total:5.1f}% {event.count:7d} {all_of_it / 1e3:9.1f}  {event.key[:70]}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(contestant.run(sys.argv[1:], measure, ("peft",)))

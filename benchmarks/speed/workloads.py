@@ -1,0 +1,118 @@
+"""The fixed workloads: model shapes, batch, lengths. The same numbers for every contestant; imports nothing but the standard library."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder of ``layers`` blocks; its inner width is four times ``width``.
+
+    Attributes:
+        family: gpt2 (output layer tied to the embedding) or gpt_neox (untied).
+        positions: longest text.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    family: str = "gpt2"
+    positions: int = 1024
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One PPO setting.
+
+    Attributes:
+        prompt: shortest and longest prompt in tokens; lengths are drawn evenly.
+        response: tokens of every response; with ``stops`` the most tokens.
+        micro: episodes per forward pass of the update; the gradients of a minibatch are added up to one optimizer step.
+        mini: episodes per optimizer step; 0 takes the whole batch.
+        lora: names of the layers with adapters of rank 16 and alpha 32; empty trains all weights.
+        gpu: needs a GPU, and computes in bfloat16 there.
+        warm_up, updates: updates per process, first those that are not counted.
+        stops: responses end at the end token.
+    """
+
+    name: str
+    title: str
+    policy: Shape
+    reward: Shape
+    batch: int
+    prompt: tuple[int, int]
+    response: int
+    micro: int
+    lora: tuple[str, ...] = ()
+    gpu: bool = False
+    epochs: int = 4
+    warm_up: int = 1
+    updates: int = 5
+    mini: int = 0
+    stops: bool = False
+
+    @property
+    def all_updates(self) -> int:
+        return self.warm_up + self.updates
+
+    @property
+    def mean_prompt(self) -> float:
+        """Expected prompt length in tokens."""
+        return sum(self.prompt) / 2
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Workload:
+        shapes = {name: Shape(**values[name]) for name in ("policy", "reward")}
+        return cls(**{**values, **shapes, "prompt": tuple(values["prompt"]), "lora": tuple(values["lora"])})
+
+
+LORA_RANK, LORA_ALPHA = 16, 32
+SETTINGS = {
+    **{"temperature": 1.0, "gamma": 1.0, "lam": 0.95, "cliprange": 0.2, "cliprange_value": 0.2, "vf_coef": 0.1, "kl_coef": 0.05},
+    **{"learning_rate": 1e-5, "seed": 0},
+}
+"""PPO settings of every workload but the recipe's, by our names."""
+
+_DOLL = Shape(2, 32, 2, 128, positions=64)
+_TINY = Shape(4, 256, 4, 4096, positions=256)
+_GPT2 = Shape(12, 768, 12, 50257)
+_PYTHIA = Shape(16, 2048, 8, 50304, family="gpt_neox", positions=2048)
+
+_W0 = Workload("w0", "smoke test, all weights", _DOLL, _DOLL, batch=8, prompt=(2, 4), response=4, micro=8, epochs=2, updates=2)
+_W1 = Workload("w1", "tiny model, all weights", _TINY, _TINY, batch=64, prompt=(8, 16), response=32, micro=64)
+_W2 = Workload(
+    "w2", "GPT-2 of 124 M weights, LoRA", _GPT2, Shape(4, 256, 4, 50257),
+    batch=16, prompt=(8, 16), response=48, micro=16, lora=("c_attn",), updates=2,
+)  # fmt: skip
+_W3 = Workload(
+    "w3", "GPT-2 of 124 M weights, all weights, GPU", _GPT2, _GPT2, batch=128, prompt=(16, 32), response=128, micro=128, gpu=True
+)
+_W4 = Workload(
+    "w4", "Pythia-1B's shape, all weights, GPU", _PYTHIA, _PYTHIA, batch=64, prompt=(256, 512), response=53, micro=16, gpu=True, updates=3
+)
+WORKLOADS = {
+    one.name: one
+    for one in (
+        _W0,
+        replace(_W0, name="w0-lora", title="smoke test, LoRA", lora=("c_attn",)),
+        _W1,
+        _W2,
+        _W3,
+        replace(_W3, name="w3-lora", title="GPT-2 of 124 M weights, LoRA, GPU", lora=("c_attn",)),
+        _W4,
+        replace(_W4, name="w4-lora", title="Pythia-1B's shape, LoRA, GPU", lora=("query_key_value",)),
+    )
+}
+RECIPE = "w5"
+"""The bundled world as the recipe has it; a whole command line rather than single updates."""
+
+
+def chosen(name: str) -> list[str]:
+    """The workloads behind a name of the command line: w0, w3 and w4 are each run with all weights and with LoRA."""
+    return [name, f"{name}-lora"] if f"{name}-lora" in WORKLOADS else [name]

@@ -1,0 +1,262 @@
+"""The speed benchmark: operations against hand counts and torch's own counter, ratios and medians against literals, and a tiny run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.speed import __main__ as command
+from benchmarks.speed import machine, models, ours, recipe, rounds, summary
+from benchmarks.speed.floor import Floor, floor
+from benchmarks.speed.job import Job
+from benchmarks.speed.meter import Laps, peak_resident
+from benchmarks.speed.models import Inputs
+from benchmarks.speed.rounds import Outcome
+from benchmarks.speed.workloads import SETTINGS, WORKLOADS, chosen
+
+SMOKE = WORKLOADS["w0"]
+
+
+def job(**changes: Any) -> Job:
+    return Job(replace(SMOKE, **changes), Inputs("", "", "", "", {}), dict(SETTINGS), threads=1)
+
+
+# --- the floor -----------------------------------------------------------------------------------------------------------------
+
+
+def test_floor_of_w1_by_hand() -> None:
+    # 64 prompts of 12 tokens on average and 32 new ones: 64 · 43 = 2752 are read to predict, 64 · 44 = 2816 to be scored, 2048 predicted.
+    # Blocks: 4 · 12 · 256² = 3,145,728 weights; vocabulary: 4096 · 256 = 1,048,576.
+    forward = 2 * (3_145_728 * 2752 + 1_048_576 * 2048)
+    assert forward == 21_609_054_208
+    counted = floor(WORKLOADS["w1"])
+    assert counted.rollout == forward
+    assert counted.scoring == forward + 17_716_740_096  # the reward model: 2 · 3,145,728 · 2816
+    assert counted.optimisation == 4 * 3 * forward
+    assert counted.total == 320_243_499_008
+    assert counted.seconds(1e9) == pytest.approx(320.243499)
+
+
+def test_floor_of_w2_by_hand() -> None:
+    # Frozen weights: forward and the gradient of the input alone. Adapters on 12 layers of 768 × 2304: 16 · (768 + 2304) each.
+    read, whole, predicted = 16 * 59, 16 * 60, 16 * 48
+    forward = 2 * (84_934_656 * read + 38_597_376 * predicted)
+    counted = floor(WORKLOADS["w2"])
+    assert counted.rollout == forward
+    assert counted.scoring == forward + 2 * 3_145_728 * whole
+    assert counted.optimisation == 4 * (2 * forward + 6 * 589_824 * read)
+
+
+def test_a_pass_costs_what_torch_counts() -> None:
+    shape, batch, length = SMOKE.policy, 3, 7
+    model = _model(shape)
+    with FlopCounterMode(display=False) as counter:
+        loss = model(input_ids=torch.ones(batch, length, dtype=torch.long)).logits.sum()
+        forward = _products(counter)
+        loss.backward()
+    expected = floor(replace(SMOKE, batch=batch, prompt=(0, 0), response=length, epochs=1))
+    head = 2 * 128 * 32 * batch * length
+    trunk_of_last = 2 * 2 * 12 * 32**2 * batch  # the floor does not read the response's last token
+    assert forward == expected.rollout + trunk_of_last
+    assert _products(counter) == 3 * forward
+    assert expected.rollout - head == 2 * 2 * 12 * 32**2 * batch * (length - 1)
+
+
+def _model(shape: Any) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_config(models.model_config(shape, 0))
+
+
+def _products(counter: FlopCounterMode) -> int:
+    """Matrix products with weights; attention's own products are not among them."""
+    counts = counter.get_flop_counts()["Global"]
+    return sum(number for operation, number in counts.items() if str(operation) in ("aten.mm", "aten.addmm"))
+
+
+# --- laps, outcomes, ratios ----------------------------------------------------------------------------------------------------
+
+
+def result(totals: list[float], tokens: float = 32.0) -> dict[str, Any]:
+    updates = [{"total": t, "rollout": t / 2, "scoring": t / 8, "optimisation": t / 4, "rest": t / 8} for t in totals]
+    more = {"matrix_rates": [1e9, 3e9], "peak_resident": 5e8, "peak_gpu": None, "threads": 1, "device": "cpu", "versions": {"torch": "2"}}
+    return {"updates": updates, "tokens": [tokens] * len(totals), **more}
+
+
+def test_laps_give_the_rest_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 20.0, 25.0])
+    monkeypatch.setattr("benchmarks.speed.meter.time.perf_counter", lambda: next(clock))
+    laps = Laps()
+    laps.start()
+    laps.add("rollout", 3.0)
+    laps.add("scoring", 1.0)
+    laps.add("scoring", 1.5)
+    laps.start()  # ends the first at 10
+    laps.stop()
+    assert laps.updates[0] == {"total": 10.0, "rollout": 3.0, "scoring": 2.5, "optimisation": 0.0, "rest": 4.5}
+    assert laps.updates[1]["total"] == 5.0
+
+
+def test_a_timed_function_opens_updates_and_returns_its_result() -> None:
+    laps = Laps()
+    double = laps.timed("rollout", lambda x, *, plus: 2 * x + plus, opens=True)
+    assert double(3, plus=1) == 7
+    assert double(4, plus=0) == 8
+    laps.stop()
+    assert len(laps.updates) == 2
+    assert all(0 < update["rollout"] <= update["total"] for update in laps.updates)
+
+
+def test_outcome_is_the_median_without_the_warm_up() -> None:
+    one = rounds.outcome("ours", job(updates=3), result([99.0, 4.0, 2.0, 3.0]))
+    assert one.seconds == {"total": 3.0, "rollout": 1.5, "scoring": 0.375, "optimisation": 0.75, "rest": 0.375}
+    assert one.spread == (2.0, 4.0)
+    assert one.episodes == pytest.approx(8 / 3)
+    assert one.tokens == pytest.approx(32 / 3)
+    assert one.matrix_rate == 2e9
+
+
+def test_a_contestant_that_did_less_is_refused() -> None:
+    with pytest.raises(ValueError, match="did 2 updates instead of 3"):
+        rounds.outcome("trl-1.12", job(), result([1.0, 1.0]))
+    with pytest.raises(ValueError, match="instead of 32"):
+        rounds.outcome("trl-1.12", job(), result([1.0, 1.0, 1.0], tokens=31.0))
+
+
+def test_every_second_round_goes_the_other_way_round() -> None:
+    assert [rounds.order(["a", "b", "c"], number) for number in range(3)] == [["a", "b", "c"], ["c", "b", "a"], ["a", "b", "c"]]
+
+
+def outcome_of(name: str, total: float, peak: float = 1e9, rate: float | None = 2e9) -> Outcome:
+    seconds = {"total": total, "rollout": total / 2, "scoring": total / 4, "optimisation": total / 4, "rest": 0.0}
+    return Outcome(name, seconds, (total, total), 8 / total, 32 / total, peak, None, rate, 1, "cpu", {})
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    played = [
+        [outcome_of("ours", 1.0), outcome_of("trl-1.12", 4.0, 3e9)],
+        [outcome_of("ours", 2.0), outcome_of("trl-1.12", 6.0, 2e9)],
+        [outcome_of("ours", 4.0, rate=1e9), outcome_of("trl-1.12", 8.0, 4e9)],
+    ]
+    found = summary.summarise(job(), played, Floor(1e9, 1e9, 2e9))
+    ratio = found["ratios"]["trl-1.12"]
+    assert ratio["per_round"] == [4.0, 3.0, 2.0]
+    assert (ratio["median"], ratio["min"], ratio["max"]) == (3.0, 2.0, 4.0)
+    assert ratio["phases"] == {"rollout": 3.0, "scoring": 3.0, "optimisation": 3.0}
+    assert ratio["memory"]["median"] == 3.0
+    assert found["contestants"]["ours"]["seconds"]["total"] == 2.0
+    # 4 GFLOP take 2 s at 2 GFLOP/s and 4 s at 1: half, once and once the floor.
+    assert found["floor"]["distance"] == {"median": 1.0, "min": 0.5, "max": 1.0}
+    assert found["floor"]["seconds"] == 2.0
+    text = "\n".join(summary.lines(found))
+    assert "trl-1.12 / ours: 3.00 (2.00 to 4.00)" in text
+    assert "ours takes 1.00 times that (0.50 to 1.00)" in text
+
+
+# --- the command ---------------------------------------------------------------------------------------------------------------
+
+
+def test_gpu_workloads_say_that_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="w3 needs a CUDA GPU"):
+        command.main(["--workload", "w3"])
+
+
+@pytest.mark.parametrize("arguments", [["--workload", "w9"], ["--workload", "w1", "--against", "trl-2"], ["--workload", "w5", "--profile"]])
+def test_bad_arguments_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        command.main(arguments)
+    assert refused.value.code == 2
+
+
+def test_a_workload_with_two_variants_runs_both() -> None:
+    assert chosen("w4") == ["w4", "w4-lora"]
+    assert chosen("w1") == ["w1"]
+    assert chosen("w5") == ["w5"]
+
+
+def test_the_command_of_a_result() -> None:
+    options = argparse.Namespace(against=["trl-1.12"], rounds=5)
+    assert command.command(job(), options) == "python -m benchmarks.speed --workload w0 --against trl-1.12 --rounds 5 --threads 1"
+
+
+def test_results_of_variants_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    command.write({"a": 1}, tmp_path / "w4.json", "w4")
+    command.write({"a": 2}, tmp_path / "w4.json", "w4-lora")
+    assert json.loads((tmp_path / "w4.json").read_text(encoding="utf-8")) == {"a": 1}
+    assert json.loads((tmp_path / "w4-lora.json").read_text(encoding="utf-8")) == {"a": 2}
+
+
+def test_the_processor_by_name(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fpu avx2 avx512f\n", encoding="utf-8")
+    assert machine.cpu_name(info) == "Fast One, AVX-512"
+
+
+def test_peak_memory_is_read_from_the_process_itself(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmHWM:\t  2048 kB\n", encoding="utf-8")
+    assert peak_resident(status) == 2048 * 1024
+
+
+def test_a_missing_peer_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RLHF_STUDIO_PEERS", str(tmp_path))
+    with pytest.raises(SystemExit, match="python -m benchmarks.peers trl-1.12"):
+        rounds.peers.interpreter("trl-1.12")
+
+
+# --- a real run ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real_job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    torch.set_num_threads(1)
+    workload = replace(SMOKE, updates=1)
+    return command.workload_job(workload, threads=1, cache=tmp_path_factory.mktemp("speed"))
+
+
+def test_our_contestant_does_what_it_is_told(real_job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    real_job.write(path)
+    assert Job.read(path) == real_job
+    laps, tokens = ours.measure(real_job)
+    assert tokens == [32.0, 32.0]
+    for update in laps.updates:
+        assert min(update.values()) > 0
+        assert update["total"] == pytest.approx(sum(update[phase] for phase in ("rollout", "scoring", "optimisation", "rest")))
+
+
+def test_prompts_are_the_same_ids_for_everybody(real_job: Job) -> None:
+    with ours.running(ours.run_config(real_job)) as (trainer, _):
+        batch = trainer.prompts.next_batch(SMOKE.batch)
+        first = [row[keep].tolist() for row, keep in zip(batch.ids, batch.mask, strict=True)]
+    assert first == json.loads(Path(real_job.inputs.ids).read_text(encoding="utf-8"))[: SMOKE.batch]
+
+
+def test_the_profile_names_operations_and_their_share() -> None:
+    def event(key: str, own: float) -> SimpleNamespace:
+        return SimpleNamespace(key=key, self_cpu_time_total=own, cpu_time_total=2 * own, count=3)
+
+    text = ours.profile_table([event("aten::add", 1e3), event("aten::mm", 3e3)], {"time/update": 1.0}, 2.0, "self_cpu_time_total", rows=1)
+    head, _, line = text.splitlines()
+    assert head == "one update under the profiler: 2.00 s (update 1.00 s)"
+    assert line.split() == ["3.0", "75.0%", "3", "6.0", "aten::mm"]
+
+
+def test_the_recipe_is_told_to_the_peers_as_it_is(tmp_path: Path) -> None:
+    from rlhf_studio.recipes import load_recipe
+
+    config, told = load_recipe("world").config, recipe.make_job(tmp_path, threads=1)
+    assert (told.workload.batch, told.workload.mini, told.workload.updates) == (64, 32, config.ppo.steps)
+    assert told.settings["kl_coef"] == config.ppo.kl_coef
+    assert told.settings["cliprange_value"] == recipe.NO_VALUE_CLIP
+    assert told.inputs.marks["eos_token"]
+    assert len(json.loads(Path(told.inputs.ids).read_text(encoding="utf-8"))) > 100
