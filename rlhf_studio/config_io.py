@@ -15,7 +15,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import SECTIONS, Component, RunConfig
+from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config.wording import component_kinds, sentence, shortened
 
 MAX_YAML_BYTES = 1_000_000
 
@@ -52,24 +53,15 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
         raise ConfigError([_problem(item) for item in error.errors()]) from None
 
 
-def _problem(item: Mapping[str, Any]) -> Problem:
+def _problem(finding: Mapping[str, Any]) -> Problem:
     # A discriminated union puts the component's kind into the location; people know only the index.
-    kinds = {kind.model_fields["kind"].default for kind in Component.__subclasses__()}
-    location = [str(part) for part in item["loc"] if str(part) not in kinds or part == item["loc"][-1]]
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
+    kinds = component_kinds()
+    location = [str(part) for part in finding["loc"] if str(part) not in kinds or part == finding["loc"][-1]]
+    message = sentence(finding)
+    if finding["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
-    elif item["type"] == "extra_forbidden":
-        message = "there is no such setting"
-    elif item["type"] != "missing":
-        message = f"{message[0].lower()}{message[1:]}, not {_short(item['input'])}"
     return Problem(".".join(location), message)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------------
@@ -162,7 +154,7 @@ def _plain_value(name: str, raw: str) -> Any:
     try:
         return yaml.load(raw, Loader=_Loader)  # a SafeLoader subclass
     except (yaml.YAMLError, ValueError):
-        raise ConfigError([Problem(name, f"cannot read the value {_short(raw)}")]) from None
+        raise ConfigError([Problem(name, f"cannot read the value {shortened(raw)}")]) from None
 
 
 def _deep_copy(value: Any) -> Any:

@@ -51,9 +51,9 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
     run_dir = tmp_path / "run"
     start = ["train", "--config", str(settings), "--run-dir", str(run_dir)]
     for extra, part in (
-        (["--ppo.kl_coef", "nan"], "ppo.kl_coef: input should be a valid number, not 'nan'"),
+        (["--ppo.kl_coef", "nan"], "ppo.kl_coef: input should be a number, not 'nan'"),
         (["--ppo.kl_coef", ".nan"], "ppo.kl_coef: input should be a finite number"),
-        (["--ppo.steps", "many"], "ppo.steps: input should be a valid integer"),
+        (["--ppo.steps", "many"], "ppo.steps: input should be a whole number"),
         (["--ppo.batch_size", "2"], "ppo.mini_batch_size: 4 is larger than batch_size 2"),
         (["--ppo.nothing", "2"], "ppo.nothing: there is no such setting"),
         (["--ppo.steps"], "ppo.steps: needs a value"),

@@ -35,6 +35,7 @@ from rlhf_studio.config.reward_rules import (
     RougeReward,
 )
 from rlhf_studio.config.run import SECTIONS, RunConfig
+from rlhf_studio.config.training import RewardTrainingConfig, SFTConfig, TrainingConfig
 
 __all__ = [
     "add_permission_flags",
@@ -63,9 +64,12 @@ __all__ = [
     "RewardComponent",
     "RewardConfig",
     "RewardModelReward",
+    "RewardTrainingConfig",
     "RougeReward",
     "RunConfig",
     "Section",
     "SECTIONS",
     "setting",
+    "SFTConfig",
+    "TrainingConfig",
 ]

@@ -9,9 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 Level = Literal["basic", "all"]
 
 
-def setting(default: Any, title: str, help: str, *, level: Level = "all", unit: str = "", **bounds: Any) -> Any:
-    """A pydantic field with what the form and the docs need: title, help sentence, level and unit."""
-    return Field(default, title=title, description=help, json_schema_extra={"level": level, "unit": unit}, **bounds)
+def setting(default: Any, title: str, help: str, *, level: Level = "all", unit: str = "", allowed: str = "", **bounds: Any) -> Any:
+    """A pydantic field with what the form and the docs need: title, help sentence, level and unit.
+
+    ``allowed`` says in words what a ``pattern`` takes, for the docs and for error messages.
+    """
+    extra = {"level": level, "unit": unit, "allowed": allowed}
+    return Field(default, title=title, description=help, json_schema_extra=extra, **bounds)
 
 
 class Section(BaseModel):

@@ -65,7 +65,9 @@ class DataConfig(Section):
         "included; 0: whole texts.",
         unit="tokens", ge=0, le=32768,
     )  # fmt: skip
-    query_tokens_max: int = setting(0, "Query: most tokens", "See the fewest tokens; 0: whole texts.", unit="tokens", ge=0, le=32768)
+    query_tokens_max: int = setting(
+        0, "Query: most tokens", "The other end of that range, at most the longest prompt; 0: whole texts.", unit="tokens", ge=0, le=32768
+    )
     shuffle: bool = setting(True, "Shuffle", "Draw the prompts in a new random order each pass, fixed by the seed.")
 
     @model_validator(mode="after")

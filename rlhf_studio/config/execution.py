@@ -27,8 +27,9 @@ class GenerationConfig(Section):
     )
     top_p: float = setting(1.0, "Top-p", "Sample from the smallest set of tokens with this much probability; 1 keeps all.", gt=0, le=1)
     stop_token: str = setting(
-        "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.", pattern=r"^(eos|none|\d{1,7})$"
-    )
+        "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.",
+        pattern=r"^(eos|none|\d{1,7})$", allowed="eos, none or a token id",
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _fits_together(self) -> GenerationConfig:
@@ -58,7 +59,9 @@ class EngineConfig(Section):
         20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps",
         ge=0, le=1_000_000,
     )  # fmt: skip
-    keep_checkpoints: int = setting(2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", ge=1, le=10_000)
+    keep_checkpoints: int = setting(
+        2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", unit="checkpoints", ge=1, le=10_000
+    )
     record_samples: int = setting(
         16, "Recorded responses", "Responses per step whose every token is kept for the inspector.", unit="responses", ge=1, le=4096
     )

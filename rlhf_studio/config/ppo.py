@@ -42,10 +42,14 @@ class PPOConfig(Section):
     lr_schedule: Literal["constant", "linear", "cosine"] = setting(
         "linear", "Schedule", "How the learning rate changes over the steps: constant, or falling to 0 linearly or as a cosine."
     )
-    warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
-    weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay.", ge=0, le=1)
+    warmup_steps: int = setting(0, "Warm-up", "First steps, over which the learning rate rises from 0.", unit="steps", ge=0, le=1_000_000)
+    weight_decay: float = setting(
+        0.0, "Weight decay", "Share of the learning rate by which each optimizer step shrinks every weight that learns (AdamW).", ge=0, le=1
+    )
     adam_epsilon: float = setting(1e-5, "Adam epsilon", "Term added to AdamW's denominator.", gt=0, le=1)
-    max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
+    max_grad_norm: float = setting(
+        1.0, "Gradient clip", "A gradient with a larger norm is scaled down to this one; 0 does not clip.", ge=0, le=1e6
+    )
     kl_coef: float = setting(
         0.1, "KL coefficient", "β: how much each token pays for moving away from the reference policy.", level="basic", ge=0, le=100
     )
@@ -56,8 +60,9 @@ class PPOConfig(Section):
         6.0, "KL target", "The adaptive controller holds the mean KL per response near this.", unit="nats", level="basic", gt=0, le=10_000
     )
     kl_horizon: int = setting(
-        10_000, "KL horizon", "Episodes over which the adaptive controller changes β; smaller reacts faster.", unit="episodes", ge=1,
-        le=10_000_000,
+        10_000, "KL horizon",
+        "Episodes over which the adaptive controller changes β; smaller reacts faster. Must be more than a fifth of the batch.",
+        unit="episodes", ge=1, le=10_000_000,
     )  # fmt: skip
     kl_estimator: Literal["k1", "k2", "k3", "abs", "full"] = setting(
         "k1",

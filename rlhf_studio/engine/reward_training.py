@@ -15,16 +15,8 @@ from typing import Any
 import torch
 from torch.nn.functional import logsigmoid
 
-from rlhf_studio.config import setting
-from rlhf_studio.engine.sft import Progress, TrainingConfig, mean_loss, pad_right, padding_id, run_training
-
-
-class RewardTrainingConfig(TrainingConfig):
-    """Settings of reward-model training. ``batch_size`` counts pairs."""
-
-    append_eos: bool = setting(
-        False, "Append end token", "Add the end-of-text token to every text; the reward model must then be used the same way."
-    )
+from rlhf_studio.config import RewardTrainingConfig
+from rlhf_studio.engine.sft import Progress, mean_loss, pad_right, padding_id, run_training
 
 
 @dataclass(frozen=True)

@@ -10,46 +10,15 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from rlhf_studio.config import Section, setting
+from rlhf_studio.config import SFTConfig, TrainingConfig
 
 IGNORED = -100
 """Label of a token that does not count; what ``cross_entropy`` leaves out."""
-
-
-class TrainingConfig(Section):
-    """What every supervised stage needs to know about its optimisation."""
-
-    epochs: int = setting(1, "Epochs", "Passes over the training examples.", level="basic", unit="passes", ge=1, le=1000)
-    batch_size: int = setting(32, "Batch size", "Examples per optimizer step.", level="basic", unit="examples", ge=1, le=65536)
-    micro_batch_size: int = setting(
-        0, "Micro-batch size", "Examples per forward pass; smaller needs less memory and changes nothing else. 0 takes the batch size.",
-        unit="examples", ge=0, le=65536,
-    )  # fmt: skip
-    learning_rate: float = setting(1e-4, "Learning rate", "Highest step size of AdamW.", level="basic", gt=0, le=1)
-    lr_schedule: Literal["constant", "linear", "cosine"] = setting(
-        "linear", "Schedule", "How the learning rate changes after warm-up: constant, or falling to 0 linearly or as a cosine."
-    )
-    warmup_steps: int = setting(0, "Warm-up", "Steps over which the learning rate rises from 0 first.", unit="steps", ge=0, le=1_000_000)
-    weight_decay: float = setting(0.0, "Weight decay", "AdamW weight decay of matrices; vectors are never decayed.", ge=0, le=1)
-    adam_beta2: float = setting(
-        0.999, "Adam beta 2", "Memory of AdamW's squared gradients; short trainings from scratch want less.", gt=0, lt=1
-    )
-    max_grad_norm: float = setting(1.0, "Gradient clip", "Gradients are scaled down to this norm; 0 does not clip.", ge=0, le=1e6)
-    max_tokens: int = setting(512, "Longest example", "Longer examples lose their end.", unit="tokens", ge=2, le=32768)
-    seed: int = setting(0, "Seed", "Fixes the order of the examples and dropout.", level="basic", ge=0, le=2**31 - 1)
-
-
-class SFTConfig(TrainingConfig):
-    """Settings of supervised fine-tuning."""
-
-    loss_on: Literal["response", "text"] = setting(
-        "response", "Loss on", "response learns only to answer; text also learns to write the prompts.", level="basic"
-    )
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,8 @@ def test_lexicon_scores_stay_within_their_range(text: str) -> None:
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "none"}, 0.5 * math.exp(-0.5)),
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "13a"}, 2 / 3),
         ("ab", "ac", {"max_order": 1, "tokenizer": "char"}, 0.5),
+        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "13a"}, 0.0),  # for 13a the sign belongs to the number
+        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "intl"}, 0.5),
         ("", "the cat", {}, 0.0),
         ("  ", "", {"smoothing": "floor"}, 0.0),
     ],
@@ -121,9 +123,11 @@ def test_bleu_by_hand(response: str, reference: str, settings: dict[str, Any], s
 
 
 def test_bleu_smoothing_fills_what_is_missing() -> None:
-    """No four words agree: exp counts 1/2 of one of three, add-k (1) counts (0 + 1)/(3 + 1) and one more for the other lengths."""
+    """No four words agree: exp counts 1/2 of one of three, floor counts 0.1 of them, add-k (1) counts (0 + 1)/(3 + 1) and one more for
+    the other lengths."""
     texts = ("the cat sat on the mat", "the cat is on the mat")
     assert bleu(BleuReward())(*texts) == pytest.approx((5 / 6 * 3 / 5 * 1 / 4 * (1 / 2) / 3) ** 0.25, abs=1e-6)
+    assert bleu(BleuReward(smoothing="floor"))(*texts) == pytest.approx((5 / 6 * 3 / 5 * 1 / 4 * 0.1 / 3) ** 0.25, abs=1e-6)
     assert bleu(BleuReward(smoothing="add-k"))(*texts) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25, abs=1e-6)
 
 
@@ -147,6 +151,12 @@ def test_rouge_stems_and_order() -> None:
     assert rouge(RougeReward(variant="rouge1", stemmer=True))("films", "film") == 1.0
     assert rouge(RougeReward(variant="rougeL", measure="recall"))("c b a", "a b c") == pytest.approx(1 / 3)
     assert rouge(RougeReward())("", "a") == 0.0
+
+
+def test_rouge_line_by_line_or_as_one_sequence() -> None:
+    """The same lines in another order: each is found whole, but only two of four words stand in one common sequence."""
+    assert rouge(RougeReward(variant="rougeLsum"))("a b\nc d", "c d\na b") == 1.0
+    assert rouge(RougeReward(variant="rougeL"))("a b\nc d", "c d\na b") == 0.5
 
 
 def test_each_response_is_compared_with_its_own_reference() -> None:

@@ -207,7 +207,7 @@ def test_the_helper_process(tmp_path: Path) -> None:
     assert messages[0]["progress"].startswith("Loading the reward model")
     assert [row["name"] for row in messages[-1]["result"]["components"]] == ["reward_model", "length"]
     process.send({"config": 3}, 30)
-    assert "should be a valid dictionary" in process.receive(30, 100_000)["error"]
+    assert "should be settings as 'name: value'" in process.receive(30, 100_000)["error"]
     process._process.stdin.close()  # as when the app is gone
     with pytest.raises(LineEnded, match="exit code 0"):
         process.receive(30, 100_000)
@@ -217,7 +217,7 @@ def test_the_helper_process(tmp_path: Path) -> None:
     ("changes", "part"),
     [
         ({"config": None}, "input should be"),
-        ({"config": {"reward": {"components": []}}}, "reward.components: list should have at least 1 item"),
+        ({"config": {"reward": {"components": []}}}, "reward.components: input should have at least 1 item"),
     ],
 )
 def test_requests_that_are_none(tmp_path: Path, changes: dict[str, Any], part: str) -> None:

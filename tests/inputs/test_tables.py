@@ -339,10 +339,13 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
         assert (name, subset, revision) == ("owner/set", "en", "abc123")
         return SimpleNamespace(name="parquet", config=SimpleNamespace(), as_streaming_dataset=lambda split: stream(split))
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(gated=False, sha="abc123"))
+    def info(self: Any, name: str, *, revision: str, **_: Any) -> Any:
+        return SimpleNamespace(gated=False, sha={"v6": "abc123"}[revision])
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
     monkeypatch.setattr(datasets, "load_dataset_builder", load)
     monkeypatch.setattr(tables, "ask_helper", in_process)
-    prompts = read_prompts(config("owner/set", subset="en", split="test", max_prompts=1000), limit=50)
+    prompts = read_prompts(config("owner/set", subset="en", split="test", revision="v6", max_prompts=1000), limit=50)
     assert prompts.texts == [f"row {row}" for row in range(50)] and len(given) == 50
     assert prompts.partial and prompts.notes == ["owner/set is read at commit abc123."]
 

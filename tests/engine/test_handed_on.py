@@ -1,0 +1,253 @@
+"""Settings that another part uses: each arrives there, seen by what it does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rlhf_studio.config import PPOConfig, RewardConfig, SFTConfig
+from rlhf_studio.config.wording import component_kinds
+from rlhf_studio.engine import loading
+from rlhf_studio.engine.adapters import save_model
+from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.rewards import scorer as scorer_module
+from rlhf_studio.engine.rewards.episodes import Answer
+from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
+from rlhf_studio.engine.sft import run_training
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.update import make_optimizer
+from rlhf_studio.engine.worker import DONE, run_engine
+from rlhf_studio.runs.create import create_run
+from tests.engine.conftest import PROMPTS, small_config
+from tests.engine.small_models import save_policy, save_reward_model
+
+CPU = Compute(torch.device("cpu"), torch.float32)
+
+# --- models --------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_revision_is_asked_of_the_hub_for_its_own_model(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("policy", "reference", "critic"):
+        save_policy(tmp_path / "hub" / name)
+    for name in ("reward", "one", "two"):
+        save_reward_model(tmp_path / "hub" / name)
+    asked: dict[str, str] = {}
+
+    def download(name: str, *, revision: str, **_: Any) -> str:
+        asked[name] = revision
+        return str(tmp_path / "hub" / name.removeprefix("owner/"))
+
+    monkeypatch.setattr(loading, "snapshot_download", download)
+    make_trainer(
+        model={"policy": "owner/policy", "revision": "v1", "reference": "owner/reference", "reference_revision": "v2"},
+        critic={"kind": "separate", "start": "model", "model": "owner/critic", "revision": "v3"},
+        reward={
+            "components": [
+                {"kind": "reward_model", "model": "owner/reward", "revision": "v4"},
+                {"kind": "ensemble", "models": "owner/one,owner/two", "revision": "v5"},
+            ]
+        },
+    )
+    assert asked == {
+        "owner/policy": "v1", "owner/reference": "v2", "owner/critic": "v3", "owner/reward": "v4", "owner/one": "v5", "owner/two": "v5",
+    }  # fmt: skip
+
+
+def test_the_rank_is_the_size_of_every_adapter(make_trainer: Callable[..., Trainer]) -> None:
+    """Of a matrix with i inputs and o outputs r (i + o) numbers learn. Llama, two layers: q, o 32 + 32; k, v 32 + 16; three of 32 + 64."""
+    model = make_trainer("llama", lora={"enabled": True, "r": 3}).player.policy.model
+    adapters = {name: parameter for name, parameter in model.named_parameters() if "lora_" in name}
+    assert sum(parameter.numel() for parameter in adapters.values()) == 2 * 3 * (2 * 64 + 2 * 48 + 3 * 96)
+    assert {min(parameter.shape) for parameter in adapters.values()} == {3}
+
+
+def test_dropout_is_kept_with_the_adapter(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    """PPO runs with it off; whoever trains the adapter on finds it, and it acts: three quarters stay, each 4/3 as large."""
+    model = make_trainer(lora={"enabled": True, "r": 3, "dropout": 0.25}).player.policy.model
+    save_model(model, tmp_path / "saved", tmp_path / "base")
+    assert json.loads((tmp_path / "saved" / "adapter_config.json").read_text())["lora_dropout"] == 0.25
+    (first, *_) = (module for name, module in model.named_modules() if name.endswith("lora_dropout.default"))
+    values = first.train()(torch.ones(10_000))
+    kept = values[values > 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 4 / 3))
+    assert abs(len(kept) / 10_000 - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 10_000)
+
+
+# --- prompts and checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def test_prompts_are_shuffled_only_when_asked(make_trainer: Callable[..., Trainer]) -> None:
+    ordered = make_trainer(data={"shuffle": False}).prompts.next_batch(len(PROMPTS)).texts
+    shuffled = make_trainer(data={"shuffle": True}).prompts.next_batch(len(PROMPTS)).texts
+    assert ordered == PROMPTS
+    assert shuffled != PROMPTS and sorted(shuffled) == sorted(PROMPTS)
+
+
+def test_a_run_keeps_its_last_checkpoints(tmp_path: Path) -> None:
+    engine = {"checkpoint_every": 1, "keep_checkpoints": 1, "watch_prompts": 0}
+    config = small_config(tmp_path, ppo={"steps": 2, "ppo_epochs": 1}, engine=engine, generation={"response_length": 1})
+    create_run(tmp_path / "run", config, name="run", state="loading")
+    assert run_engine(tmp_path / "run", resume=False) == DONE
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000002"]
+
+
+# --- rewards -----------------------------------------------------------------------------------------------------------------------
+
+EPISODES = Episodes(["w20 w21 ", "", "w3 "], ["w1 w2 w3 w4 w5 w6 w7 w8 w9", "w6", "w9 w10"], [True, False, True], [9, 1, 2])
+
+
+def scores(component: dict[str, Any]) -> list[float]:
+    scorer = Scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
+    return scorer(EPISODES).raw.tolist()
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_reward_model(tmp_path_factory.mktemp("judge"), labels=2)
+
+
+@pytest.fixture(scope="module")
+def usual(judge: Path) -> list[float]:
+    return scores({"kind": "reward_model", "model": str(judge), "label": "0"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"label": "1"},
+        {"output": "probability"},
+        {"reads": "response"},
+        {"dtype": "bfloat16"},
+        {"max_tokens": 8},
+        {"append_eos": True},
+    ],
+    ids=str,
+)
+def test_members_of_an_ensemble_read_as_a_reward_model_does(judge: Path, usual: list[float], settings: dict[str, Any]) -> None:
+    """Twice the same model: its mean is what the model alone gives with this setting, and not what it gives without."""
+    ensemble = scores({"kind": "ensemble", "models": f"{judge},{judge}", "label": "0", **settings})
+    assert ensemble == pytest.approx(scores({"kind": "reward_model", "model": str(judge), "label": "0", **settings}), abs=1e-6)
+    assert ensemble != pytest.approx(usual, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", component_kinds())
+def test_every_kind_has_a_name_and_a_weight(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whatever the component itself would say, here 1, -2 and 3."""
+    monkeypatch.setattr(scorer_module, "build_source", lambda *_: lambda episodes: Answer(torch.tensor([1.0, -2.0, 3.0])))
+    settings = RewardConfig.model_validate({"components": [{"kind": kind, "weight": -2.5, "name": "mine"}, {"kind": kind}]})
+    found = Scorer(settings, CPU, lambda text, fraction: None)(EPISODES)
+    assert {name: part.tolist() for name, part in found.parts.items()} == {"mine": [-2.5, 5.0, -7.5], kind: [1.0, -2.0, 3.0]}
+    assert found.raw.tolist() == [-1.5, 3.0, -4.5]
+
+
+@pytest.mark.parametrize("kind", ["reward_model", "ensemble"])
+def test_so_many_texts_are_scored_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    seen: list[int] = []
+    original = PreTrainedModel.__call__
+
+    def counted(model: PreTrainedModel, *arguments: Any, **inputs: Any) -> Any:
+        if "Classification" in type(model).__name__:
+            seen.append(len(inputs["input_ids"]))
+        return original(model, *arguments, **inputs)
+
+    monkeypatch.setattr(PreTrainedModel, "__call__", counted)
+    folder = save_reward_model(tmp_path)
+    named = {"model": str(folder)} if kind == "reward_model" else {"models": f"{folder},{folder}"}
+    scores({"kind": kind, "batch_size": 2, **named})
+    assert sorted(seen) == sorted([2, 1] * (1 if kind == "reward_model" else 2))
+
+
+# --- optimizers ----------------------------------------------------------------------------------------------------------------------
+
+
+class Weights(nn.Module):
+    """Two weights, one of the model and one of the critic."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.critic = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([[4.0]]))
+
+    def model_parameters(self) -> list[nn.Parameter]:
+        return [self.model]
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        return [self.critic]
+
+
+def one_step(gradient: float, **settings: Any) -> list[float]:
+    """Both weights after one step of PPO's optimizer at the full rate."""
+    weights = Weights()
+    optimizer = make_optimizer(weights, PPOConfig(**settings))  # type: ignore[arg-type]
+    for group in optimizer.param_groups:
+        group["lr"] = group["full_lr"]
+    for parameter in weights.parameters():
+        parameter.grad = torch.full_like(parameter, gradient)
+    optimizer.step()
+    return [float(parameter.detach()) for parameter in weights.parameters()]
+
+
+def test_weight_decay_shrinks_every_weight_by_its_share_of_the_rate() -> None:
+    """Without a gradient w becomes w (1 - rate * decay), with each group's own rate."""
+    assert one_step(0.0, learning_rate=0.1, critic_learning_rate=0.5, weight_decay=0.2) == pytest.approx([2 * 0.98, 4 * 0.9])
+    assert one_step(0.0, learning_rate=0.1) == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(("gradient", "epsilon", "share"), [(1e-3, 1e-3, 1 / 2), (1e-3, 3e-3, 1 / 4), (1.0, 1e-9, 1.0)])
+def test_adams_first_step_is_the_rate_times_g_over_g_plus_epsilon(gradient: float, epsilon: float, share: float) -> None:
+    moved = one_step(gradient, learning_rate=0.1, adam_epsilon=epsilon)
+    assert moved == pytest.approx([2 - 0.1 * share, 4 - 0.1 * share], rel=1e-5)
+
+
+class Known:
+    """An objective whose gradient at every weight is the item itself."""
+
+    def count(self, items: Sequence[float]) -> int:
+        return len(items)
+
+    def loss_sum(self, model: nn.Module, items: Sequence[float]) -> Tensor:
+        return sum(items) * sum(parameter.sum() for parameter in model.parameters())
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The gradients of the first weight that reach the optimizer."""
+    seen: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def noted(optimizer: torch.optim.AdamW, *arguments: Any) -> Any:
+        seen.append(float(optimizer.param_groups[0]["params"][0].grad))
+        return step(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    return seen
+
+
+@pytest.mark.parametrize("beta", [0.999, 0.5])
+def test_supervised_training_remembers_squared_gradients_as_long_as_told(gradients: list[float], beta: float) -> None:
+    """Two steps of Adam by hand with gradients a and b; without decay the first moves by the rate."""
+    model = Weights()
+    settings = SFTConfig(batch_size=1, learning_rate=0.1, lr_schedule="constant", adam_beta2=beta, max_grad_norm=0.0)
+    run_training(model, [1.0, 3.0], Known(), settings)
+    a, b = gradients
+    mean = (0.9 * 0.1 * a + 0.1 * b) / (1 - 0.9**2)
+    square = (beta * (1 - beta) * a**2 + (1 - beta) * b**2) / (1 - beta**2)
+    assert float(model.model.detach()) == pytest.approx(2 - 0.1 - 0.1 * mean / math.sqrt(square), rel=1e-5)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0.0, 3.0), (1.0, 1 / math.sqrt(2)), (100.0, 3.0)])
+def test_supervised_training_clips_the_gradient_to_the_limit(gradients: list[float], limit: float, expected: float) -> None:
+    """Two weights with gradient 3 have norm 3 sqrt(2)."""
+    run_training(Weights(), [3.0], Known(), SFTConfig(max_grad_norm=limit))
+    assert gradients == [pytest.approx(expected, rel=1e-5)]
