@@ -1,0 +1,184 @@
+"""The tables of docs/performance.md, made from benchmarks/results/.
+
+    python -m benchmarks.report            # write them into the page
+    python -m benchmarks.report --check    # exit code 1 when the page does not say what the results say
+
+A table stands between ``<!-- results: NAME -->`` and ``<!-- end -->``; the text around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.floor import floor
+from benchmarks.speed.workloads import RECIPE, WORKLOADS, Shape, Workload
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, RESULTS = ROOT / "docs" / "performance.md", ROOT / "benchmarks" / "results"
+NAMES = {"ours": "RLHF Studio", "trl-1.12": "TRL 1.12.0", "trl-0.11": "TRL 0.11.0"}
+BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SMOKE = ("w0", "w0-lora")
+
+Results = dict[str, dict[str, Any]]
+
+
+def load(folder: Path = RESULTS) -> Results:
+    """Every result by its file's name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def filled(page: str, results: Results) -> str:
+    """The page with every block made anew. Raises KeyError for a block that is not known."""
+    return BLOCK.sub(lambda found: found[1] + "\n".join(BLOCKS[found[2]](results)) + "\n" + found[3], page)
+
+
+# --- blocks --------------------------------------------------------------------------------------------------------------------
+
+
+def workloads(_: Results) -> list[str]:
+    """What is run, from the definitions themselves."""
+    lines = ["| | policy | trained | prompts × tokens | new tokens | passes | reward model |", "|---|---|---|---|---|---|---|"]
+    for one in _shown():
+        trained = f"LoRA r 16 on {', '.join(one.lora)}" if one.lora else "all weights"
+        prompts = f"{one.batch} × {one.prompt[0]} to {one.prompt[1]}"
+        lines.append(
+            f"| {one.name}{' (GPU)' if one.gpu else ''} | {_shape(one.policy)} | {trained} | {prompts} | {one.response} | {one.epochs} "
+            f"| {_shape(one.reward)} |"
+        )
+    return [*lines, f"| {RECIPE} | the bundled world recipe: the whole command line, start and end included | | | | | |"]
+
+
+def speed(results: Results) -> list[str]:
+    """Seconds, memory and ratios of every workload that was measured."""
+    found = [results[name] for name in (*WORKLOADS, RECIPE) if name in results and name not in SMOKE]
+    if not found:
+        return ["Not measured yet."]
+    lines = [
+        "| | | seconds | sampling | scoring | update | rest | episodes/s | tokens/s | peak MB | times as long as ours |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in found:
+        for name, one in result["contestants"].items():
+            parts = one["seconds"]
+            peak = one["peak_gpu"] or one["peak_resident"]
+            split = " | ".join(f"{parts[phase]:.2f}" for phase in ("rollout", "scoring", "optimisation", "rest"))
+            rates = f"{one['episodes']:.1f} | {one['tokens']:,.0f} | {peak / 1e6:,.0f}"
+            ratio = _ratio(result["ratios"].get(name))
+            lines.append(f"| {result['workload']} | {NAMES[name]} | **{parts['total']:.2f}** | {split} | {rates} | {ratio} |")
+    return [*lines, "", *(line for result in found for line in _made_by(result["workload"], result))]
+
+
+def floors(results: Results) -> list[str]:
+    """Operations from the definitions; rate and distance where they were measured."""
+    lines = [
+        "| | GFLOP | sampling | scoring | update | measured GFLOP/s | floor in seconds | ours ÷ floor |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in _shown():
+        counted = floor(one)
+        measured = results.get(one.name, {}).get("floor")
+        tail = " | | "
+        if measured:
+            away = measured["distance"]
+            tail = f" {measured['rate'] / 1e9:,.0f} | {measured['seconds']:.2f} | {_spread(away)} "
+        parts = " | ".join(f"{part / 1e9:,.0f}" for part in (counted.total, counted.rollout, counted.scoring, counted.optimisation))
+        lines.append(f"| {one.name} | {parts} |{tail}|")
+    return lines
+
+
+def viewers(results: Results) -> list[str]:
+    """What watching costs."""
+    found = results.get("viewers")
+    if not found:
+        return ["Not measured yet."]
+    answered = ", ".join(f"{1000 * found['latency'][part]:.1f} ms" for part in ("median", "p95"))
+    cells = (
+        *(f"{found['viewers']}", _spread(found["slowdown"], 3), f"{1000 * found['cpu_per_viewer']:.1f} ms/s"),
+        *(f"{found['poll_bytes']['median']:.0f} B", answered, f"{found['bytes_per_viewer_second'] / 1000:.1f} kB/s"),
+    )
+    return [
+        "| viewers | step time, watched ÷ alone | app's CPU per viewer | a poll | answered in (median, 95 %) | traffic per viewer |",
+        "|---|---|---|---|---|---|",
+        f"| {' | '.join(cells)} |",
+        "",
+        f"The simulated viewers themselves used {1000 * found['viewers_cpu']:.0f} ms of CPU a second on the same machine.",
+        *_made_by("watching", found),
+    ]
+
+
+def recording(results: Results) -> list[str]:
+    """What recording costs."""
+    found = results.get("recording")
+    if not found:
+        return ["Not measured yet."]
+    gap = found["difference"]
+    return [
+        "| seconds a step, recorded | not recorded | spent on it openly | difference, pair by pair |",
+        "|---|---|---|---|",
+        f"| {found['on']:.3f} | {found['off']:.3f} | {100 * found['openly']:.1f} % | {100 * gap['median']:.1f} % "
+        f"({100 * gap['min']:.1f} to {100 * gap['max']:.1f} %), {found['pairs']} pairs |",
+        "",
+        *_made_by("recording", found),
+    ]
+
+
+BLOCKS: dict[str, Callable[[Results], list[str]]] = {
+    "workloads": workloads,
+    "speed": speed,
+    "floors": floors,
+    "viewers": viewers,
+    "recording": recording,
+}
+
+
+# --- parts of them -------------------------------------------------------------------------------------------------------------
+
+
+def _shown() -> list[Workload]:
+    return [one for one in WORKLOADS.values() if one.name not in SMOKE]
+
+
+def _shape(shape: Shape) -> str:
+    family = {"gpt2": "GPT-2", "gpt_neox": "GPT-NeoX"}[shape.family]
+    return f"{family}, {shape.layers} × {shape.width}, vocabulary {shape.vocabulary:,}"
+
+
+def _ratio(ratio: dict[str, Any] | None) -> str:
+    return "" if ratio is None else _spread(ratio)
+
+
+def _spread(values: dict[str, float], digits: int = 2) -> str:
+    middle, low, high = (f"{values[name]:.{digits}f}" for name in ("median", "min", "max"))
+    return f"**{middle}** ({low} to {high})"
+
+
+def _made_by(name: str, result: dict[str, Any]) -> list[str]:
+    """The command and the machine, as a list item."""
+    where = result["machine"]
+    gpu = {one["device"] for one in result.get("contestants", {}).values()} - {"cpu"}
+    torch = {one["versions"].get("torch") for one in result.get("contestants", {}).values()}
+    device = ", ".join([*sorted(gpu), f"{where['cpu']}, {where['cpus']} CPUs", *(f"torch {one}" for one in sorted(torch) if one)])
+    return [f"- {name}: `{result['command']}` ({device}; {result['date']})"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when the page is out of date")
+    options = parser.parse_args(arguments)
+    before = PAGE.read_text(encoding="utf-8")
+    after = filled(before, load())
+    if options.check:
+        print("up to date" if before == after else "out of date; run: python -m benchmarks.report")
+        return int(before != after)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

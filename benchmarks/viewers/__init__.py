@@ -1,0 +1,1 @@
+"""What watching and recording cost a run. Start at ``__main__``."""

@@ -1,0 +1,134 @@
+"""A viewer of the Live page, without a browser: the same questions at the same times as ``ui/assets/live.js`` and ``work.js``.
+
+One kept connection, one poll a second after the last answer; after a new step its samples, the first response's tokens, and the
+watched answers when they are due. Compression is asked for as browsers do. As light as possible, because it runs beside the training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import brotli
+
+POLL_SECONDS = 1.0  # LOCAL of ui/assets/poll.js
+OPENING_SECONDS = 0.15
+
+
+@dataclass
+class Seen:
+    """What all viewers of a window noted: seconds and bytes of every poll; number and bytes of the larger questions."""
+
+    latencies: list[float] = field(default_factory=list)
+    poll_bytes: list[int] = field(default_factory=list)
+    fetches: int = 0
+    fetched_bytes: int = 0
+
+
+class Viewer:
+    """One page that is open on a run."""
+
+    def __init__(self, port: int, component: int, run: str, number: int, seen: Seen):
+        self._port, self._component, self._run, self._seen = port, component, run, seen
+        self._session = f"viewer{number}"
+        self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
+        self._shown, self._watched = -1, ""
+        self._watch_every = 1
+
+    async def watch(self) -> None:
+        """Poll until cancelled."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            while True:
+                reply = await self._poll()
+                opening = bool(reply.get("opening"))
+                if not opening and not reply.get("same"):
+                    await self._take_in(reply)
+                await asyncio.sleep(OPENING_SECONDS if opening else POLL_SECONDS)
+        finally:
+            self._writer.close()
+
+    async def _poll(self) -> dict[str, Any]:
+        began = time.perf_counter()
+        reply, size = await self._ask("poll", {"run": self._run, "view": False, **self._position})
+        self._seen.latencies.append(time.perf_counter() - began)
+        self._seen.poll_bytes.append(size)
+        return reply
+
+    async def _take_in(self, reply: dict[str, Any]) -> None:
+        if "status" not in reply:
+            raise RuntimeError(f"the app does not show the run: {reply}")
+        self._watch_every = reply.get("settings", {}).get("watch_every", self._watch_every)
+        last_event = reply["events"][-1]["id"] if reply["events"] else self._position["event"]
+        self._position = {"version": reply["version"], "epoch": reply["epoch"], "step": reply["last_step"], "event": last_event}
+        newest = reply["sample_steps"][-1][1] if reply["sample_steps"] else -1
+        if newest > self._shown:
+            self._shown = newest
+            rows = (await self._fetch("samples", newest))["rows"]
+            if rows:
+                await self._fetch("tokens", newest, rows[0]["sample"])
+        status = reply["status"]
+        key = f"{reply['epoch']}:{status['step'] // self._watch_every}:{status['step'] > 0}:{status['state']}"
+        if key != self._watched:
+            self._watched = key
+            await self._fetch("watched")
+
+    async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> dict[str, Any]:
+        reply, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})
+        self._seen.fetches += 1
+        self._seen.fetched_bytes += size
+        return reply
+
+    async def _ask(self, function: str, data: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """One server function of the page's component; its reply and the bytes of the body on the wire."""
+        body = {"data": data, "component_id": self._component, "fn_name": function, "session_hash": self._session}
+        text = json.dumps(body).encode()
+        head = (
+            f"POST /gradio_api/component_server/ HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nContent-Type: application/json\r\n"
+            f"Accept-Encoding: gzip, deflate, br\r\nContent-Length: {len(text)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + text)
+        status, headers = await self._head()
+        raw = await self._body(headers)
+        if status != 200:
+            raise RuntimeError(f"{function}: HTTP {status}: {raw[:200]!r}")
+        return json.loads(brotli.decompress(raw) if headers.get("content-encoding") == "br" else raw), len(raw)
+
+    async def _head(self) -> tuple[int, dict[str, str]]:
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines[1:] if line)
+        return int(lines[0].split()[1]), {name.lower(): value.strip() for name, _, value in pairs}
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if "content-length" in headers:
+            return await self._reader.readexactly(int(headers["content-length"]))
+        parts = []
+        while size := int((await self._reader.readuntil(b"\r\n")).strip() or b"0", 16):
+            parts.append(await self._reader.readexactly(size))
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
+        return b"".join(parts)
+
+
+@contextlib.asynccontextmanager
+async def watching(count: int, port: int, component: int, run: str) -> AsyncIterator[Seen]:
+    """``count`` viewers who arrived within one poll's time of each other. Raises what went wrong with any of them."""
+    seen = Seen()
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(Viewer(port, component, run, number, seen).watch()))
+        await asyncio.sleep(POLL_SECONDS / count)
+    try:
+        yield seen
+    finally:
+        failed = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if failed and failed[0] is not None:
+            raise failed[0]
