@@ -46,3 +46,6 @@ class Console:
             self._bar.update(record.step - self._bar.n)
         else:
             print(f"step {record.step}/{self._total}  {numbers}  {metrics['time/total']:.2f} s", flush=True)
+        for event in record.events:
+            if event.kind == "skip":
+                self.say(event.text)

@@ -40,9 +40,11 @@ class Stopwatch:
     @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         started = time.perf_counter()
-        yield
-        self._compute.synchronise()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
+        try:
+            yield
+            self._compute.synchronise()
+        finally:  # a scoring that failed took its time too
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
 
 
 @dataclass
@@ -99,7 +101,8 @@ class Trainer:
         """What people look at. Made by the process that writes it; the others go on and wait for it where they meet next."""
         if not self.compute.team.is_main:
             return [], [], []
-        return self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef), *self._watched()
+        watched = self.watched() if self._watch_now() else ([], [])
+        return self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef), *watched
 
     def _unscored(self, error: RewardError, timer: Stopwatch) -> StepRecord:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
@@ -115,9 +118,8 @@ class Trainer:
                 self._refuse(problem)
                 return None, [problem]
             stats = self.updater.update(rollout, self.progress.step, kl_coef, self._shuffling)
-            for problem in stats.problems:
-                if "not finite" in problem:
-                    self._refuse(problem)
+            if problem := next((problem for problem in stats.problems if "not finite" in problem), None):
+                self._refuse(problem)  # once, however many minibatches: what is counted are steps
             return stats, stats.problems
 
     def _refuse(self, problem: str) -> None:
@@ -125,9 +127,11 @@ class Trainer:
 
     def _count_skip(self, error: NonFiniteError | RewardError) -> None:
         """Count what is left out because of ``error``; raises it when the run is to stop at such errors, or when there were too many."""
-        self.progress.skips += 1
-        if self.config.engine.non_finite == "stop" or self.progress.skips > MOST_SKIPS:
+        if self.config.engine.non_finite == "stop":
             raise error
+        if self.progress.skips == MOST_SKIPS:
+            raise type(error)(f"{error}; {MOST_SKIPS} such failures were skipped before, which is the most in a run") from error
+        self.progress.skips += 1
 
     def logprobs_now(self, rollout: Rollout) -> torch.Tensor:
         """(N, T) log-probabilities of the recorded episodes under the policy as it is after the update."""
@@ -158,10 +162,8 @@ class Trainer:
     def _watch_now(self) -> bool:
         return self.finished or self.progress.step % self.config.engine.watch_every == 0
 
-    def _watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
-        """The answers to the watched prompts when it is time for them, or what kept them from being scored."""
-        if not self._watch_now():
-            return [], []
+    def watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
+        """The answers to the watched prompts, or what kept them from being scored. Raises :class:`RewardError` when that may not be."""
         try:
             return self.watch(), []
         except RewardError as error:
@@ -191,7 +193,7 @@ class Trainer:
     def _events(self, metrics: dict[str, float], stats: UpdateStats | None, problems: list[str]) -> list[EventRecord]:
         found: list[EventRecord | None] = []
         if problems:
-            what = f"{len(problems)} minibatches were" if stats else "This update was"
+            what = "This update was" if stats is None else "1 minibatch was" if len(problems) == 1 else f"{len(problems)} minibatches were"
             found.append(EventRecord("warning", "skip", f"{what} left out: {problems[0]}."))
         if stats and stats.stopped_early:
             found.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))

@@ -100,7 +100,7 @@ class Worker:
         except (ConfigError, PromptsError) as error:
             return self._fail(str(error), BAD_INPUT)
         except (NonFiniteError, RewardError) as error:
-            return self._fail(f"{error}. The last checkpoint is intact; change the setting and start again", FAILED)
+            return self._fail(f"{error}. {self._what_is_left()}", FAILED)
         except torch.OutOfMemoryError as error:
             text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
             return self._fail(text, FAILED)
@@ -118,6 +118,12 @@ class Worker:
         self._writer.event(EventRecord("error", "failure", cause))
         self._writer.set_state("failed", cause=cause)
         return code
+
+    def _what_is_left(self) -> str:
+        """What a person can go on from after a failure."""
+        if self._saved_step <= 0:
+            return "There is no checkpoint yet: mend the cause and start again"
+        return f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume"
 
     def _report(self, text: str, fraction: float | None) -> None:
         """Say what is being loaded; a request to stop is heeded here too, since loading can be long."""
@@ -142,9 +148,12 @@ class Worker:
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
             self._report("Answering the watched prompts with the starting policy", None)
-            watched = trainer.watch()
+            watched, unanswered = trainer.watched()
             self._writer.watched(0, watched)
             self.trackers.watched(0, watched)
+            for event in unanswered:
+                self._writer.event(event)
+                self._console.say(event.text)
         self._writer.set_state("running")
         return trainer
 

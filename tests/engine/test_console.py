@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.engine import console as console_module
 from rlhf_studio.engine.console import Console
-from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.records import EventRecord, StepRecord
 
 
 def record(step: int, **metrics: float) -> StepRecord:
@@ -22,11 +22,15 @@ def test_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
         console.phase("Loading the reward model")
     console.step(record(7))
     console.step(record(8, **{"gold/score": 0.5, "objective/kl": math.nan}))
+    skipped = EventRecord("warning", "skip", "This update was left out: no luck.")
+    console.step(StepRecord(9, {"time/total": 2.0}, [], [], [EventRecord("info", "early_stop", "quiet"), skipped]))
     console.say("done")
     assert capsys.readouterr().out.splitlines() == [
         "Loading the reward model",
         "step 7/60  score 1.500  kl 0.25  2.00 s",
         "step 8/60  score 1.500  kl nan  gold 0.500  2.00 s",
+        "step 9/60  not scored  2.00 s",
+        "This update was left out: no luck.",
         "done",
     ]
 

@@ -12,8 +12,9 @@ import torch
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.engine import trainer as trainer_module
 from rlhf_studio.engine.checkpoint import newest_valid
-from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -69,7 +70,19 @@ def test_too_many_skips_end_the_run(make_trainer: Callable[..., Trainer], monkey
     trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
     break_scoring(trainer, monkeypatch, lambda call: True)
     assert [trainer.step().step, trainer.step().step] == [1, 2]
-    with pytest.raises(RewardError, match="no luck"):
+    with pytest.raises(RewardError, match="no luck; 2 such failures were skipped before, which is the most in a run"):
+        trainer.step()
+
+
+def test_what_is_counted_are_steps_not_minibatches(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every gradient spoiled, each step leaves out all its minibatches; it is the third step that is one too many."""
+    monkeypatch.setattr(trainer_module, "MOST_SKIPS", 2)
+    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
+    monkeypatch.setattr(trainer.updater, "_problem", lambda *_: "the policy loss is not finite (nan)")
+    for skips in (1, 2):
+        assert trainer.step().events[0].text == "4 minibatches were left out: the policy loss is not finite (nan)."
+        assert trainer.progress.skips == skips
+    with pytest.raises(NonFiniteError, match="2 such failures were skipped before"):
         trainer.step()
 
 
@@ -84,6 +97,34 @@ def test_watched_prompts_that_cannot_be_scored(make_trainer: Callable[..., Train
     break_scoring(stopping, monkeypatch, lambda call: call == 2)
     with pytest.raises(RewardError):
         stopping.step()
+
+
+@pytest.mark.parametrize("choice", ["stop", "skip"])
+def test_the_first_answers_to_the_watched_prompts_cannot_be_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], choice: str
+) -> None:
+    """The rule is the same before the first step as at every other: stop with the cause, or leave them out and say so."""
+    calls = iter(range(100))
+    working = Scorer.parts
+
+    def parts(scorer: Scorer, episodes: Any) -> Any:
+        if next(calls) == 0:
+            raise RewardError("reward component length: no luck")
+        return working(scorer, episodes)
+
+    monkeypatch.setattr(Scorer, "parts", parts)
+    run_dir = tmp_path / "run"
+    create_run(run_dir, small_config(tmp_path, reward=LENGTH, ppo={"steps": 1}, engine={"non_finite": choice}), name="run", state="loading")
+    code = run_engine(run_dir, resume=False)
+    reader = RunReader(run_dir)
+    said = "The answers to the watched prompts were left out: reward component length: no luck."
+    if choice == "stop":
+        assert (code, reader.status().state) == (1, "failed")
+        expected = "reward component length: no luck. There is no checkpoint yet: mend the cause and start again"
+        assert reader.status().cause == expected
+    else:
+        assert (code, reader.status().state, reader.status().step) == (0, "finished", 1)
+        assert said in [event.text for event in reader.events_since(0)] and said in capsys.readouterr().out.splitlines()
 
 
 FAILS_ONCE = """
@@ -118,7 +159,7 @@ def test_a_whole_run_with_a_function_that_fails_once(tmp_path: Path, choice: str
     if choice == "stop":
         assert (code, status.state, status.step) == (1, "failed", 1)
         assert status.cause.startswith("reward component python: it gave None, which is not a number for the prompt 'w")
-        assert "The last checkpoint is intact" in status.cause
+        assert status.cause.endswith(". The checkpoint of step 1 is intact: mend the cause and resume")
         assert folder.name == "step-000001"
     else:
         assert (code, status.state, status.step) == (0, "finished", 3)
