@@ -77,7 +77,8 @@ class EngineConfig(Section):
     non_finite: Literal["stop", "skip"] = setting(
         "stop",
         "On NaN or infinity",
-        "stop ends the run with the cause; skip leaves that update out and goes on, at most 10 times. So too for failed rewards.",
+        "stop ends the run with the cause; skip leaves out that update, or the minibatches concerned, and goes on, at most 10 times in a "
+        "run. So too for failed rewards.",
     )
 
     @property

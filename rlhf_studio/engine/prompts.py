@@ -73,7 +73,8 @@ def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config
     data = config.data
     report("Encoding the prompts", None)
     chat = chat_template(tokenizer) if data.chat_template else None
-    prepared = prepare(prompts, data, TokenizerEncoder(tokenizer), chat, config.engine.seed, lambda: report("Writing the chats", None))
+    doing = "Writing and encoding the chats" if data.chat_template else "Encoding the prompts"
+    prepared = prepare(prompts, data, TokenizerEncoder(tokenizer), chat, config.engine.seed, lambda: report(doing, None))
     if not prepared.ids:
         raise nothing_left(data, prepared.left_out)
     return prepared

@@ -112,7 +112,7 @@ def _environment(memory_bytes: int, network: bool) -> dict[str, str]:
     path = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
     # One thread and the plain allocator: both would reserve memory by the gigabyte that is never used.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
     light = dict.fromkeys(("USE_TORCH", "USE_TF", "USE_JAX"), "0")  # the dataset library would import them for nothing
     return {**kept, **threads, **quiet, **light, "PYTHONPATH": path, MEMORY_VARIABLE: str(memory_bytes)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.config_io import Problem
@@ -12,11 +13,11 @@ from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts
-from rlhf_studio.inputs.prompts.preview import MEASURED_ROWS, measure
+from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
 
-LONGEST_MEASURED = 2_000
+LONGEST_MEASURED, LONGEST_CHARACTERS = 2_000, 2_000_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         prepared = measure(prompts, data, policy.tokenizer, chat, config.engine.seed)
         if prepared is None and data.chat_template and prompts.rows:
             chat_texts(prompts.rows[:1], data, chat)  # says what is wrong with the template
-        whole = len(prompts) <= MEASURED_ROWS and not prompts.partial
+        whole = measures_all(prompts) and not prompts.partial
         if prepared is not None and not prepared.ids and whole:
             raise nothing_left(data, prepared.left_out)
         longest = _longest(config, policy, prompts, chat)
@@ -100,7 +101,9 @@ def _longest(config: RunConfig, policy: ModelFacts, prompts: Prompts, chat: Chat
     longest_query = data.query_tokens_max + 1 if data.query_tokens_max else None  # one more for a beginning-of-text token
     if prompts.partial:
         return longest_query
-    rows = sorted(prompts.rows, key=lambda row: len(row.text))[-LONGEST_MEASURED:]
+    rows = sorted(prompts.rows, key=lambda row: len(row.text), reverse=True)[:LONGEST_MEASURED]
+    before = accumulate((len(row.text) for row in rows), initial=0)
+    rows = [row for row, characters in zip(rows, before, strict=False) if characters < LONGEST_CHARACTERS]
     texts = chat_texts(rows, data, chat) if data.chat_template else [row.text for row in rows]
     counts = count_tokens(texts, policy.tokenizer, special=not data.chat_template)
     known = [count for count in (longest_query, max(counts) if counts else None) if count is not None]

@@ -175,7 +175,7 @@ def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Pa
     assert scores(function) == [1.0, 1.0]  # by a fresh process
 
 
-def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path) -> None:
+def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rewards.py"
     file.write_text("def score(prompts, responses):\n    return [1.0] * (len(prompts) - 1) + [None if prompts[-1] == 'how' else 1 / 0]\n")
     settings = RewardConfig.model_validate({"components": [{"kind": "python", "file": str(file), "name": "mine"}]})
@@ -190,6 +190,8 @@ def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path) -> N
         "reward component mine: it raised ZeroDivisionError: division by zero (line 2); "
         "it was scoring the batch of 2 responses, the first to the prompt 'one'"
     )
+    log = capfd.readouterr().err
+    assert f'File "{file}", line 2, in score' in log and CHILD.name not in log  # the trace shows the person's own lines alone
 
 
 @pytest.mark.parametrize(

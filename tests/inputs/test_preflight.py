@@ -242,7 +242,6 @@ def test_prompts_are_counted_as_the_policy_reads_them(make_config: Any, tmp_path
     config = make_config(data__max_prompt_tokens=4)
     (tmp_path / "prompts.txt").write_text("the\nthe film\nthe film was good bad good\n")
     assert inspect_run(config, tmp_path).prompt_tokens == PromptTokens(usual=3, longest=(4, 4))  # (1 + 2 + 4) / 3, rounded up
-    monkeypatch.setattr("rlhf_studio.inputs.prompt_checks.MEASURED_ROWS", 2)
     monkeypatch.setattr("rlhf_studio.inputs.prompts.preview.MEASURED_ROWS", 2)
     (tmp_path / "prompts.txt").write_text("the\nthe film was\nthe film was good bad good\n")
     assert inspect_run(config, tmp_path).prompt_tokens == PromptTokens(usual=2, longest=(3, 4))  # others may be longer

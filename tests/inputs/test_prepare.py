@@ -260,3 +260,21 @@ def test_no_counts_without_a_tokenizer_that_can_be_read(tmp_path: Path) -> None:
     assert load_encoder(tmp_path / "tokenizer.json") is None
     assert count_tokens(["a"], tmp_path / "missing.json") is None
     assert count_tokens(["a"], None) is None
+
+
+def test_texts_are_encoded_in_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many texts there are, the tokenizer never holds more than a pack; the result is that of one call."""
+    texts = [numbers(count) for count in (1, 40, 2, 3, 40, 5)]
+    whole, ticks = made(texts), []
+    packs: list[int] = []
+    encode = Words.encode
+
+    def counted(self: Words, pack: list[str], *, special: bool) -> list[list[int]]:
+        packs.append(len(pack))
+        return encode(self, pack, special=special)
+
+    monkeypatch.setattr(Words, "encode", counted)
+    monkeypatch.setattr("rlhf_studio.inputs.prompts.prepare.PACK_CHARACTERS", 100)
+    prompts = Prompts([Prompt(number, text) for number, text in enumerate(texts, start=1)])
+    assert prepare(prompts, DataConfig(), Words(), None, 0, lambda: ticks.append(1)).ids == whole.ids
+    assert packs == [2, 3, 1] and len(ticks) == 3

@@ -97,6 +97,15 @@ def test_only_the_first_rows_are_measured(tmp_path: Path, tokenizer: Path, monke
     assert (shown.total, shown.whole) == (10, False)
 
 
+def test_of_long_prompts_fewer_are_measured(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight characters each: the third begins within the first 20 characters, the fourth does not. The first is always measured."""
+    for characters, total in ((20, 3), (1, 1)):
+        monkeypatch.setattr(preview, "MEASURED_CHARACTERS", characters)
+        preview._measured.cache_clear()
+        shown = preview_prompts(config(write(tmp_path, ["the film"] * 11)), 5, tokenizer)
+        assert (shown.total, shown.whole) == (total, False)
+
+
 # --- what is remembered -------------------------------------------------------------------------------------------------------------
 
 

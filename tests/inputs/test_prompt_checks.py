@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs import prompt_checks
 from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, cached, preview
 from rlhf_studio.inputs.prompts.cached import RemoteMemory
@@ -42,7 +41,6 @@ def test_nothing_left(make_config: Any, tmp_path: Path) -> None:
 
 def test_of_very_many_prompts_only_the_first_are_prepared(make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "MEASURED_ROWS", 30)
-    monkeypatch.setattr(prompt_checks, "MEASURED_ROWS", 30)
     (tmp_path / "long tail.txt").write_text("film\n" * 90 + "the film was\n" * 10)
     config = make_config(data__prompts=str(tmp_path / "long tail.txt"), data__min_prompt_tokens=2)
     assert asked(config, tmp_path)[::2] == ([], 100)  # the rest may hold what is wanted

@@ -5,6 +5,7 @@ No hub is reached in tests: a server on this machine, a folder with a dataset's 
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import datasets
-import httpx
 import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -222,6 +222,14 @@ def test_a_long_row_of_a_dataset(tmp_path: Path) -> None:
         rows_of(tmp_path / "d")
 
 
+def test_an_archive_in_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    write_parquet(tmp_path / "good.parquet", {"prompt": ["x"]})
+    (tmp_path / "parts" / "more.ZIP").touch()
+    with pytest.raises(PromptsError, match="holds more.ZIP, which is packed; unpack it first"):
+        read_prompts(config(tmp_path))
+
+
 def test_a_script_is_never_run(tmp_path: Path) -> None:
     folder = tmp_path / "canary"
     folder.mkdir()
@@ -234,15 +242,19 @@ def test_a_script_is_never_run(tmp_path: Path) -> None:
 # --- the hub ---------------------------------------------------------------------------------------------------------------------
 
 
-def response(status: int) -> httpx.Response:
-    return httpx.Response(status, request=httpx.Request("GET", "https://hub.example"))
+# The HTTP library that the installed client of the hub speaks with.
+HTTP = importlib.import_module(errors.HfHubHTTPError.__mro__[1].__module__.split(".")[0])
+
+
+def response(status: int) -> Any:
+    return HTTP.Response(status, request=HTTP.Request("GET", "https://hub.example"))
 
 
 HUB_ERRORS = {
     "missing": (errors.RepositoryNotFoundError("no", response=response(404)), "data.prompts", "no such dataset on the Hugging Face hub"),
     "gated": (errors.GatedRepoError("no", response=response(403)), "data.prompts", "is gated: accept its terms"),
     "revision": (errors.RevisionNotFoundError("no", response=response(404)), "data.revision", "has no revision main"),
-    "offline": (httpx.ConnectError("name or service not known"), "data.prompts", "cannot be reached (name or service not known)"),
+    "offline": (HTTP.ConnectError("name or service not known"), "data.prompts", "cannot be reached (name or service not known)"),
     "offline by setting": (errors.OfflineModeIsEnabled("offline mode"), "data.prompts", "cannot be reached (offline mode)"),
     "server": (errors.HfHubHTTPError("500 Server Error", response=response(500)), "data.prompts", "cannot be reached (500 Server Error)"),
     "name": (errors.HFValidationError("no"), "data.prompts", "it is no dataset id"),
@@ -298,7 +310,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache" / "set").rename(tmp_path / "cache" / "owner___set")
 
     def refuse(self: Any, name: str, **_: Any) -> None:
-        raise httpx.ConnectError("no network")
+        raise HTTP.ConnectError("no network")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
 
@@ -376,7 +388,12 @@ def test_what_the_library_can_say(case: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "message"), [(MemoryError(), "after 1 need too much memory"), (OSError("reset"), r"after 1 cannot be read \(reset\)")]
+    ("error", "message"),
+    [
+        (MemoryError(), "after 1 need too much memory"),
+        (OSError("reset"), r"after 1 cannot be read \(reset\)"),
+        (UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "end"), r"after 1 are not UTF-8 text \(byte 0xe9\); save the file as UTF-8"),
+    ],
 )
 def test_a_connection_that_breaks_off(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def stream(split: str) -> Iterator[dict[str, str]]:

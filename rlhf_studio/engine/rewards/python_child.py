@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 SHOWN = 200
@@ -93,10 +94,18 @@ def attempt(action: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
     except Unusable as error:
         return {"error": str(error), "row": error.row}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a person's own code may raise anything; it must be told, not end the process
-        traceback.print_exc()
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if os.path.realpath(frame.filename) == file]
+        traceback.print_exception(error.with_traceback(own_part(error.__traceback__, file)))
         where = f" (line {lines[-1]})" if lines else ""
         return {"error": f"it raised {type(error).__name__}: {str(error)[:500]}{where}", "row": None}
+
+
+def own_part(trace: TracebackType | None, file: str) -> TracebackType | None:
+    """The trace from its first line in ``file`` on: what lies before is ours and helps nobody. The whole when no line is in it."""
+    part = trace
+    while part is not None and os.path.realpath(part.tb_frame.f_code.co_filename) != file:
+        part = part.tb_next
+    return part or trace
 
 
 def read(requests: queue.SimpleQueue[str]) -> None:

@@ -42,6 +42,8 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
         stream = builder.as_streaming_dataset(split=split)
     except PromptsError:
         raise
+    except MemoryError:
+        raise PromptsError("data.prompts", f"{name} cannot be opened: a row or a packed file in it needs too much memory") from None
     except Exception as error:  # noqa: BLE001 - the library raises ValueError, RuntimeError and its own kinds; each becomes one sentence
         if unreachable and not isinstance(error, ValueError):  # a ValueError is about a subset or split of the stored copy
             raise unreachable from None
@@ -69,7 +71,6 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
 
     Asks the hub once, so that a missing dataset or network is known within seconds.
     """
-    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -96,7 +97,7 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
         raise PromptsError("data.revision", f"{name} has no revision {revision}; use main, a branch, a tag or a commit") from None
     except HFValidationError:
         raise PromptsError("data.prompts", f"there is no file {name}, and it is no dataset id") from None
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, httpx.HTTPError) as error:
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, HfHubHTTPError.__mro__[1]) as error:  # of whichever HTTP library the client uses
         message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({_first_line(error)})"
         return None, PromptsError("data.prompts", message)
 
@@ -118,6 +119,10 @@ def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], 
         raise
     except MemoryError:
         raise PromptsError("data.prompts", f"the rows of {name} after {number:,} need too much memory") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        message = f"the rows of {name} after {number:,} are not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8"
+        raise PromptsError("data.prompts", message) from None
     except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
         raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({_first_line(error)})") from None
 

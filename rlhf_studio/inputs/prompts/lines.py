@@ -50,7 +50,7 @@ def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise PromptsError("data.prompts", f"{path.name} is damaged: its gzip compression breaks off") from None
     except OSError as error:
-        raise PromptsError("data.prompts", f"cannot be read: {error.strerror or error}") from None
+        raise PromptsError("data.prompts", f"{path.name} cannot be read: {error.strerror or error}") from None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -150,7 +150,7 @@ def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
         while line := file.readline(4 * MAX_ROW_CHARACTERS):
             row += 1
             if row == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                return PromptsError("data.prompts", "is UTF-16 text; save the file as UTF-8")
+                return PromptsError("data.prompts", f"{path.name} is UTF-16 text; save the file as UTF-8")
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as found:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -17,6 +17,8 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_ch
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts, reasons
+
+PACK_CHARACTERS = 1_000_000
 
 
 class Encoder(Protocol):
@@ -88,10 +90,9 @@ def prepare(
     Nothing may be left: the caller decides whether that is an error. Raises :class:`PromptsError` when the template refuses a row.
     """
     texts = chat_texts(prompts.rows, data, chat, tick) if data.chat_template else prompts.texts
-    encoded = encoder.encode(texts, special=not data.chat_template)
     left_out = Counter(prompts.left_out)
     kept: list[tuple[Prompt, str, list[int], int]] = []
-    for row, text, ids in zip(prompts.rows, texts, encoded, strict=True):
+    for row, text, ids in zip(prompts.rows, texts, _encoded(texts, encoder, not data.chat_template, tick), strict=True):
         if len(ids) < data.min_prompt_tokens:
             left_out["few_tokens"] += 1
             continue
@@ -116,6 +117,19 @@ def prepare(
         answered=sum(row.answered for row, _, _, _ in kept),
         origin=prompts.notes,
     )
+
+
+def _encoded(texts: list[str], encoder: Encoder, special: bool, tick: Callable[[], None]) -> Iterator[list[int]]:
+    """Token ids text by text, encoded in packs: those of all texts at once would take many times the memory of the texts."""
+    pack: list[str] = []
+    characters = 0
+    for place, text in enumerate(texts, start=1):
+        pack.append(text)
+        characters += len(text)
+        if characters > PACK_CHARACTERS or place == len(texts):
+            yield from encoder.encode(pack, special=special)
+            tick()
+            pack, characters = [], 0
 
 
 def chat_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from rlhf_studio.config import DataConfig
@@ -15,6 +16,7 @@ from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.inputs.tokens import load_encoder
 
 MEASURED_ROWS = 5_000
+MEASURED_CHARACTERS = 10_000_000  # about ten seconds of work
 BINS = 16
 SHOWN_CHARACTERS = 2_000
 
@@ -61,7 +63,7 @@ class Preview:
 
 
 def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: ChatTemplate | None = None, seed: int = 0) -> Preview:
-    """Read and prepare the prompts as the engine will, at most :data:`MEASURED_ROWS` of them. Raises :class:`PromptsError`.
+    """Read and prepare the prompts as the engine will, of many or long ones the first. Raises :class:`PromptsError`.
 
     Without a ``tokenizer`` there are no lengths, and filters and cuts by length cannot be shown.
     """
@@ -75,7 +77,7 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
     rows = [PreviewRow(_shortened(text), length, len(ids) < length) for text, ids, length in shown]
-    whole = len(prompts) <= MEASURED_ROWS and not prompts.partial
+    whole = measures_all(prompts) and not prompts.partial
     return Preview(rows, len(prepared.ids), whole, prompts.columns, _lengths(prepared), prepared.notes(data))
 
 
@@ -92,7 +94,19 @@ def _measured(
     prompts: Prompts, data: DataConfig, tokenizer: Path, state: tuple[int, int], chat: ChatTemplate | None, seed: int
 ) -> Prepared | None:
     encoder = load_encoder(tokenizer)
-    return None if encoder is None else prepare(replace(prompts, rows=prompts.rows[:MEASURED_ROWS]), data, encoder, chat, seed)
+    return None if encoder is None else prepare(replace(prompts, rows=prompts.rows[: _measured_rows(prompts)]), data, encoder, chat, seed)
+
+
+def measures_all(prompts: Prompts) -> bool:
+    """Whether :func:`measure` looks at every one of the prompts."""
+    return _measured_rows(prompts) == len(prompts)
+
+
+def _measured_rows(prompts: Prompts) -> int:
+    """How many of the first prompts are measured: so many rows, and no more once they hold so many characters."""
+    rows = prompts.rows[:MEASURED_ROWS]
+    before = accumulate((len(row.text) for row in rows), initial=0)
+    return sum(characters < MEASURED_CHARACTERS for characters, _ in zip(before, rows, strict=False))
 
 
 def _shortened(text: str) -> str:

@@ -16,6 +16,7 @@ from rlhf_studio.inputs.prompts.tables import open_table
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar", ".lz4", ".br")
+MOST_FILES = 10_000  # of a folder that are looked at
 STALL_SECONDS = 600.0  # the longest wait for the next rows of a table: a run may fetch large pieces over a slow line
 
 
@@ -36,6 +37,8 @@ def open_source(data: DataConfig, *, limit: int | None = None, seconds: float = 
         known = ", ".join(bundled for bundled in BUNDLED if "prompts" in bundled)
         raise PromptsError("data.prompts", f"there is no {name}; there is {known}")
     path = Path(resolve(name))
+    if os.path.isdir(path):
+        _refuse_packed(path, name)
     if os.path.isdir(path) or is_remote(name):
         return open_table(name, data, limit=limit, seconds=seconds, tick=tick)
     if not os.path.exists(path):  # the os.path functions answer False for names that no file can have, where pathlib may raise
@@ -49,6 +52,14 @@ def open_source(data: DataConfig, *, limit: int | None = None, seconds: float = 
         message = "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet"
         raise PromptsError("data.reference_column", message)
     return open_lines(path, kind, wanted_columns(data))
+
+
+def _refuse_packed(folder: Path, name: str) -> None:
+    """Archives in a folder are refused by name, as they are alone: what they unpack to is not bounded by their size."""
+    for path in sorted(folder.rglob("*"))[:MOST_FILES]:
+        if path.suffix.lower() in PACKED:
+            message = f"{name} holds {path.name}, which is packed; unpack it first (of packed files only .gz is read)"
+            raise PromptsError("data.prompts", message)
 
 
 def _format(path: Path) -> str:

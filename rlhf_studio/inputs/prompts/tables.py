@@ -20,7 +20,7 @@ from rlhf_studio.inputs.prompts.parquet import open_parquet
 from rlhf_studio.inputs.prompts.rows import TYPE_KEY, RawRow, Source, Tick, wanted_columns
 
 MODULE = "rlhf_studio.inputs.prompts.tables"
-MEMORY_BYTES = 6 * 1024**3  # of addresses: importing the dataset library alone takes 1.5
+MEMORY_BYTES = 3 * 1024**3  # of addresses: importing the dataset library alone takes 1.5
 FLUSH_ROWS = 200
 
 
