@@ -114,18 +114,19 @@ def viewers(results: Results) -> list[str]:
 
 def recording(results: Results) -> list[str]:
     """What recording costs."""
-    found = results.get("recording")
-    if not found:
+    measured = [result for name, result in results.items() if name.startswith("recording-")]
+    if not measured:
         return ["Not measured yet."]
-    gap = found["difference"]
-    return [
-        "| seconds a step, recorded | not recorded | spent on it openly | difference, pair by pair |",
-        "|---|---|---|---|",
-        f"| {found['on']:.3f} | {found['off']:.3f} | {100 * found['openly']:.1f} % | {100 * gap['median']:.1f} % "
-        f"({100 * gap['min']:.1f} to {100 * gap['max']:.1f} %), {found['pairs']} pairs |",
-        "",
-        *_made_by("recording", found),
+    lines = [
+        "| | seconds a step, recorded | not recorded | reading again | watched prompts | texts | commit | together | pair by pair |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
+    for found in measured:
+        gap = {name: 100 * value for name, value in found["difference"].items()}
+        parts = " | ".join(f"{100 * found['parts'][name]:.1f} %" for name in ("read", "watch", "texts", "commit"))
+        both = f"{100 * found['openly']:.1f} % | {_spread(gap, 1)} %, {found['pairs']} pairs"
+        lines.append(f"| {found['workload']} | {found['on']:.3f} | {found['off']:.3f} | {parts} | {both} |")
+    return [*lines, "", *(line for found in measured for line in _made_by(f"recording {found['workload']}", found))]
 
 
 BLOCKS: dict[str, Callable[[Results], list[str]]] = {

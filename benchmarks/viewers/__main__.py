@@ -7,7 +7,8 @@ Watching: the world recipe trains in one process, the app shows it in another, a
 with and without viewers take turns within one run; the ratio of the step times is taken round by round. The viewers run on the same
 machine here, so what they use of it themselves is listed apart: in a classroom they have machines of their own.
 
-Recording: steps of one trainer with and without it in turn, workload w1. The results go to benchmarks/results/.
+Recording: steps of one trainer with and without it in turn, workload w1 unless --workload says otherwise. The results go to
+benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -130,9 +131,10 @@ def viewer_lines(found: dict[str, Any]) -> list[str]:
 
 def recording_lines(found: dict[str, Any]) -> list[str]:
     gap = found["difference"]
+    apart = ", ".join(f"{name} {100 * share:.2f} %" for name, share in found["parts"].items())
     return [
-        f"recording: {found['on']:.3f} s a step with it, {found['off']:.3f} s without, {found['pairs']} pairs; "
-        f"{100 * found['openly']:.2f} % of a step is spent on it openly; pair by pair {100 * gap['median']:.2f} % "
+        f"recording {found['workload']}: {found['on']:.3f} s a step with it, {found['off']:.3f} s without, {found['pairs']} pairs; "
+        f"{100 * found['openly']:.2f} % of a step is spent on it openly ({apart}); pair by pair {100 * gap['median']:.2f} % "
         f"({100 * gap['min']:.2f} to {100 * gap['max']:.2f} %)"
     ]
 
@@ -140,6 +142,7 @@ def recording_lines(found: dict[str, Any]) -> list[str]:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.viewers")
     parser.add_argument("--only", choices=["watching", "recording"])
+    parser.add_argument("--workload", default="w1", choices=[name for name, one in WORKLOADS.items() if not one.gpu], help="for recording")
     parser.add_argument("--viewers", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of windows, and pairs of steps divided by two")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a window")
@@ -157,9 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(viewer_lines(found)), flush=True)
         write(options.json / "viewers.json", found, f"--only watching --viewers {options.viewers} --seconds {options.seconds:g} {common}")
     if options.only != "watching":
-        found = measure_recording(workload_job(WORKLOADS["w1"], options.threads), 2 * options.rounds)
+        found = measure_recording(workload_job(WORKLOADS[options.workload], options.threads), 2 * options.rounds)
         print("\n".join(recording_lines(found)), flush=True)
-        write(options.json / "recording.json", found, f"--only recording {common}")
+        write(options.json / f"recording-{options.workload}.json", found, f"--only recording --workload {options.workload} {common}")
     return 0
 
 

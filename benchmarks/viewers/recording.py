@@ -1,7 +1,7 @@
 """What recording costs a step: the same trainer, with and without it in turn.
 
-Recording is the likeliest tokens of the recorded episodes, their log-probabilities after the update, the texts of their tokens, the
-answers to the watched prompts, and the commit to the run's database.
+Recording is the likeliest tokens of the recorded episodes, their log-probabilities after the update (``read``: one more forward
+pass), the texts of their tokens (``texts``), the answers to the watched prompts (``watch``), and the ``commit`` to the run's database.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,25 @@ def unrecorded(trainer: Any) -> Iterator[None]:
         trainer.player, trainer._record = player, record
 
 
+class Parts:
+    """Seconds of the parts of recording that the trainer does in functions of their own."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*arguments, **named)
+            self.add(name, time.perf_counter() - began)
+            return result
+
+        return wrapped
+
+
 def recorded_turn(number: int) -> bool:
     """On, off, off, on: neither kind always comes first."""
     return number % 4 in (0, 3)
@@ -37,11 +56,13 @@ def recorded_turn(number: int) -> bool:
 
 def measure_recording(job: Job, pairs: int) -> dict[str, Any]:
     """Seconds of the steps with and without recording, and what the recorded ones spent on it openly."""
-    workload = replace(job.workload, updates=2 * pairs, warm_up=1)
+    workload = replace(job.workload, updates=2 * pairs + 1, warm_up=1)  # one more: at the end the watched prompts would be due again
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    openly: list[float] = []
+    parts = Parts()
     with running(run_config(replace(job, workload=workload))) as (trainer, writer):
         writer.commit_step(trainer.step())
+        trainer.logprobs_now = parts.timed("read", trainer.logprobs_now)
+        trainer.watch = parts.timed("watch", trainer.watch)
         for number in range(2 * pairs):
             recorded = recorded_turn(number)
             began = time.perf_counter()
@@ -50,18 +71,25 @@ def measure_recording(job: Job, pairs: int) -> dict[str, Any]:
             committing = time.perf_counter()
             if recorded:
                 writer.commit_step(record)
-                openly.append(record.metrics["time/record"] + time.perf_counter() - committing)
+                parts.add("commit", time.perf_counter() - committing)
+                parts.add("record", record.metrics["time/record"])
             seconds[recorded].append(time.perf_counter() - began)
-    return shares(seconds[True], seconds[False], openly)
+    return {"workload": workload.name, "threads": job.threads, **shares(seconds[True], seconds[False], parts.seconds)}
 
 
-def shares(on: list[float], off: list[float], openly: list[float]) -> dict[str, Any]:
-    """Recording as a share of a step: what was spent on it openly, and pair by pair the difference between the two kinds of step."""
+def shares(on: list[float], off: list[float], parts: dict[str, float]) -> dict[str, Any]:
+    """Recording as a share of a step: what was spent on it openly, and pair by pair the difference between the two kinds of step.
+
+    ``parts`` are the seconds of all recorded steps: ``record`` with ``read`` and ``watch`` in it, and ``commit``.
+    """
     differences = [(one - other) / other for one, other in zip(on, off, strict=True)]
+    read, watch = parts.get("read", 0.0), parts.get("watch", 0.0)
+    apart = {"read": read, "watch": watch, "texts": parts["record"] - read - watch, "commit": parts["commit"]}
     return {
         "on": statistics.median(on),
         "off": statistics.median(off),
-        "openly": sum(openly) / sum(on),
+        "openly": sum(apart.values()) / sum(on),
+        "parts": {name: seconds / sum(on) for name, seconds in apart.items()},
         "difference": {"median": statistics.median(differences), "min": min(differences), "max": max(differences)},
         "pairs": len(on),
     }

@@ -94,10 +94,12 @@ def test_watching_is_compared_round_by_round() -> None:
 
 
 def test_recording_is_compared_pair_by_pair() -> None:
-    found = recording.shares([1.1, 2.2, 1.0], [1.0, 2.0, 1.0], [0.01, 0.022, 0.011])
+    found = recording.shares([1.1, 2.2, 1.0], [1.0, 2.0, 1.0], {"record": 0.036, "read": 0.0215, "watch": 0.0043, "commit": 0.007})
+    assert found["parts"] == pytest.approx({"read": 0.005, "watch": 0.001, "texts": 0.0102 / 4.3, "commit": 0.007 / 4.3})
     assert found["openly"] == pytest.approx(0.01)
     assert found["difference"] == pytest.approx({"median": 0.1, "min": 0.0, "max": 0.1})
-    assert "pair by pair 10.00 %" in recording_lines(found)[0]
+    line = recording_lines({"workload": "w1", **found})[0]
+    assert "read 0.50 %" in line and "pair by pair 10.00 %" in line
     assert [recording.recorded_turn(number) for number in range(4)] == [True, False, False, True]
 
 
@@ -113,3 +115,4 @@ def test_steps_with_and_without_recording_take_turns(tmp_path: Path, monkeypatch
     found = recording.measure_recording(job, pairs=1)
     assert found["pairs"] == 1
     assert 0 < found["openly"] < 1
+    assert all(share > 0 for name, share in found["parts"].items() if name != "watch")  # watched prompts are not due in two steps
