@@ -80,7 +80,8 @@ class Hub:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
-        self._api = self._api or HfApi()
+        # The client looks at this variable once, when it is imported; the app sets it later, when it knows who can reach it.
+        self._api = self._api or HfApi(token=False if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN") else None)
         try:
             info = self._api.model_info(name, revision=revision, files_metadata=True, timeout=HUB_TIMEOUT_SECONDS)
             sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}

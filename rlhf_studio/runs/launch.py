@@ -33,6 +33,8 @@ _SECRET = re.compile(
 )
 _TRACKER_KEYS = {"wandb": ("WANDB_API_KEY",), "trackio": ("TRACKIO_WRITE_TOKEN",)}
 _HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
+"""Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
 
 
 def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
@@ -76,7 +78,7 @@ def child_environment(
     kept = _HUB_TOKENS if keep_hub_token else ()
     result = {name: value for name, value in environment.items() if name in kept or not _SECRET.search(name)}
     if not keep_hub_token:
-        result["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
+        result[NO_HUB_TOKEN] = "1"
     result.pop(liveness.START_FD_VARIABLE, None)
     earlier = environment.get("PYTHONPATH")
     result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
@@ -85,6 +87,15 @@ def child_environment(
     if allowed := permissions.as_text():
         result[PERMISSIONS_VARIABLE] = allowed
     return result
+
+
+def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a person's own code may see of the engine's environment: what was given to the engine alone is left out.
+
+    That are the hub token, the trackers' keys and the addresses of scoring servers.
+    """
+    ours = {*_HUB_TOKENS, PERMISSIONS_VARIABLE, *(key for keys in _TRACKER_KEYS.values() for key in keys)}
+    return {name: value for name, value in environment.items() if name not in ours} | {NO_HUB_TOKEN: "1"}
 
 
 def start_engine(

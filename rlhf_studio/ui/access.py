@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -92,6 +93,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def serves_one_person(host: str, environment: Mapping[str, str]) -> bool:
+    """Whether only the person at this machine can start runs, so that runs may use that person's hub token.
+
+    A Space is never such an app, whatever address it listens on: others reach it through a proxy.
+    """
+    return is_loopback(host) and not environment.get("SPACE_ID") and environment.get("SYSTEM") != "spaces"
 
 
 class OperatorLink:

@@ -26,11 +26,11 @@ from starlette.middleware import Middleware
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
 from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.launch import NO_HUB_TOKEN, start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html_train, live_page, theme
-from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopback
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopback, serves_one_person
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.train_page import TrainPage
@@ -160,10 +160,12 @@ def launch(
     read_only: bool = False,
     start: Start = start_engine,
     permissions: Permissions = NOTHING_ALLOWED,
+    keep_hub_token: bool = False,
 ) -> Server:
     """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
 
     ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
+    So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app.
 
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
     cannot be used, and StoreError when the workspace's database cannot.
@@ -173,10 +175,11 @@ def launch(
     feed = LiveFeed(workspace)
     loopback = is_loopback(host)
     access = Access(read_only, loopback, os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24))
-    if permissions != NOTHING_ALLOWED:
-        start = partial(start, permissions=permissions)
+    given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
+    given |= {"keep_hub_token": True} if keep_hub_token else {}
+    start = partial(start, **given) if given else start
     dispatcher = None if read_only else Dispatcher(workspace, start)
-    try_reward = TryReward(access, permissions)
+    try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     _, url, _ = demo.launch(**launch_settings(host, port, access))
@@ -215,7 +218,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         permissions = _permissions(options)
-        server = launch(options.workspace, host=options.host, port=options.port, read_only=options.read_only, permissions=permissions)
+        keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
+        if not keep_hub_token:
+            os.environ[NO_HUB_TOKEN] = "1"  # neither do the app's own checks and previews show what only this token opens
+        server = launch(
+            options.workspace,
+            host=options.host,
+            port=options.port,
+            read_only=options.read_only,
+            permissions=permissions,
+            keep_hub_token=keep_hub_token,
+        )
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -263,5 +276,10 @@ def _parser() -> argparse.ArgumentParser:
         help="folder that holds the runs (default: ./workspace)",
     )
     parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
+    parser.add_argument(
+        "--share-hub-token",
+        action="store_true",
+        help="let runs use your Hugging Face token although others can reach the app (they may use it by default on this machine alone)",
+    )
     add_permission_flags(parser)
     return parser

@@ -48,10 +48,18 @@ class TryReward:
         access: who may score; models named by the form are loaded and code may run, so only operators.
         permissions: what rewards outside the program may use.
         command: starts the helper; replaced in tests.
+        keep_hub_token: whether the helper may use the Hugging Face token, as runs do.
     """
 
-    def __init__(self, access: Access, permissions: Permissions = NOTHING_ALLOWED, command: Sequence[str] = ()) -> None:
-        self._access, self._permissions = access, permissions
+    def __init__(
+        self,
+        access: Access,
+        permissions: Permissions = NOTHING_ALLOWED,
+        command: Sequence[str] = (),
+        *,
+        keep_hub_token: bool = False,
+    ) -> None:
+        self._access, self._permissions, self._keep_hub_token = access, permissions, keep_hub_token
         self._command = list(command) or [sys.executable, "-m", "rlhf_studio", "score-server"]
         self._lock = threading.Lock()
         self._process: LineProcess | None = None
@@ -136,7 +144,8 @@ class TryReward:
     def _talk(self, job: _Job, message: Json) -> tuple[str, Json]:
         with self._lock:
             if self._process is None:
-                self._process = LineProcess(self._command, environment=child_environment(os.environ, permissions=self._permissions))
+                seen = child_environment(os.environ, keep_hub_token=self._keep_hub_token, permissions=self._permissions)
+                self._process = LineProcess(self._command, environment=seen)
             process = self._process
         process.send(message, SEND_SECONDS)
         while True:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 COMMIT = "a" * 40
+TOKEN = "hf_canary"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers about ``folder``; every other dataset is missing, but owner/gated, which is closed."""
+    """Answers about ``folder``, as owner/set and, to who shows :data:`TOKEN`, as owner/gated; every other dataset is missing."""
 
     protocol_version = "HTTP/1.1"
     folder: Path
@@ -36,12 +37,14 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if match := re.fullmatch(r"/api/datasets/(owner/\w+)(?:/revision/([^/]+))?", path):
             self.send_facts(match[1], match[2] or "main")
-        elif match := re.fullmatch(r"/api/datasets/owner/set/tree/[^/]+(?:/(.*))?", path):
+        elif "owner/gated" in path and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self.send_json({}, 403, "GatedRepo")
+        elif match := re.fullmatch(r"/api/datasets/owner/(?:set|gated)/tree/[^/]+(?:/(.*))?", path):
             self.send_json([self.entry(found) for found in sorted((self.folder / (match[1] or "")).rglob("*"))])
-        elif (match := re.fullmatch(r"/datasets/owner/set/resolve/[^/]+/(.+)", path)) and (self.folder / match[1]).is_file():
+        elif (match := re.fullmatch(r"/datasets/owner/(?:set|gated)/resolve/[^/]+/(.+)", path)) and (self.folder / match[1]).is_file():
             self.send_file(self.folder / match[1])
         elif path == "/api/datasets/owner/gated/auth-check":
-            self.send_json({}, 403, "GatedRepo")
+            self.send_json({})
         else:
             self.send_json({}, 404, "EntryNotFound")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,17 @@ class FakeHub:
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.sizes: dict[str, int] = {}
         self.closed: dict[str, tuple[int, str]] = {}
+        self.gated: dict[str, str] = {}
         self.asked: list[str] = []
 
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(self, path: str, shown: str | None = None) -> tuple[int, dict[str, str], bytes]:
         self.asked.append(path)
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             return self._info("/".join(parts[2:4]), parts[5] if len(parts) > 5 else "main")
         name, file_name = "/".join(parts[:2]), "/".join(parts[4:])
+        if shown != self.gated.get(name, shown):
+            return self._refusal(403, "GatedRepo")
         if name in self.closed:
             return self._refusal(*self.closed[name])
         content = self.repositories[name][file_name]
@@ -57,7 +61,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Fa
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, headers, body = fake.answer(self.path.split("?")[0])
+            status, headers, body = fake.answer(self.path.split("?")[0], self.headers.get("Authorization"))
             self.send_response(status)
             for key, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(key, value)
@@ -149,6 +153,19 @@ def test_a_gated_model(server: tuple[FakeHub, Hub], make_model: Any) -> None:
     fake.repositories["someone/model"] = repository(make_model())
     fake.closed["someone/model"] = (403, "GatedRepo")
     assert "someone/model is gated: accept its terms" in str(refused(hub, "someone/model"))
+
+
+def test_a_gated_model_and_a_token(server: tuple[FakeHub, Hub], make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a token that may read it the model is found; an app that others can reach does not use the token of who started it."""
+    fake, hub = server
+    fake.repositories["someone/model"] = repository(make_model())
+    fake.gated["someone/model"] = "Bearer hf_canary"
+    monkeypatch.setattr("huggingface_hub.HfApi", partial(HfApi, endpoint=hub._api.endpoint))
+    monkeypatch.setenv("HF_TOKEN", "hf_canary")
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    assert "someone/model is gated: accept its terms" in str(refused(Hub(), "someone/model"))
+    monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")
+    assert check_causal_lm("someone/model", hub=Hub()).architecture == "GPT2LMHeadModel"
 
 
 def test_a_pickle_only_model(server: tuple[FakeHub, Hub], make_model: Any) -> None:

@@ -27,7 +27,8 @@ from rlhf_studio.inputs.prompts.parquet import MAX_CELL_BYTES, open_parquet
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.source import is_remote
 from rlhf_studio.inputs.prompts.tables import plain
-from tests.inputs.hub_server import COMMIT, hub_server
+from rlhf_studio.runs.launch import NO_HUB_TOKEN
+from tests.inputs.hub_server import COMMIT, TOKEN, hub_server
 
 COLUMN = {"data.column": "prompt"}
 TEXTS = [f"prompt {row} é" for row in range(1000)]
@@ -285,6 +286,8 @@ def test_a_dataset_over_http_through_the_helper(tmp_path: Path, monkeypatch: pyt
     with hub_server(tmp_path / "set") as (address, served):
         monkeypatch.setenv("HF_ENDPOINT", address)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        for name in ("HF_TOKEN", NO_HUB_TOKEN):
+            monkeypatch.delenv(name, raising=False)
         prompts = read_prompts(config("owner/set", column="text", max_prompts=700))
         assert prompts.texts == texts[:700]
         assert prompts.notes == [f"owner/set is read at commit {COMMIT[:12]}."]
@@ -298,6 +301,8 @@ def test_a_dataset_over_http_through_the_helper(tmp_path: Path, monkeypatch: pyt
             with pytest.raises(PromptsError) as caught:
                 read_prompts(config(**{"path": "owner/set", "column": "text", **change}))
             assert caught.value.field == field and message in caught.value.message
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert read_prompts(config("owner/gated", column="text", max_prompts=2, split="test")).texts == ["a test"]
 
 
 @pytest.fixture

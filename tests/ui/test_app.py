@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.launch import NO_HUB_TOKEN, start_engine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html_train
@@ -230,14 +231,43 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(app_module, "launch", lambda root, **options: seen.update(root=root, **options) or stub)
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
+    monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
+    plain = {"permissions": NOTHING_ALLOWED}
     assert main([]) == 0
-    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False, "permissions": NOTHING_ALLOWED}
+    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False, **plain, "keep_hub_token": True}
     assert stub.closed
     out = capsys.readouterr().out
     assert "RLHF Studio is at http://127.0.0.1:7860/" in out and "Runs that were working go on" in out and "secret" not in out
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     main(["--port", "8000", "--workspace", "w", "--read-only"])
-    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True, "permissions": NOTHING_ALLOWED}
+    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True, **plain, "keep_hub_token": False}
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "keeps"),
+    [
+        ([], {}, True),
+        (["--host", "::1"], {}, True),
+        (["--host", "0.0.0.0"], {}, False),
+        (["--host", "192.168.0.2"], {}, False),
+        ([], {"SPACE_ID": "someone/studio"}, False),
+        ([], {"SYSTEM": "spaces"}, False),
+        (["--host", "0.0.0.0", "--share-hub-token"], {"SPACE_ID": "someone/studio"}, True),
+    ],
+)
+def test_the_hub_token_serves_whoever_started_the_app(
+    flags: list[str], environment: dict[str, str], keeps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On this machine alone runs may use it. Where others start runs, not even the app's own checks use it, unless that was asked for."""
+    for name in ("SPACE_ID", "SYSTEM", "GRADIO_SERVER_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**environment, NO_HUB_TOKEN: ""}.items():
+        monkeypatch.setenv(name, value)
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(app_module, "launch", lambda root, **options: seen.update(options) or Stub(root=tmp_path))
+    assert main(["--workspace", str(tmp_path), *flags]) == 0
+    assert seen["keep_hub_token"] == keeps
+    assert bool(os.environ[NO_HUB_TOKEN]) != keeps
 
 
 def test_the_greeting_gives_the_operator_link_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

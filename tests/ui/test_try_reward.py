@@ -259,3 +259,7 @@ def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: started.append(start))
     launch(tmp_path).close()
     assert started == [app_module.start_engine]
+    server = launch(tmp_path, keep_hub_token=True)
+    server.close()
+    assert started[1].func is app_module.start_engine and started[1].keywords == {"keep_hub_token": True}
+    assert server.try_reward is not None and server.try_reward._keep_hub_token

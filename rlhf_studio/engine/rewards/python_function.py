@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from rlhf_studio.config import HttpReward, Permissions, PythonReward
-from rlhf_studio.config.permissions import VARIABLE
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.inputs.reward_checks import check_component
+from rlhf_studio.runs.launch import foreign_environment
 from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 
 CHILD = Path(__file__).with_name("python_child.py")
@@ -58,7 +58,7 @@ class PythonFunction:
     def _running(self) -> LineProcess:
         if self._process is None:
             try:
-                self._process = LineProcess(self._command, environment=_environment())
+                self._process = LineProcess(self._command, environment=foreign_environment(os.environ) | {"PYTHONUNBUFFERED": "1"})
             except OSError as error:
                 raise ComponentError(f"its process could not be started: {error}") from error
             greeting = self._exchange(lambda process: process.receive(START_SECONDS, SPARE_BYTES), START_SECONDS)
@@ -95,11 +95,6 @@ class PythonFunction:
         if self._process is not None:
             self._process.kill()
             self._process = None
-
-
-def _environment() -> dict[str, str]:
-    """The engine's own, less the addresses of scoring servers, which are no business of the function."""
-    return {name: value for name, value in os.environ.items() if name != VARIABLE} | {"PYTHONUNBUFFERED": "1"}
 
 
 def checked_scores(answer: dict[str, Any], count: int) -> list[float]:
