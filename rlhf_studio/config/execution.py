@@ -51,7 +51,8 @@ class EngineConfig(Section):
         unit="processes", ge=0, le=1024,
     )  # fmt: skip
     accelerate_config: str = setting(
-        "", "Settings of accelerate", "File written by 'accelerate config', for several machines; replaces the number of processes.",
+        "", "Settings of accelerate",
+        "File written by 'accelerate config': several machines, or FSDP, which splits the weights; replaces the number of processes.",
         max_length=4096,
     )  # fmt: skip
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)

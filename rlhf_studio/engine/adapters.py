@@ -115,20 +115,26 @@ def reference_switched_on(model: PeftModel) -> Iterator[None]:
         model.base_model.set_adapter(POLICY)
 
 
-def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Path) -> None:
+def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Path, weights: dict[str, Tensor] | None = None) -> None:
     """Write an ordinary transformers or peft folder.
 
     ``base_folder`` gets the base of an adapter whose base is nowhere else; it is written once and never changes.
+    ``weights`` stand for the model's own where those are split over processes.
     """
     if not isinstance(model, PeftModel):
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=weights)
         return
     config = model.peft_config[POLICY]
     if config.base_model_name_or_path is None:
         if not base_folder.exists():
-            _save_base(model, base_folder)
+            _save_base(model, base_folder, weights)
         config.base_model_name_or_path = str(base_folder.resolve())
-    model.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    model.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False, state_dict=weights)
+
+
+def saves_everything(model: PreTrainedModel | PeftModel, base_folder: Path) -> bool:
+    """Whether :func:`save_model` needs all weights: it does, but for an adapter whose base is somewhere already."""
+    return not isinstance(model, PeftModel) or (model.peft_config[POLICY].base_model_name_or_path is None and not base_folder.exists())
 
 
 def adapter_weights(model: PeftModel) -> dict[str, Tensor]:
@@ -136,11 +142,14 @@ def adapter_weights(model: PeftModel) -> dict[str, Tensor]:
     return get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)  # "auto" would ask the hub
 
 
-def _save_base(model: PeftModel, folder: Path) -> None:
+def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None) -> None:
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
-    weights = {
-        name.replace(".base_layer.", "."): tensor for name, tensor in model.get_base_model().state_dict().items() if ".lora_" not in name
+    everything = model.state_dict() if weights is None else weights
+    base = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        for name, tensor in everything.items()
+        if ".lora_" not in name
     }
-    model.get_base_model().save_pretrained(temporary, state_dict=weights)
+    model.get_base_model().save_pretrained(temporary, state_dict=base)
     os.replace(temporary, folder)

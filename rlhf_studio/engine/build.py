@@ -19,6 +19,7 @@ from rlhf_studio.engine.recompute import recompute_layers
 from rlhf_studio.engine.references import LoadedReference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.rollout import Player
+from rlhf_studio.engine.sharding import shard
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.inputs.prompts import read_prompts
 
@@ -39,15 +40,17 @@ def build_trainer(
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
-    model = placed(loaded.model, compute.device)
+    model = placed(loaded.model, compute.home)
     critic, head = load_critic(config, loaded, report)
-    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.device)
-    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.device))
+    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.home)
+    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.home))
     if config.model.gradient_checkpointing and not recompute_layers(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
         message = "a reference that follows needs plain LoRA on float32 weights: no DoRA, no quantized or half-precision base"
         raise ConfigError([Problem("ppo.reference_ema", message)])
+    if compute.team.sharded:
+        _split(policy, reference, compute)
     scorer = Scorer(config.reward, compute, report, permissions)
     player = Player(
         policy=policy,
@@ -74,6 +77,14 @@ def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: Load
     if held_to.adapter is not None:
         attach_reference(adapted, held_to.adapter, config.model.reference, "model.reference")
     return adapted
+
+
+def _split(policy: Policy, reference: Reference, compute: Compute) -> None:
+    """Split every model that a step reads or trains over the processes; the value head, one row of numbers, stays whole in each."""
+    for model in (policy.model, policy.critic, reference.frozen_copy):
+        if model is not None:
+            shard(model, compute)
+    policy.value_head.to(compute.device)
 
 
 def _notes(config: RunConfig, prompts: int) -> list[str]:

@@ -21,8 +21,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rlhf_studio.engine.adapters import adapter_weights, save_model
+from rlhf_studio.engine.adapters import adapter_weights, save_model, saves_everything
 from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.sharding import alike, part, plain_class, whole_weights
+from rlhf_studio.engine.team import Team
 from rlhf_studio.runs.paths import checkpoint_dir, checkpoint_step
 
 FORMAT = 1
@@ -49,18 +51,44 @@ class TrainingState:
     reference: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save_checkpoint(run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, state: TrainingState, keep: int) -> Path:
+@dataclass(frozen=True)
+class WholeWeights:
+    """Weights of the policy and of a critic's trunk by name; None where the models themselves hold them whole."""
+
+    policy: dict[str, Tensor] | None = None
+    critic: dict[str, Tensor] | None = None
+
+
+def put_together(run_dir: Path, policy: Policy, team: Team) -> WholeWeights:
+    """What :func:`save_checkpoint` needs of weights that are split over the team: everyone calls this, the first one gets it."""
+    if not team.sharded:
+        return WholeWeights()
+    everything = team.share(saves_everything(policy.model, run_dir / "base"))  # the first process knows what it has written
+    names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
+    critic = None if policy.critic is None else whole_weights(policy.critic.model, keep=team.is_main)
+    return WholeWeights(whole_weights(policy.model, names, keep=team.is_main), critic)
+
+
+def save_checkpoint(
+    run_dir: Path,
+    step: int,
+    policy: Policy,
+    tokenizer: PreTrainedTokenizerBase,
+    state: TrainingState,
+    keep: int,
+    weights: WholeWeights = WholeWeights(),
+) -> Path:
     """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder."""
     final = checkpoint_dir(run_dir, step)
     temporary = final.with_name(f".{final.name}.part")
     for unfinished in final.parent.glob(".step-*.part"):  # what a killed engine left
         shutil.rmtree(unfinished)
     temporary.mkdir(parents=True)
-    save_model(policy.model, temporary / "policy", run_dir / "base")
+    save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
     tokenizer.save_pretrained(temporary / "policy")
     save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
     if policy.critic is not None:
-        policy.critic.model.save_pretrained(temporary / "critic")
+        policy.critic.model.save_pretrained(temporary / "critic", state_dict=weights.critic)
     if state.reference:
         save_file(_contiguous(state.reference), temporary / "reference.safetensors")
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
@@ -174,12 +202,12 @@ def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> 
         raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
     with torch.no_grad():
         for name, tensor in saved.items():
-            target[name].copy_(tensor)
+            part(target[name]).copy_(part(alike(tensor, target[name])))
 
 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
-    return type(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
+    return plain_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
@@ -194,8 +222,10 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
         raise CheckpointError(f"{folder.name}: {error}") from error
     state = optimizer.state_dict()
     state["state"] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, tensor in flat.items():
         index, name = key.split(".", 1)
-        state["state"].setdefault(int(index), {})[name] = tensor
+        own = tensor if name == "step" else alike(tensor, parameters[int(index)])
+        state["state"].setdefault(int(index), {})[name] = own
     optimizer.load_state_dict(state)
     return TrainingState(numbers, tensors, state, reference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.team import ALONE, Processes, Team, join
+from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
 from rlhf_studio.inputs.machine import share_problems
 
 
@@ -36,7 +38,14 @@ class Compute:
         on_gpu = self.device.type == "cuda"
         name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {torch.get_num_threads()} threads"
         name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
-        return name if self.team.size == 1 else f"{self.team.size} processes, each {name}"
+        if self.team.size == 1:
+            return name
+        return f"{self.team.size} processes, each {name}" + (", weights split by FSDP" if self.team.sharded else "")
+
+    @property
+    def home(self) -> torch.device:
+        """Where a model waits until it is trained: the CPU where it is to be split, which needs room for one block at a time."""
+        return torch.device("cpu") if self.team.sharded else self.device
 
     def synchronise(self) -> None:
         """Wait for the GPU, so that a phase's time is its own."""
@@ -68,6 +77,8 @@ def choose_compute(config: RunConfig) -> Compute:
     wanted, dtype = config.engine.device, config.model.dtype
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError([Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")])
+    if problems := list(launch_problems(config, launch_in_environment(os.environ))):
+        raise ConfigError(problems)
     team = join(cpu=wanted == "cpu" or not torch.cuda.is_available())
     if problems := list(share_problems(config, team.size)):
         raise ConfigError(problems)

@@ -8,10 +8,10 @@ from pathlib import Path
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy
+from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.engine.team import GO, STOP
+from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
 
@@ -31,12 +31,18 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
         if resume and (folder := newest_valid(run_dir)[0]) is not None:
             restore_policy(folder, trainer.player.policy)
             trainer.restore(load_state(folder, trainer.updater.optimizer))
-        while not trainer.finished:
+        sharded = compute.team.sharded
+        if sharded and trainer.progress.step == 0:
+            trainer.watch()
+        while sharded or not trainer.finished:  # split weights are needed until the last checkpoint is written
             said = compute.team.share(GO)
             if said == STOP:
                 return DONE
             if said == GO:
                 trainer.step()
+            if said == SAVE:
+                trainer.state()
+                put_together(run_dir, trainer.player.policy, compute.team)
     except (ConfigError, PromptsError, NonFiniteError, RewardError):
         return FAILED
     return DONE

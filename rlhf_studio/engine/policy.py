@@ -19,6 +19,7 @@ from rlhf_studio.engine.cache import new_cache
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.device import placed
 from rlhf_studio.engine.merging import merged_adapters
+from rlhf_studio.engine.sharding import alike, part
 from rlhf_studio.engine.types import TokenBatch
 
 
@@ -158,6 +159,11 @@ class Reference:
             with reference_switched_on(self._policy.model):
                 yield self._policy
 
+    @property
+    def frozen_copy(self) -> PreTrainedModel | None:
+        """The frozen model, where it is one of its own."""
+        return self._copy and self._copy.model
+
     @torch.no_grad()
     def follow(self, share: float) -> None:
         """Mix ``share`` of the policy into the frozen copy: an exponential moving average of its weights."""
@@ -165,7 +171,7 @@ class Reference:
         with self._policy.merged():
             ours = {name.replace(".base_layer.", "."): weight for name, weight in plain_model(self._policy.model).named_parameters()}
             for name, parameter in self._copy.model.named_parameters():
-                parameter.lerp_(ours[name].to(parameter.dtype), share)
+                part(parameter).lerp_(part(ours[name]).to(parameter.dtype), share)
 
     def weights(self) -> dict[str, Tensor]:
         """The frozen copy's own weights by name, for a checkpoint; empty without a copy."""
@@ -175,4 +181,4 @@ class Reference:
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Copy saved weights back, bit for bit."""
         for name, parameter in self.weights().items():
-            parameter.copy_(weights[name])
+            part(parameter).copy_(part(alike(weights[name], parameter)))

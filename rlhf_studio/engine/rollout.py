@@ -118,6 +118,7 @@ def sample(
             pad_id=player.pad_id,
             limits=None if limits is None else limits[part],
             recorded=recorded,
+            team=player.compute.team,
         )
 
 

@@ -18,6 +18,7 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
+from rlhf_studio.engine.team import ALONE, Team
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
 from rlhf_studio.ppo.logprobs import log_distribution
 
@@ -36,6 +37,7 @@ def sample_responses(
     pad_id: int,
     limits: Tensor | None = None,
     recorded: int = 0,
+    team: Team = ALONE,
 ) -> tuple[TokenBatch, Reading]:
     """Sample one response per prompt.
 
@@ -47,6 +49,7 @@ def sample_responses(
         pad_id: fills the places after the end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         recorded: leading episodes whose likeliest tokens are noted.
+        team: whose weights these are. Split weights need everyone for each token: whoever is done goes along until all are.
 
     Returns:
         The token batch (T is the longest response), and what the policy said about it; values are 0 when the critic has its own trunk.
@@ -55,7 +58,7 @@ def sample_responses(
         NonFiniteError: the model gives no distribution to sample from, because its logits are NaN or infinite.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
-    sheet = _Sheet(prompt_ids, prompt_mask, int(limits.max()), pad_id, recorded)
+    sheet = _Sheet(prompt_ids, prompt_mask, uniforms.shape[1] if team.sharded else int(limits.max()), pad_id, recorded)
     rows = torch.arange(len(prompt_ids), device=prompt_ids.device)
     going = torch.ones_like(rows, dtype=torch.bool)
     cache = policy.new_cache(sheet.room)
@@ -65,15 +68,14 @@ def sample_responses(
         logits, hidden = policy.next_logits(inputs, sheet.attended(rows, step), positions, cache)
         drawn = _draw(logits, uniforms[rows, step], settings)
         values = policy.values(hidden) if policy.critic is None else None
-        sheet.write(step, rows, going, drawn, values)
-        going = going & (limits[rows] > step + 1)
+        going = sheet.write(step, rows, going, drawn, values) & (limits[rows] > step + 1)
         if stop_id is not None:
             going = going & (drawn.tokens != stop_id)
         count = int(going.sum())
-        if not count:
+        if not team.goes_on(count):
             break
         token = torch.where(going, drawn.tokens, pad_id)
-        if can_shrink and count < SHRINK_BELOW * len(rows):
+        if can_shrink and 0 < count < SHRINK_BELOW * len(rows):
             kept = going.nonzero().squeeze(1)
             cache.batch_select_indices(kept)
             rows, going, token = rows[kept], going[kept], token[kept]
@@ -133,6 +135,7 @@ class _Sheet:
         self._logprobs, self._entropy, self._values = (torch.zeros(shape, device=device) for _ in range(3))
         self._top: list[tuple[Tensor, Tensor]] = []
         self._last = 0
+        self._failure: NonFiniteError | None = None
 
     @property
     def room(self) -> int:
@@ -146,12 +149,13 @@ class _Sheet:
         """(b, 1) position of token ``step``: real tokens before it."""
         return self._prompt_lengths[rows, None] + step
 
-    def write(self, step: int, rows: Tensor, going: Tensor, drawn: _Drawn, values: Tensor | None) -> None:
-        """Note token ``step`` of the rows that are still going. Raises :class:`NonFiniteError`."""
+    def write(self, step: int, rows: Tensor, going: Tensor, drawn: _Drawn, values: Tensor | None) -> Tensor:
+        """Note token ``step`` of the rows that are still going, and return which those are: none after a token that cannot be drawn."""
         broken = going & ~torch.isfinite(drawn.logprobs)
         if broken.any():
             episode = int(rows[broken.to(torch.int8).argmax()])
-            raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
+            self._failure = NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
+            return torch.zeros_like(going)
         self._ids[rows, step] = torch.where(going, drawn.tokens, self._ids[rows, step])
         self._attention[rows, self._prompt_ids.shape[1] + step] = going.long()
         self._logprobs[rows, step] = torch.where(going, drawn.logprobs, 0.0)
@@ -161,6 +165,7 @@ class _Sheet:
         if self._recorded:
             self._note_top(rows, drawn.distribution)
         self._last = step + 1
+        return going
 
     def _note_top(self, rows: Tensor, distribution: Tensor) -> None:
         chosen = rows < self._recorded
@@ -171,6 +176,9 @@ class _Sheet:
         self._top.append((ids, logprobs))
 
     def finish(self) -> tuple[TokenBatch, Reading]:
+        """What was written down. Raises :class:`NonFiniteError` where it ended early."""
+        if self._failure is not None:
+            raise self._failure
         mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._last]
         tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._last], mask)
         logprobs, entropy, values = (x[:, : self._last] for x in (self._logprobs, self._entropy, self._values))

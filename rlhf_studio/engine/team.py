@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-GO, WAIT, STOP = 0, 1, 2
-"""What the first process tells the others before each step."""
+from rlhf_studio.inputs.launcher import launch_in_environment
+
+GO, WAIT, STOP, SAVE = 0, 1, 2, 3
+"""What the first process tells the others before each step. SAVE: put the weights together with it; only where they are sharded."""
 BUCKET = 1 << 24  # numbers per message when gradients are added up: 64 MB
 LONGEST_MESSAGE = 4000
 
@@ -24,6 +26,7 @@ class Team:
 
     rank = 0
     size = 1
+    sharded = False  # whether each process holds only its part of the weights, so that every forward pass needs everyone
 
     @property
     def is_main(self) -> bool:
@@ -42,6 +45,10 @@ class Team:
     def most(self, number: float) -> float:
         """The largest of everyone's numbers."""
         return number
+
+    def goes_on(self, count: int) -> bool:
+        """Whether there is work left for a forward pass: this process's own, or, where weights are sharded, anybody's."""
+        return bool(self.most(count) if self.sharded else count)
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """The sums over all processes, in float64."""
@@ -69,10 +76,11 @@ class Processes(Team):
 
     Args:
         accelerator: an ``accelerate.Accelerator`` in a distributed run.
+        sharded: whether the weights are to be split over the processes.
     """
 
-    def __init__(self, accelerator: object):
-        self._accelerator = accelerator
+    def __init__(self, accelerator: object, *, sharded: bool = False):
+        self._accelerator, self.sharded = accelerator, sharded
         self.rank, self.size = accelerator.process_index, accelerator.num_processes  # type: ignore[attr-defined]
         self.device: torch.device = accelerator.device  # type: ignore[attr-defined]
 
@@ -132,4 +140,7 @@ def join(*, cpu: bool) -> Team:
         return ALONE
     from accelerate import Accelerator
 
-    return Processes(Accelerator(cpu=cpu))
+    sharded = launch_in_environment(os.environ).shards
+    # transformers would leave every model (reward models too) empty in all processes but the first, for accelerate to fill.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    return Processes(Accelerator(cpu=cpu), sharded=sharded)

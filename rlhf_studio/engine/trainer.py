@@ -22,6 +22,7 @@ from rlhf_studio.engine.prompts import PromptStream
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
+from rlhf_studio.engine.sharding import whole, whole_state
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.engine.update import Updater
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
@@ -98,11 +99,16 @@ class Trainer:
         return StepRecord(self.progress.step, metrics, rollouts, watched, [*unanswered, *self._events(metrics, stats, problems)])
 
     def _record(self, rollout: Rollout, kl_coef: float) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
-        """What people look at. Made by the process that writes it; the others go on and wait for it where they meet next."""
-        if not self.compute.team.is_main:
+        """What people look at. Made by the process that writes it; the others go on and wait for it where they meet next.
+
+        Where weights are split, the others go along: each of the policy's passes needs them.
+        """
+        team = self.compute.team
+        if not (team.is_main or team.sharded):
             return [], [], []
         watched = self.watched() if self._watch_now() else ([], [])
-        return self._recorder.rollouts(rollout, self.logprobs_now(rollout), kl_coef), *watched
+        now = self.logprobs_now(rollout)
+        return (self._recorder.rollouts(rollout, now, kl_coef), *watched) if team.is_main else ([], [], [])
 
     def _unscored(self, error: RewardError, timer: Stopwatch) -> StepRecord:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
@@ -171,13 +177,18 @@ class Trainer:
             return [], [EventRecord("warning", "skip", f"The answers to the watched prompts were left out: {error}.")]
 
     def watch(self) -> list[WatchRecord]:
-        """Answer the watched prompts, always with the same random numbers, so that differences come from the policy alone."""
+        """Answer the watched prompts, always with the same random numbers, so that differences come from the policy alone.
+
+        The first process alone has the answers scored and returns them.
+        """
         rows = self.prompts.watched_rows(self.config.engine.watch_prompts)
         if not rows:
             return []
         batch = self.prompts.batch(rows)
         generator = torch.Generator(device=self.compute.device).manual_seed(self.config.engine.seed + 2)
         tokens, _ = sample(self.player, batch, self.config.generation, generator)
+        if not self.compute.team.is_main:
+            return []
         responses = decode_responses(self.player, tokens)
         stopped = ends_with_stop(tokens, self.player.stop_id).tolist()
         episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist(), batch.references)
@@ -212,7 +223,7 @@ class Trainer:
     # --- resume ------------------------------------------------------------------------------------------------------------------
 
     def state(self) -> TrainingState:
-        """All that :func:`restore` needs, beside the weights."""
+        """All that :func:`restore` needs, beside the weights. Where weights are split, everyone calls this and the first gets it."""
         numbers: dict[str, Any] = {
             "step": self.progress.step,
             "elapsed": self.progress.elapsed,
@@ -226,7 +237,9 @@ class Trainer:
         }
         tensors = {"sampling": self._sampling.get_state(), "shuffling": self._shuffling.get_state(), "torch": torch.get_rng_state()}
         following = self.player.reference.weights() if self.config.ppo.reference_ema else {}
-        return TrainingState(numbers, tensors, self.updater.optimizer.state_dict(), following)
+        keep = self.compute.team.is_main
+        following = {name: whole(weight, keep=keep) for name, weight in following.items()}
+        return TrainingState(numbers, tensors, whole_state(self.updater.optimizer, keep=keep), following)
 
     def restore(self, state: TrainingState) -> list[str]:
         """Take up a saved state (weights and optimizer are restored already). Returns what may differ from before."""

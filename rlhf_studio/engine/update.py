@@ -12,6 +12,7 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.policy import Policy, spread
+from rlhf_studio.engine.sharding import clip, is_split, total_norm
 from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
@@ -51,10 +52,11 @@ def learning_rate_factor(step: int, settings: PPOConfig) -> float:
 def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
     """AdamW with one group for the language model and one for the critic. PPO's epsilon is 1e-5, not torch's 1e-8."""
     critic_rate = settings.critic_learning_rate or settings.learning_rate
-    groups = [
-        {"params": policy.model_parameters(), "full_lr": settings.learning_rate},
-        {"params": policy.critic_parameters(), "full_lr": critic_rate},
-    ]
+    groups = [{"params": policy.model_parameters(), "full_lr": settings.learning_rate}]
+    # A critic's trunk may be split over processes, its head never is: torch's fused step takes either kind, not both together.
+    for kind in (True, False):
+        if chosen := [parameter for parameter in policy.critic_parameters() if is_split(parameter) is kind]:
+            groups.append({"params": chosen, "full_lr": critic_rate})
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay, fused=True)
 
 
@@ -86,7 +88,7 @@ class Updater:
             if settings.target_kl and 0.5 * stats.squared_change / stats.tokens > 1.5 * settings.target_kl:
                 stopped_early = True
                 break
-            norm = torch.nn.utils.get_total_norm(self._gradients())
+            norm = total_norm(self._gradients(), self._compute.team)
             if problem := self._problem(stats, norm, rollout):
                 if self._config.engine.non_finite == "stop" and "not finite" in problem:
                     raise NonFiniteError(problem)
@@ -111,7 +113,7 @@ class Updater:
         parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in self._micro_batches(rollout.tokens, mine)]
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
-        team.add_up(self._gradients())
+        team.add_up([gradient for gradient in self._gradients() if not is_split(gradient)])  # split ones were added up on the way
         return _MinibatchStats(
             *team.total([sum(column) for column in sums]),
             largest_log_ratio=team.most(max(largest)),
@@ -126,6 +128,8 @@ class Updater:
         index, lengths = index[order], lengths[order].tolist()
         count, width = len(index), tokens.prompt_ids.shape[1] + lengths[-1]
         half = count // 2
+        if self._compute.team.sharded:  # every process must make the same number of passes, whatever its lengths
+            return list(index.split(self._micro_batch_size))
         whole = count <= self._micro_batch_size and index.device.type == "cpu" and half >= WORTH_SPLITTING_ROWS
         if whole and half * (lengths[-1] - lengths[half - 1]) > WORTH_SPLITTING_SHARE * count * width:
             return [index[:half], index[half:]]
@@ -190,7 +194,7 @@ class Updater:
 
     def _step(self, norm: Tensor) -> None:
         if limit := self._config.ppo.max_grad_norm:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
+            clip(self._gradients(), limit, norm)
         self.optimizer.step()
 
 

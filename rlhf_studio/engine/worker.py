@@ -15,13 +15,13 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.checkpoint import load_state, newest_valid, restore_policy, save_checkpoint
+from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
-from rlhf_studio.engine.team import GO, STOP, WAIT
+from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
@@ -187,15 +187,19 @@ class Worker:
             if every and trainer.progress.step % every == 0:
                 self._checkpoint(trainer)
         self._checkpoint(trainer)
+        if team.sharded:
+            team.share(STOP)
 
     def _checkpoint(self, trainer: Trainer) -> None:
         step = trainer.progress.step
         if step == self._saved_step:
             return
-        player = trainer.player
-        folder = save_checkpoint(
-            self._run_dir, step, player.policy, player.tokenizer, trainer.state(), self._config.engine.keep_checkpoints
-        )
+        player, team = trainer.player, trainer.compute.team
+        if team.sharded:
+            team.share(SAVE)
+        state, weights = trainer.state(), put_together(self._run_dir, player.policy, team)
+        keep = self._config.engine.keep_checkpoints
+        folder = save_checkpoint(self._run_dir, step, player.policy, player.tokenizer, state, keep, weights)
         self._saved_step = step
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))

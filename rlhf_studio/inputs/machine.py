@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.launcher import launch_in_file, launch_problems
 
 GPU_FILES = (
     "/dev/nvidia[0-9]*",
@@ -64,11 +65,16 @@ def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
 
 def _process_problems(config: RunConfig) -> Iterator[Problem]:
     engine = config.engine
-    if engine.accelerate_config and not os.path.isfile(engine.accelerate_config):
-        yield Problem("engine.accelerate_config", f"there is no file {engine.accelerate_config}; 'accelerate config' writes one")
-    if engine.accelerate_config:
-        return  # that file says how many processes there are
-    yield from share_problems(config, max(engine.processes, 1))
+    if not engine.accelerate_config:
+        yield from share_problems(config, max(engine.processes, 1))
+        return
+    try:
+        launch = launch_in_file(engine.accelerate_config)
+    except ValueError as error:
+        yield Problem("engine.accelerate_config", str(error))
+        return
+    yield from launch_problems(config, launch)
+    yield from share_problems(config, max(launch.processes, 1))
 
 
 def share_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
