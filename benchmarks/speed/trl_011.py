@@ -57,7 +57,8 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
     workload, laps, tokens = job.workload, Laps(), []
     rows = json.loads(Path(job.inputs.ids).read_text(encoding="utf-8"))
     prompts = [torch.tensor(row, device=job.device) for row in rows]
-    fixed = {} if workload.stops else {"min_new_tokens": workload.response, "eos_token_id": None}
+    # Without a stop, a sampled end token is a token like any other: TRL must not cut there either.
+    fixed = {} if workload.stops else {"min_new_tokens": workload.response, "eos_token_id": None, "remove_padding": False}
     sampling = {"max_new_tokens": workload.response, "do_sample": True, "top_k": 0, "top_p": 1.0, **fixed}
     sampling |= {"temperature": job.settings["temperature"], "pad_token_id": trainer.tokenizer.pad_token_id}
     for number in range(workload.all_updates):

@@ -38,6 +38,7 @@ from rlhf_studio.ui.try_reward import TryReward
 
 BAD_INPUT = 2
 TRAIN, LIVE, RUNS = "train", "live", "runs"
+QUEUE_SECONDS = 0.05
 
 
 def build_app(
@@ -182,10 +183,16 @@ def launch(
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
+    rest_when_idle(demo)
     _, url, _ = demo.launch(**launch_settings(host, port, access))
     if dispatcher is not None:
         dispatcher.start()
     return Server(url, access, demo, workspace, feed, dispatcher, try_reward)
+
+
+def rest_when_idle(demo: gr.Blocks) -> None:
+    """Let Gradio's queue look for work twenty times a second, not a thousand: nobody notices, and a run on this machine needs the CPU."""
+    demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
 
 
 def launch_settings(host: str, port: int | None, access: Access) -> dict[str, Any]:

@@ -63,6 +63,16 @@ def test_every_event_is_private_and_known_to_change_things_or_not(tmp_path: Path
     assert {(function.concurrency_id, function.concurrency_limit) for function in starters} == {("engine", 1)}
 
 
+def test_an_idle_app_leaves_the_machine_to_the_run(server: Server) -> None:
+    """Gradio's queue looks for work a thousand times a second, which keeps a twentieth of a CPU busy."""
+    names = ("sleep_when_free", "progress_update_sleep_when_free")
+    with gr.Blocks(analytics_enabled=False) as bare:
+        bare.queue()
+    for name in names:
+        assert getattr(bare._queue, name) <= 0.01  # Gradio still has it; without that, setting it would do nothing
+        assert getattr(server.demo._queue, name) == 0.05
+
+
 def test_what_gradio_is_told() -> None:
     settings = launch_settings("127.0.0.1", None, Access(token="secret"))
     expected = {
