@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlhf_studio.inputs.launcher import launch_in_environment
+from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
 
 GO, WAIT, STOP, SAVE = 0, 1, 2, 3
 """What the first process tells the others before each step. SAVE: put the weights together with it; only where they are sharded."""
@@ -140,7 +140,13 @@ def join(*, cpu: bool) -> Team:
         return ALONE
     from accelerate import Accelerator
 
-    sharded = launch_in_environment(os.environ).shards
     # transformers would leave every model (reward models too) empty in all processes but the first, for accelerate to fill.
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-    return Processes(Accelerator(cpu=cpu), sharded=sharded)
+    sharded = launch_in_environment(os.environ).shards
+    # accelerate is not told: it would prepare its own way of sharding, the first version of which wants a GPU, and nothing would use it.
+    asked = os.environ.pop(FSDP_VARIABLE, None)
+    try:
+        return Processes(Accelerator(cpu=cpu), sharded=sharded)
+    finally:
+        if asked is not None:
+            os.environ[FSDP_VARIABLE] = asked

@@ -11,6 +11,7 @@ import yaml
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import Problem
 
+FSDP_VARIABLE = "ACCELERATE_USE_FSDP"
 FIELD = "engine.accelerate_config"
 OTHER_KINDS = {"DEEPSPEED": "DeepSpeed", "MEGATRON_LM": "Megatron-LM"}
 """Ways of sharding that are not supported. Unrefused, every process would quietly hold the whole model."""
@@ -38,7 +39,7 @@ class Launch:
 
 def launch_in_environment(environment: Mapping[str, str]) -> Launch:
     """What ``accelerate launch`` told the process that it started."""
-    kinds = {"FSDP": "ACCELERATE_USE_FSDP", "DEEPSPEED": "ACCELERATE_USE_DEEPSPEED", "MEGATRON_LM": "ACCELERATE_USE_MEGATRON_LM"}
+    kinds = {"FSDP": FSDP_VARIABLE, "DEEPSPEED": "ACCELERATE_USE_DEEPSPEED", "MEGATRON_LM": "ACCELERATE_USE_MEGATRON_LM"}
     kind = next((kind for kind, variable in kinds.items() if _says_yes(environment, variable)), "")
     return Launch(kind, _says_yes(environment, "FSDP_OFFLOAD_PARAMS"), int(environment.get("WORLD_SIZE", "0")))
 

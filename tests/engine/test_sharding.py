@@ -82,11 +82,12 @@ def assert_same_course(run: Path, other: Path) -> None:
 
 
 def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> None:
-    """Full fine-tuning from the start, and LoRA from a checkpoint of one process; then one process from a checkpoint of the two."""
-    whole = {"threads": 1, "checkpoint_every": 1, "watch_prompts": 2}
+    """All that can be split, from the start; LoRA from a checkpoint of one process; then one process from a checkpoint of the two."""
+    engine, ppo = {"threads": 1, "checkpoint_every": 1, "watch_prompts": 2}, {"steps": 2}
+    full_settings = {"lora": {"enabled": False}, "critic": {"kind": "separate", "start": "policy"}, "ppo": {**ppo, "reference_ema": 0.1}}
     alone = {}
-    for kind, lora in (("full", {"enabled": False}), ("lora", {})):
-        config = write_config(tmp_path, kind, lora=lora, ppo={"steps": 2}, engine=whole)
+    for kind, settings in (("full", full_settings), ("lora", {"ppo": ppo})):
+        config = write_config(tmp_path, kind, engine=engine, **settings)  # type: ignore[arg-type]
         alone[kind] = tmp_path / f"alone-{kind}"
         assert cli.main(["train", "--config", str(config), "--run-dir", str(alone[kind])]) == 0
     full, lora_run = tmp_path / "split-full", tmp_path / "split-lora"
