@@ -54,9 +54,9 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
 
 
 def _problem(finding: Mapping[str, Any]) -> Problem:
-    # A discriminated union puts the component's kind into the location; people know only the index.
-    kinds = component_kinds()
-    location = [str(part) for part in finding["loc"] if str(part) not in kinds or part == finding["loc"][-1]]
+    # A discriminated union puts the component's kind into the location, behind the index; people know only the index.
+    kinds, before = component_kinds(), ("", *finding["loc"])
+    location = [str(part) for part, last in zip(finding["loc"], before, strict=False) if not (part in kinds and isinstance(last, int))]
     message = sentence(finding)
     if finding["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
         location.append(match[1])

@@ -232,6 +232,11 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "data.overlong",
         "cut_right would cut off the place where a chat's answer begins; use cut_left or drop",
     ),
+    (
+        {"reward": {"components": [{"kind": "reward_model", "chat_template": "own", "reads": "response"}]}},
+        "reward.components.0.chat_template",
+        "own writes prompt and response as one chat; use policy, or set reads to both",
+    ),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlhf_studio.config.base import Section, setting
 
 
@@ -25,6 +27,11 @@ READS = setting(
     "both", "Reads", "both: prompt and response as one text. response: the response alone, as for a sentiment classifier that should "
     "not be swayed by the prompt.",
 )  # fmt: skip
+CHAT_TEMPLATE = setting(
+    "policy", "Chat form",
+    "policy: the model reads prompt and response as the policy does. own: prompt and response are written as a chat in the form that the "
+    "reward model's own tokenizer defines; a prompt that is no chat is what the user says.",
+)  # fmt: skip
 DTYPE = setting(
     "auto", "Number format", "Format of the model's weights and products. auto follows the run's; bfloat16 takes half the memory.",
 )  # fmt: skip
@@ -33,3 +40,10 @@ MAX_TOKENS = setting(512, "Longest text", "Longer texts are cut on the left befo
 APPEND_EOS = setting(
     False, "Append end token", "Add the reward model's end-of-text token after a finished response, as some reward models were trained."
 )
+
+
+def reads_the_chat_it_writes(component: Any) -> Any:
+    """The check that a component's chat form and what it reads fit together. Raises ValueError."""
+    if component.chat_template == "own" and component.reads == "response":
+        raise ValueError("chat_template: own writes prompt and response as one chat; use policy, or set reads to both")
+    return component

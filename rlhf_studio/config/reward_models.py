@@ -5,8 +5,22 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from pydantic import model_validator
+
 from rlhf_studio.config.base import setting
-from rlhf_studio.config.reward_base import APPEND_EOS, BATCH_SIZE, DTYPE, LABEL, MAX_TOKENS, OUTPUT, READS, REVISION, Component
+from rlhf_studio.config.reward_base import (
+    APPEND_EOS,
+    BATCH_SIZE,
+    CHAT_TEMPLATE,
+    DTYPE,
+    LABEL,
+    MAX_TOKENS,
+    OUTPUT,
+    READS,
+    REVISION,
+    Component,
+    reads_the_chat_it_writes,
+)
 
 
 class RewardModelReward(Component):
@@ -22,10 +36,13 @@ class RewardModelReward(Component):
     label: str = LABEL
     output: Literal["logit", "probability"] = OUTPUT
     reads: Literal["both", "response"] = READS
+    chat_template: Literal["policy", "own"] = CHAT_TEMPLATE
     dtype: Literal["auto", "float32", "bfloat16"] = DTYPE
     batch_size: int = BATCH_SIZE
     max_tokens: int = MAX_TOKENS
     append_eos: bool = APPEND_EOS
+
+    _fits_together = model_validator(mode="after")(reads_the_chat_it_writes)
 
 
 class EnsembleReward(Component):
@@ -51,10 +68,13 @@ class EnsembleReward(Component):
     label: str = LABEL
     output: Literal["logit", "probability"] = OUTPUT
     reads: Literal["both", "response"] = READS
+    chat_template: Literal["policy", "own"] = CHAT_TEMPLATE
     dtype: Literal["auto", "float32", "bfloat16"] = DTYPE
     batch_size: int = BATCH_SIZE
     max_tokens: int = MAX_TOKENS
     append_eos: bool = APPEND_EOS
+
+    _fits_together = model_validator(mode="after")(reads_the_chat_it_writes)
 
     def model_names(self) -> list[str]:
         """The models in their order."""

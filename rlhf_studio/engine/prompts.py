@@ -12,36 +12,37 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.loading import Report
 from rlhf_studio.engine.text import start_tokens
-from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.chat import ChatTemplate, Messages
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.prompts.read import Prompts, nothing_left
 
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """B prompts, left-padded: ids (B, P) int64, mask (B, P) bool, their texts, and their reference texts when the data has any."""
+    """B prompts, left-padded: ids (B, P) int64, mask (B, P) bool, their texts, and reference texts and conversations when there are any."""
 
     ids: Tensor
     mask: Tensor
     texts: list[str]
     references: list[str] | None = None
+    chats: list[Messages] | None = None
 
     def rows(self, part: slice) -> PromptBatch:
         """Some of the prompts, as wide as all of them."""
-        references = None if self.references is None else self.references[part]
-        return PromptBatch(self.ids[part], self.mask[part], self.texts[part], references)
+        references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
+        return PromptBatch(self.ids[part], self.mask[part], self.texts[part], references, chats)
 
     def repeat(self, times: int) -> PromptBatch:
         """Each prompt ``times`` times, one after the other."""
         if times == 1:
             return self
 
-        def spread(texts: list[str]) -> list[str]:
-            return [text for text in texts for _ in range(times)]
+        def spread(column: list[Any]) -> list[Any]:
+            return [entry for entry in column for _ in range(times)]
 
-        references = None if self.references is None else spread(self.references)
+        references, chats = (None if column is None else spread(column) for column in (self.references, self.chats))
         ids, mask = (x.repeat_interleave(times, dim=0) for x in (self.ids, self.mask))
-        return PromptBatch(ids, mask, spread(self.texts), references)
+        return PromptBatch(ids, mask, spread(self.texts), references, chats)
 
 
 class TokenizerEncoder:
@@ -103,7 +104,9 @@ class PromptStream:
     def __init__(self, prompts: Prepared, *, pad_id: int, shuffle: bool, seed: int):
         if not prompts.ids:
             raise ValueError("there are no prompts to draw from")
-        self._texts, self._ids, self._references, self._pad_id = prompts.texts, prompts.ids, prompts.references, pad_id
+        self._texts, self._ids, self._references, self._chats, self._pad_id = (
+            prompts.texts, prompts.ids, prompts.references, prompts.chats, pad_id
+        )  # fmt: skip
         self._fingerprint = prompts.fingerprint()
         self._shuffle, self._seed = shuffle, seed
         self._pass, self._place = 0, 0
@@ -124,8 +127,8 @@ class PromptStream:
     def batch(self, rows: list[int]) -> PromptBatch:
         """The prompts with these row numbers."""
         ids, mask = pad_left([self._ids[row] for row in rows], self._pad_id)
-        references = None if self._references is None else [self._references[row] for row in rows]
-        return PromptBatch(ids, mask, [self._texts[row] for row in rows], references)
+        references, chats = (None if column is None else [column[row] for row in rows] for column in (self._references, self._chats))
+        return PromptBatch(ids, mask, [self._texts[row] for row in rows], references, chats)
 
     def watched_rows(self, count: int) -> list[int]:
         """Row numbers spread evenly over the prompts, the same in every run on this data."""

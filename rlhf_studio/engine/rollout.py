@@ -66,7 +66,7 @@ def collect(player: Player, prompts: PromptBatch, kl_coef: float, generator: tor
         responses = decode_responses(player, tokens)
         stopped = ends_with_stop(tokens, player.stop_id)
     with timer("score"):
-        episodes = Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references)
+        episodes = Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references, prompts.chats)
         scores = player.scorer(episodes)
     with timer("reference"):
         with player.reference.active() as model:

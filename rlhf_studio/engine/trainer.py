@@ -191,7 +191,7 @@ class Trainer:
             return []
         responses = decode_responses(self.player, tokens)
         stopped = ends_with_stop(tokens, self.player.stop_id).tolist()
-        episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist(), batch.references)
+        episodes = Episodes(batch.texts, responses, stopped, tokens.lengths.tolist(), batch.references, batch.chats)
         scores = torch.stack(list(self.player.scorer.parts(episodes).values())).sum(dim=0).tolist()
         gold = self.player.scorer.gold(episodes)
         return [

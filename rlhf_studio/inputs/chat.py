@@ -72,12 +72,14 @@ def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def render_chats(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None] = lambda: None) -> list[str]:
-    """Each conversation as text, ending where the assistant begins to answer. ``tick``: see :func:`ask_helper`.
+def render_chats(
+    chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None] = lambda: None, *, answered: bool = False
+) -> list[str]:
+    """Each conversation as text, ending where the assistant begins to answer, or as it is when it is ``answered``.
 
-    Raises :class:`ChatError`.
+    ``tick``: see :func:`ask_helper`. Raises :class:`ChatError`.
     """
-    task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations}
+    task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations, "answered": answered}
     texts: list[str] = []
     answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES + 20 * _size(conversations), seconds=SECONDS, tick=tick)
     try:
@@ -104,7 +106,7 @@ def main() -> None:
     """Answer with the texts, in packs, or with what is wrong."""
     task = read_task()
     try:
-        render = compile_template(task["source"], task["tokens"])
+        render = compile_template(task["source"], task["tokens"], answered=task["answered"])
         conversations = task["conversations"]
         for first in range(0, len(conversations), PACK):
             answer({"texts": [_render(render, first, place, chat) for place, chat in enumerate(conversations[first : first + PACK])]})
@@ -128,8 +130,10 @@ def _render(render: Callable[[Messages], str], first: int, place: int, messages:
     return text
 
 
-def compile_template(source: str, tokens: dict[str, str]) -> Callable[[Messages], str]:
-    """A function that writes one conversation. Raises :class:`ChatError` when the source is not a template.
+def compile_template(source: str, tokens: dict[str, str], *, answered: bool = False) -> Callable[[Messages], str]:
+    """A function that writes one conversation, up to the next answer or, when ``answered``, with nothing behind it.
+
+    Raises :class:`ChatError` when the source is not a template.
 
     The environment is that of ``transformers.utils.chat_template_utils``, so that both write the same.
     """
@@ -158,7 +162,7 @@ def compile_template(source: str, tokens: dict[str, str]) -> Callable[[Messages]
         raise ChatError(f"the chat template is not valid: {_first_line(error)}") from None
     except (RecursionError, MemoryError) as error:  # constants such as 'x' * 10**9 are worked out here
         raise ChatError(f"the chat template is too costly ({type(error).__name__})") from None
-    shared = {**tokens, "tools": None, "documents": None, "add_generation_prompt": True}
+    shared = {**tokens, "tools": None, "documents": None, "add_generation_prompt": not answered}
     return lambda messages: template.render(messages=messages, **shared)
 
 

@@ -21,6 +21,7 @@ from rlhf_studio.config import (
     RunConfig,
 )
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_reward_model
 
@@ -78,6 +79,11 @@ def _models(component: RewardModelReward | EnsembleReward, field_name: str, hub:
     for name in dict.fromkeys(names):
         try:
             facts.append(check_reward_model(name, component.revision, component.label, hub))
+            if component.chat_template == "own" and find_template(facts[-1].tokenizer_files) is None:
+                message = f"{name} has no chat template; use policy, or a model trained on chats"
+                problems.append(Problem(f"{field_name}.chat_template", message))
+        except ChatError as error:
+            problems.append(Problem(f"{field_name}.chat_template", str(error)))
         except ModelError as error:
             setting = "models" if error.setting == "model" and isinstance(component, EnsembleReward) else error.setting
             problems.append(Problem(f"{field_name}.{setting}", str(error)))

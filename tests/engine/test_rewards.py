@@ -106,14 +106,19 @@ def test_repetition_rule(text: str, n: int, score: float) -> None:
 # --- reward models -----------------------------------------------------------------------------------------------------------
 
 
-def make_scorer(folder: Path, **settings: Any) -> RewardModelScorer:
+class Asked(RewardModelScorer):
+    """Takes the columns of :class:`Episodes` one by one."""
+
+    def __call__(self, prompts: list[str], responses: list[str], stopped: list[bool]) -> torch.Tensor:  # type: ignore[override]
+        return super().__call__(Episodes(prompts, responses, stopped, [1] * len(prompts)))
+
+
+def make_scorer(folder: Path, **settings: Any) -> Asked:
     component = RewardModelReward(model=str(folder), **settings)
-    return RewardModelScorer(
-        load_reward_model(str(folder), "main", component.label, torch.float32, silent, "reward.components.0"), component, CPU
-    )
+    return Asked(load_reward_model(str(folder), "main", component.label, torch.float32, silent, "reward.components.0"), component, CPU)
 
 
-def alone(scorer: RewardModelScorer, ids: list[int], label: int = 0) -> float:
+def alone(scorer: Asked, ids: list[int], label: int = 0) -> float:
     """The model's answer to one unpadded text: its trunk's last hidden state times the head, without the model's own search for it."""
     model = scorer._model
     with torch.no_grad():

@@ -117,6 +117,13 @@ def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: Ju
     assert judge.seen[0]["body"] == {"prompts": [strange], "responses": [strange], "references": [strange]}
 
 
+def test_chats_are_sent_when_there_are_some(judge: Judge) -> None:
+    judge.answers = [(200, '{"scores": [1]}'), (200, '{"scores": [2]}')]
+    chats = [[{"role": "user", "content": text}] for text in "ab"]
+    scorer_for(judge, batch_size=1)(Episodes(["p", "q"], ["r", "s"], [True] * 2, [1] * 2, None, chats))
+    assert judge.seen[1]["body"] == {"prompts": ["q"], "responses": ["s"], "messages": [chats[1]]}
+
+
 def test_large_batches_are_split_and_kept_in_order(judge: Judge) -> None:
     judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, 4]}'), (200, '{"scores": [5]}')]
     texts = list("abcde")

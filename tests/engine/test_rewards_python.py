@@ -60,6 +60,9 @@ def test_references_when_there_are_some_and_only_what_it_takes(tmp_path: Path) -
     )
     assert scores(function, Episodes(["p"] * 2, ["r"] * 2, [True] * 2, [1] * 2, ["x", "y"])) == [1.0, 0.0]
     assert scores(function_of(tmp_path, "def score(prompts, responses): return (1, 2)")) == [1.0, 2.0]
+    chats = [[{"role": "user", "content": "Hi"}]] * 2
+    function = function_of(tmp_path, "def score(p, r, messages): return [len(chat[0]['content']) for chat in messages]")
+    assert scores(function, Episodes(["p"] * 2, ["r"] * 2, [True] * 2, [1] * 2, None, chats)) == [2.0, 2.0]
 
 
 def test_any_text_survives(tmp_path: Path) -> None:

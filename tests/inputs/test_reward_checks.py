@@ -116,6 +116,24 @@ def test_ensembles(make_config: Any, make_reward: Any, tmp_path: Path) -> None:
     assert {field for field, _ in problems(models=f"{a},{b}", label="happy")} == {"reward.components.0.label"}
 
 
+def test_a_form_of_its_own_needs_a_chat_template(make_config: Any, make_reward: Any) -> None:
+    folder = make_reward("chatty")
+
+    def problems() -> list[tuple[str, str]]:
+        report: list[Problem] = []
+        check_rewards(config, None, report)
+        return [(problem.field, problem.message) for problem in report]
+
+    config = make_config(reward__components=[{"kind": "reward_model", "model": str(folder), "chat_template": "own"}])
+    message = f"{folder} has no chat template; use policy, or a model trained on chats"
+    assert problems() == [("reward.components.0.chat_template", message)]
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert problems() == []
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    ((field, message),) = problems()
+    assert field == "reward.components.0.chat_template" and "cannot be read" in message
+
+
 @pytest.mark.parametrize("kind", ["bleu", "rouge"])
 def test_references_need_a_column(make_config: Any, kind: str, tmp_path: Path) -> None:
     config = make_config(reward__components=[{"kind": "length"}, {"kind": kind}])

@@ -26,6 +26,7 @@ from rlhf_studio.config import (
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import Report, load_reward_model
+from rlhf_studio.engine.rewards.chats import own_chat
 from rlhf_studio.engine.rewards.ensemble import Ensemble
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError, quoted
@@ -96,11 +97,11 @@ def _model(
     except ConfigError as error:  # an ensemble's setting is called otherwise
         renamed = [model_field if problem.field == f"{field}.model" else problem.field for problem in error.problems]
         raise ConfigError([Problem(place, item.message) for place, item in zip(renamed, error.problems, strict=True)]) from error
-    return RewardModelScorer(loaded, component, own)
+    return RewardModelScorer(loaded, component, own, own_chat(loaded, name, component, field))
 
 
 def _alone(scorer: RewardModelScorer) -> Source:
-    return lambda episodes: Answer(scorer(episodes.prompts, episodes.responses, episodes.stopped))
+    return lambda episodes: Answer(scorer(episodes))
 
 
 def _rule(component: LengthReward | KeywordReward | LexiconReward | RegexReward | RepetitionReward) -> Rule:

@@ -38,7 +38,7 @@ class Ensemble:
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The combined scores, and each model's own."""
-        scores = torch.stack([member(episodes.prompts, episodes.responses, episodes.stopped) for member in self._members])
+        scores = torch.stack([member(episodes) for member in self._members])
         combined = combine(scores, self._settings.combine, self._settings.std_weight)
         members = dict(zip(self._names, scores, strict=True)) if self._settings.member_curves else {}
         return Answer(combined, members)

@@ -7,21 +7,27 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from rlhf_studio.inputs.chat import Messages
+
 
 @dataclass(frozen=True)
 class Episodes:
-    """B texts, whether each ended with its stop token, its length in tokens, and the reference texts where the data have them."""
+    """B texts, whether each ended with its stop token, its length in tokens, and where the data have them reference texts and chats.
+
+    ``chats`` are the conversations that the prompts were written from, ending where the response follows.
+    """
 
     prompts: list[str]
     responses: list[str]
     stopped: list[bool]
     lengths: list[int]
     references: list[str] | None = None
+    chats: list[Messages] | None = None
 
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
-        references = None if self.references is None else self.references[part]
-        return Episodes(self.prompts[part], self.responses[part], self.stopped[part], self.lengths[part], references)
+        references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
+        return Episodes(self.prompts[part], self.responses[part], self.stopped[part], self.lengths[part], references, chats)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,11 @@ class HttpScorer:
         scores: list[float] = []
         for start in range(0, len(episodes.responses), self._settings.batch_size):
             part = slice(start, start + self._settings.batch_size)
-            message = {"prompts": episodes.prompts[part], "responses": episodes.responses[part]}
+            message: dict[str, Any] = {"prompts": episodes.prompts[part], "responses": episodes.responses[part]}
             if episodes.references is not None:
                 message["references"] = episodes.references[part]
+            if episodes.chats is not None:
+                message["messages"] = episodes.chats[part]
             try:
                 scores += checked_scores(self._answer(message), len(message["responses"]))
             except ComponentError as error:
@@ -60,7 +62,7 @@ class HttpScorer:
                 ) from error
         return Answer(torch.tensor(scores, dtype=torch.float32))
 
-    def _answer(self, message: dict[str, list[str]]) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         attempt = 0
         while True:
             try:
@@ -72,7 +74,7 @@ class HttpScorer:
             self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
             attempt += 1
 
-    def _once(self, message: dict[str, list[str]]) -> dict[str, Any]:
+    def _once(self, message: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(
             self._url,
             data=json.dumps(message).encode("ascii"),

@@ -51,6 +51,8 @@ class PythonFunction:
         extra: dict[str, Any] = {"stopped": episodes.stopped, "lengths": episodes.lengths}
         if episodes.references is not None:
             extra["references"] = episodes.references
+        if episodes.chats is not None:
+            extra["messages"] = episodes.chats
         request = {"prompts": episodes.prompts, "responses": episodes.responses, "extra": extra}
         answer = self._ask(request, len(episodes.responses))
         return Answer(torch.tensor(checked_scores(answer, len(episodes.responses)), dtype=torch.float32))

@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import LoadedRewardModel
+from rlhf_studio.engine.rewards.chats import OwnChat
+from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left
 
 
@@ -31,7 +33,11 @@ class RewardModelScorer:
     the token before the end.
     """
 
-    def __init__(self, loaded: LoadedRewardModel, settings: RewardModelReward | EnsembleReward, compute: Compute):
+    def __init__(
+        self, loaded: LoadedRewardModel, settings: RewardModelReward | EnsembleReward, compute: Compute, chat: OwnChat | None = None
+    ):
+        """With ``chat`` each text is the whole conversation as the model's own template writes it."""
+        self._chat = chat
         self._model = loaded.model.to(compute.device)
         self._tokenizer = loaded.tokenizer
         self._label = loaded.label
@@ -42,9 +48,9 @@ class RewardModelScorer:
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
     @torch.no_grad()
-    def __call__(self, prompts: list[str], responses: list[str], stopped: list[bool]) -> Tensor:
-        """Scores (B,) float32 on the CPU."""
-        texts = [self._encode(*row) for row in zip(prompts, responses, stopped, strict=True)]
+    def __call__(self, episodes: Episodes) -> Tensor:
+        """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
+        texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))  # rows of equal length together: less padding
         scores = torch.empty(len(texts))
         for start in range(0, len(order), self._settings.batch_size):
@@ -52,9 +58,15 @@ class RewardModelScorer:
             scores[rows] = self._score_batch([texts[row] for row in rows])
         return scores
 
-    def _encode(self, prompt: str, response: str, stopped: bool) -> _Text:
-        text = response if self._settings.reads == "response" else prompt + response
-        encoded = self._tokenizer(text, truncation=False, verbose=False)
+    def _texts(self, episodes: Episodes) -> list[str]:
+        if self._chat is not None:
+            return self._chat(episodes)
+        if self._settings.reads == "response":
+            return episodes.responses
+        return [prompt + response for prompt, response in zip(episodes.prompts, episodes.responses, strict=True)]
+
+    def _encode(self, text: str, stopped: bool) -> _Text:
+        encoded = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=self._chat is None)
         ids, types = encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None
         if ids[:2] == [self._tokenizer.bos_token_id] * 2:  # a chat template wrote it already
             ids, types = ids[1:], None if types is None else types[1:]

@@ -45,6 +45,7 @@ class Prepared:
         left_out: rows left out so far, by reason.
         answered: conversations whose last answer was left out.
         origin: one sentence each about the source.
+        chats: the conversations behind the texts, for rewards that write them in a form of their own; None without chat template.
     """
 
     texts: list[str]
@@ -54,6 +55,7 @@ class Prepared:
     left_out: Counter[str]
     answered: int = 0
     origin: list[str] = field(default_factory=list)
+    chats: list[Messages] | None = None
 
     def notes(self, data: DataConfig) -> list[str]:
         """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
@@ -116,6 +118,7 @@ def prepare(
         left_out=left_out,
         answered=sum(row.answered for row, _, _, _ in kept),
         origin=prompts.notes,
+        chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
     )
 
 

@@ -1,0 +1,52 @@
+"""Conversations as a reward model's own chat template writes them: the policy's form would be strange to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jinja2
+
+from rlhf_studio.config import EnsembleReward, RewardModelReward
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.loading import LoadedRewardModel
+from rlhf_studio.engine.prompts import chat_template
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.inputs.chat import ChatError, Messages, compile_template, render_chats
+
+TRY: Messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+
+OwnChat = Callable[[Episodes], list[str]]
+"""Writes whole conversations, one text per episode. Raises :class:`ComponentError`."""
+
+
+def own_chat(loaded: LoadedRewardModel, name: str, settings: RewardModelReward | EnsembleReward, field: str) -> OwnChat | None:
+    """What writes the conversations for this model, or None when it reads the policy's text.
+
+    Raises :class:`ConfigError` when the model has no template, or one that does not work.
+    """
+    if settings.chat_template == "policy":
+        return None
+    template = chat_template(loaded.tokenizer)
+    if template is None:
+        raise ConfigError([Problem(f"{field}.chat_template", f"{name} has no chat template; use policy, or a model trained on chats")])
+    try:
+        render_chats(template, [TRY], answered=True)  # in a helper first: a template that never ends must not be met in here
+        render = compile_template(template.source, dict(template.tokens), answered=True)
+    except ChatError as error:
+        raise ConfigError([Problem(f"{field}.chat_template", f"{name}: {error}")]) from error
+    return lambda episodes: [_written(render, messages, row) for row, messages in enumerate(conversations(episodes))]
+
+
+def conversations(episodes: Episodes) -> list[Messages]:
+    """Each episode as messages that end with the response. A prompt that is no conversation is what the user said."""
+    chats = episodes.chats or [[{"role": "user", "content": prompt}] for prompt in episodes.prompts]
+    return [[*chat, {"role": "assistant", "content": response}] for chat, response in zip(chats, episodes.responses, strict=True)]
+
+
+def _written(render: Callable[[Messages], str], messages: Messages, row: int) -> str:
+    try:
+        return render(messages)
+    except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ComponentError(f"its chat template refuses the conversation ({cause})", row) from error
