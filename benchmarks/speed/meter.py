@@ -89,16 +89,20 @@ def peak_resident(status: Path = Path("/proc/self/status")) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def write_result(path: Path, laps: Laps, rates: list[float], peak: int, packages: tuple[str, ...], **more: Any) -> None:
-    """Write what a contestant measured: seconds of every update, bytes, and operations per second before and after."""
+def peak_allocated() -> int | None:
+    """Most bytes of GPU memory held by tensors; None without a GPU."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+
+
+def write_result(path: Path, laps: Laps, packages: tuple[str, ...], **more: Any) -> None:
+    """Write what a contestant measured, with the threads, the device and the versions that it really had."""
     import torch
 
     on_gpu = torch.cuda.is_available()
     result = {
         "updates": laps.updates,
-        "matrix_rates": rates,
-        "peak_resident": peak,
-        "peak_gpu": torch.cuda.max_memory_allocated() if on_gpu else None,
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "versions": {name: version(name) for name in ("torch", "transformers", *packages)},

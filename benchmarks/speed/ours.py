@@ -31,7 +31,7 @@ def run_config(job: Job) -> Any:
     if not job.recording:
         engine |= {"record_samples": 1, "watch_prompts": 0}
     values = {
-        "model": {"policy": inputs.policy},
+        "model": {"policy": inputs.policy, "dtype": "bfloat16" if workload.half else "float32"},
         "data": {"prompts": inputs.texts, "shuffle": False, "max_prompt_tokens": workload.prompt[1]},
         "reward": {"components": [{"kind": "reward_model", "model": inputs.reward, "batch_size": workload.batch}]},
         "ppo": {

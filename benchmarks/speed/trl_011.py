@@ -25,7 +25,7 @@ def build(job: Job) -> tuple[Any, Any]:
     from trl import AutoModelForCausalLMWithValueHead, PPOConfig, PPOTrainer
 
     workload, settings = job.workload, job.settings
-    half, lora = workload.gpu, bool(workload.lora)
+    half, lora = workload.half, bool(workload.lora)
     base = load(job.inputs.policy, labels=False, half=half and lora)
     reference = None
     if lora:

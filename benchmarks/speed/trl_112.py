@@ -35,7 +35,7 @@ def arguments_for(job: Job, output: str) -> dict[str, Any]:
         **{"local_rollout_forward_batch_size": workload.batch, "response_length": workload.response},
         **{"total_episodes": workload.batch * workload.all_updates, "stop_token": "eos" if workload.stops else None},
         **{"num_sample_generations": 0, "save_strategy": "no", "logging_steps": 1, "report_to": "none", "disable_tqdm": True},
-        **{"gradient_checkpointing": False, "bf16": workload.gpu, "fp16": False, "use_cpu": not workload.gpu, "output_dir": output},
+        **{"gradient_checkpointing": False, "bf16": workload.half, "fp16": False, "use_cpu": not workload.gpu, "output_dir": output},
     }
 
 
@@ -44,7 +44,7 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
     from datasets import Dataset
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
-    laps, half, lora = Laps(), job.workload.gpu, bool(job.workload.lora)
+    laps, half, lora = Laps(), job.workload.half, bool(job.workload.lora)
     tokens: list[float] = []
     ppo_trainer.batch_generation = _counting(laps.timed("rollout", ppo_trainer.batch_generation, opens=True), tokens, job)
     ppo_trainer.get_reward = laps.timed("scoring", ppo_trainer.get_reward)

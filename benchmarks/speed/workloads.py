@@ -33,7 +33,8 @@ class Workload:
         micro: episodes per forward pass of the update; the gradients of a minibatch are added up to one optimizer step.
         mini: episodes per optimizer step; 0 takes the whole batch.
         lora: names of the layers with adapters of rank 16 and alpha 32; empty trains all weights.
-        gpu: needs a GPU, and computes in bfloat16 there.
+        gpu: needs a GPU.
+        half: computes in bfloat16; weights that are trained stay float32.
         warm_up, updates: updates per process, first those that are not counted.
         stops: responses end at the end token.
     """
@@ -48,6 +49,7 @@ class Workload:
     micro: int
     lora: tuple[str, ...] = ()
     gpu: bool = False
+    half: bool = False
     epochs: int = 4
     warm_up: int = 1
     updates: int = 5
@@ -91,11 +93,13 @@ _W2 = Workload(
     batch=16, prompt=(8, 16), response=48, micro=16, lora=("c_attn",), updates=2,
 )  # fmt: skip
 _W3 = Workload(
-    "w3", "GPT-2 of 124 M weights, all weights, GPU", _GPT2, _GPT2, batch=128, prompt=(16, 32), response=128, micro=128, gpu=True
-)
+    "w3", "GPT-2 of 124 M weights, all weights, GPU", _GPT2, _GPT2,
+    batch=128, prompt=(16, 32), response=128, micro=128, gpu=True, half=True,
+)  # fmt: skip
 _W4 = Workload(
-    "w4", "Pythia-1B's shape, all weights, GPU", _PYTHIA, _PYTHIA, batch=64, prompt=(256, 512), response=53, micro=16, gpu=True, updates=3
-)
+    "w4", "Pythia-1B's shape, all weights, GPU", _PYTHIA, _PYTHIA,
+    batch=64, prompt=(256, 512), response=53, micro=16, gpu=True, half=True, updates=3,
+)  # fmt: skip
 WORKLOADS = {
     one.name: one
     for one in (
