@@ -20,18 +20,24 @@ MAY_IMPORT = {
     "config_docs": {"config"},
     "from_trl": {"config", "config_io"},
     "glossary": set(),
+    "gpus": set(),
     "ppo": set(),
     "recipes": {"config", "config_io"},
-    "runs": {"config", "config_io"},
-    "inputs": {"config", "config_io"},
+    "runs": {"config", "config_io", "gpus"},
+    "inputs": {"config", "config_io", "gpus"},
     "engine": {"ppo", "runs", "config", "config_io", "inputs", "world.gold"},
     "world": {"engine", "config", "config_io", "inputs"},
-    "ui": {"config", "config_io", "glossary", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
+    "ui": {"config", "config_io", "glossary", "gpus", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
     "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui"},
     "__main__": {"cli"},
     "__init__": set(),
 }
-NEVER_LOADED = {"runs": {"torch", "gradio", "transformers"}, "config": {"torch", "gradio"}, "inputs": {"torch", "transformers", "gradio"}}
+NEVER_LOADED = {
+    "runs": {"torch", "gradio", "transformers"},
+    "config": {"torch", "gradio"},
+    "gpus": {"torch", "gradio"},
+    "inputs": {"torch", "transformers", "gradio"},
+}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
 
 

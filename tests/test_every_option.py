@@ -201,6 +201,16 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "33 is larger than response_length 32; use at most that",
     ),
     (
+        {"engine": {"device": "cuda:1", "processes": 4}},
+        "engine.device",
+        "cuda:1 is one GPU, for one process; use cuda for 4 processes, or set processes to 1",
+    ),
+    (
+        {"engine": {"device": "cuda:0", "accelerate_config": "some.yaml"}},
+        "engine.device",
+        "cuda:0 is one GPU, and the accelerate configuration file says which; use cuda or auto",
+    ),
+    (
         {"engine": {"report_to": "wandb, mlflow"}},
         "engine.report_to",
         "there is no tracker 'mlflow'; there are: trackio, tensorboard, wandb",
@@ -253,4 +263,4 @@ def test_no_rule_between_settings_is_left_untried() -> None:
     for file in (TESTS.parent / "rlhf_studio" / "config").glob("*.py"):
         if file.stem != "permissions":  # flags of the program, no settings
             raised += sum(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-    assert raised == len(TOGETHER)
+    assert raised == len(TOGETHER), "add a case to TOGETHER for each rule"

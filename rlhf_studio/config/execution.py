@@ -44,16 +44,21 @@ class EngineConfig(Section):
     """How the run executes and what it keeps."""
 
     seed: int = setting(0, "Seed", "Fixes prompt order, sampling and initialisation.", level="basic", ge=0, le=2**31 - 1)
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "Device", "auto takes the GPU when there is one.", level="basic")
+    device: str = setting(
+        "auto", "Device",
+        "auto: the first GPU when there is one, else the CPU. cuda: a GPU, or one for each of several processes. cuda:1 is the second GPU.",
+        level="basic", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$",
+        allowed="auto, cpu, cuda, or one GPU by its number: cuda:0, cuda:1 and so on",
+    )  # fmt: skip
     processes: int = setting(
         1, "Processes",
         "Processes that train together, each with its share of every batch: one per GPU, or several on a CPU. 0 takes every GPU there is.",
         unit="processes", ge=0, le=1024,
     )  # fmt: skip
     accelerate_config: str = setting(
-        "", "Settings of accelerate",
-        "File written by 'accelerate config': several machines, or FSDP, which splits the weights; replaces the number of processes.",
-        max_length=4096,
+        "", "Accelerate configuration file",
+        "Written by 'accelerate config': several machines, or FSDP, which splits the weights; replaces the number of processes.",
+        level="basic", max_length=4096,
     )  # fmt: skip
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
     checkpoint_every: int = setting(
@@ -87,8 +92,18 @@ class EngineConfig(Section):
         """The names in ``report_to``, each once."""
         return list(dict.fromkeys(name.strip() for name in self.report_to.split(",") if name.strip()))
 
+    @property
+    def gpu_index(self) -> int | None:
+        """The number of the GPU that ``device`` names; None when it names none."""
+        return int(self.device.removeprefix("cuda:")) if self.device.startswith("cuda:") else None
+
     @model_validator(mode="after")
     def _fits_together(self) -> EngineConfig:
+        if self.gpu_index is not None and self.accelerate_config:
+            raise ValueError(f"device: {self.device} is one GPU, and the accelerate configuration file says which; use cuda or auto")
+        if self.gpu_index is not None and self.processes != 1:
+            several = f"{self.processes} processes" if self.processes else "every GPU"
+            raise ValueError(f"device: {self.device} is one GPU, for one process; use cuda for {several}, or set processes to 1")
         for name in self.trackers:
             if name not in TRACKERS:
                 raise ValueError(f"report_to: there is no tracker {name[:40]!r}; there are: {', '.join(TRACKERS)}")

@@ -16,7 +16,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.team import ALONE, Processes, Team, join
 from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
-from rlhf_studio.inputs.machine import share_problems
+from rlhf_studio.inputs.machine import device_problems, share_problems
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,21 @@ def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
 
 def choose_compute(config: RunConfig) -> Compute:
     """Pick device and precision. Raises :class:`ConfigError` when what was asked for is not there."""
-    wanted, dtype = config.engine.device, config.model.dtype
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError([Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")])
-    if problems := list(launch_problems(config, launch_in_environment(os.environ))):
+    engine, dtype = config.engine, config.model.dtype
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if problems := [*device_problems(engine, gpus), *launch_problems(config, launch_in_environment(os.environ))]:
         raise ConfigError(problems)
-    team = join(cpu=wanted == "cpu" or not torch.cuda.is_available())
+    on_gpu = gpus > 0 and engine.device != "cpu"
+    team = join(cpu=not on_gpu)
     if problems := list(share_problems(config, team.size)):
         raise ConfigError(problems)
-    device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    device = torch.device("cpu" if not on_gpu else "cuda" if engine.device == "auto" else engine.device)
     if isinstance(team, Processes):
+        if engine.gpu_index is not None:  # started by hand: the launcher has given each process its own
+            raise ConfigError([Problem("engine.device", f"{engine.device} is one GPU, for one process; use cuda for several")])
         device = team.device
+    elif engine.gpu_index is not None:
+        torch.cuda.set_device(device)  # kernels of other libraries take the current device
     if config.engine.threads and device.type == "cpu":
         torch.set_num_threads(config.engine.threads)
     # Older GPUs emulate bfloat16, which is slower than float32.

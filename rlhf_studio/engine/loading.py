@@ -115,7 +115,7 @@ def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
 
     Raises :class:`ConfigError` for what this machine cannot do.
     """
-    if problems := list(machine_problems(config, compute.device.type == "cuda")):
+    if problems := list(machine_problems(config, None if compute.device.type == "cuda" else 0)):
         raise ConfigError(problems)
     settings = config.model
     options: dict[str, Any] = {} if settings.attention == "auto" else {"attn_implementation": settings.attention}

@@ -1,18 +1,16 @@
-"""What this machine has: the device a run would take and its free memory, without torch."""
+"""What the device has that a run would take, and its free memory, without torch."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import time
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-MEGABYTE = 1 << 20  # nvidia-smi counts in these
-REMEMBERED_SECONDS = 10.0
+from rlhf_studio.config import EngineConfig
+from rlhf_studio.gpus import Gpu, find_gpus
+
 CGROUP = Path("/sys/fs/cgroup")
-QUERY = ("--query-gpu=name,memory.free,memory.total,compute_cap", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,22 @@ class Machine:
     bfloat16: bool
 
 
-def find_machine(wanted: str) -> Machine:
-    """The device that ``engine.device`` leads to: auto and cuda take the first GPU, cpu the processor."""
-    gpu = _gpu() if wanted != "cpu" else None
-    return gpu or processor()
+def find_machine(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus) -> Machine:
+    """The device that the settings lead to: the processor, the GPU that is named, else the first.
+
+    Of several GPUs that train together, the one with the least free memory: every process must fit its own.
+    """
+    there = () if engine.device == "cpu" else gpus() or ()
+    if engine.gpu_index is not None:
+        there = tuple(gpu for gpu in there if gpu.index == engine.gpu_index) or there
+    elif engine.processes == 1 and not engine.accelerate_config:
+        there = there[:1]
+    elif engine.processes and not engine.accelerate_config:
+        there = there[: engine.processes]
+    if not there:
+        return processor()
+    gpu = min(there, key=lambda gpu: gpu.free or 0)
+    return Machine("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16)
 
 
 def processor(cgroup: Path = CGROUP) -> Machine:
@@ -50,35 +60,14 @@ def processor(cgroup: Path = CGROUP) -> Machine:
     return Machine("cpu", "CPU", min(int(memory.available), max(limit - (used or 0), 0)), limit, False)
 
 
+def core_count() -> int | None:
+    """Cores that this process may use; None when the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def _number(path: Path) -> int | None:
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
     return int(text) if text.isdigit() else None
-
-
-class _Remembered:
-    """The last answer of nvidia-smi, kept for a few seconds: the form asks at every change."""
-
-    answer: Machine | None = None
-    at = float("-inf")
-
-
-def _gpu() -> Machine | None:
-    if time.monotonic() - _Remembered.at > REMEMBERED_SECONDS:
-        _Remembered.answer, _Remembered.at = ask_gpu(), time.monotonic()
-    return _Remembered.answer
-
-
-def ask_gpu(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> Machine | None:
-    """The first GPU as nvidia-smi reports it; None without one, or when it does not answer."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None
-    try:
-        answer = run([tool, *QUERY], capture_output=True, text=True, timeout=5, check=True)
-        name, free, total, capability = (cell.strip() for cell in answer.stdout.splitlines()[0].rsplit(",", 3))
-        return Machine("cuda", name, int(free) * MEGABYTE, int(total) * MEGABYTE, float(capability) >= 8.0)
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return None  # no driver, no GPU, or figures such as "[N/A]": then there is none to plan for

@@ -1,46 +1,21 @@
-"""What this machine can do, found out without loading torch, and the settings that ask for more."""
+"""The settings that ask for more than this machine has, found out without loading torch."""
 
 from __future__ import annotations
 
-import glob
-import os
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.launcher import launch_in_file, launch_problems
 
-GPU_FILES = (
-    "/dev/nvidia[0-9]*",
-    "/dev/nvidiactl",
-    "/dev/dxg",  # Windows Subsystem for Linux
-    "/dev/kfd",  # AMD: torch calls it cuda too
-    "/dev/nvhost-*gpu*",  # Jetson
-    "/dev/nvgpu",
-)
-"""Device files of which a driver for torch's ``cuda`` devices makes at least one."""
 
-
-def has_gpu() -> bool | None:
-    """False when torch cannot find a CUDA GPU here, True when there are signs of one, None when nothing can be told."""
-    if sys.platform == "darwin":
-        return False
-    if not sys.platform.startswith("linux"):
-        return None
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
-        return False
-    return any(glob.glob(pattern) for pattern in GPU_FILES)
-
-
-def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
-    """Settings that this machine or the other settings do not allow. ``gpu``: as :func:`has_gpu`, or what torch says."""
+def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
+    """Settings that this machine or the other settings do not allow. ``gpus``: how many there are; None when nobody can tell."""
     model = config.model
-    on_cpu = config.engine.device == "cpu" or gpu is False
-    if config.engine.device == "cuda" and gpu is False:
-        yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
-    yield from _process_problems(config)
+    on_cpu = config.engine.device == "cpu" or gpus == 0
+    yield from device_problems(config.engine, gpus)
+    yield from _process_problems(config, 0 if on_cpu else gpus)
     if model.quantization != "none":
         if on_cpu:
             yield Problem("model.quantization", f"{model.quantization} weights need a CUDA GPU, and this run has none; use none")
@@ -63,10 +38,26 @@ def machine_problems(config: RunConfig, gpu: bool | None) -> Iterator[Problem]:
             yield Problem("model.attention", "flash_attention_2 does not compute in float32; set model.dtype to bfloat16, or use auto")
 
 
-def _process_problems(config: RunConfig) -> Iterator[Problem]:
+def device_problems(engine: EngineConfig, gpus: int | None) -> Iterator[Problem]:
+    """A GPU that is asked for and not there. ``gpus``: as for :func:`machine_problems`."""
+    if engine.device in ("auto", "cpu") or gpus is None:
+        return
+    if gpus == 0:
+        yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
+    elif engine.gpu_index is not None and engine.gpu_index >= gpus:
+        there = "the only one is cuda:0" if gpus == 1 else f"there are cuda:0 to cuda:{gpus - 1}"
+        yield Problem("engine.device", f"there is no GPU {engine.device}; {there}")
+
+
+def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
+    """``gpus``: how many the processes may take; 0 on a CPU, None when they cannot be counted."""
     engine = config.engine
     if not engine.accelerate_config:
-        yield from share_problems(config, max(engine.processes, 1))
+        if gpus and engine.processes > gpus:
+            have = "there is one" if gpus == 1 else f"there are {gpus}"
+            message = f"{engine.processes} processes need a GPU each, and {have}; use at most {gpus}, or device cpu"
+            yield Problem("engine.processes", message)
+        yield from share_problems(config, engine.processes or max(gpus or 1, 1))
         return
     try:
         launch = launch_in_file(engine.accelerate_config)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.gpus import Gpu, find_gpus
 from rlhf_studio.inputs.critic_checks import check_critic
 from rlhf_studio.inputs.hardware import find_machine
-from rlhf_studio.inputs.machine import has_gpu, machine_problems
+from rlhf_studio.inputs.machine import machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.planner import Models, Plan, judge_count, make_plan
@@ -63,10 +64,11 @@ def inspect_run(
     hub: Hub | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
-    gpu: Callable[[], bool | None] = has_gpu,
+    gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
 ) -> Report:
-    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpu`` can be replaced in tests."""
-    problems: list[Problem] = [*machine_problems(config, gpu()), *tracker_problems(config)]
+    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests."""
+    there = gpus()
+    problems: list[Problem] = [*machine_problems(config, None if there is None else len(there)), *tracker_problems(config)]
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
@@ -95,7 +97,7 @@ def inspect_run(
 
 
 def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None) -> tuple[Plan, Change | None]:
-    machine = find_machine(config.engine.device)
+    machine = find_machine(config.engine)
 
     def replan(other: RunConfig) -> Plan:
         return make_plan(other, models, machine, prompts and prompts.longest)

@@ -16,6 +16,7 @@ from types import FrameType
 
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
+from rlhf_studio.gpus import find_gpus
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.launch import FOLDER_VARIABLE
 from rlhf_studio.runs.reader import RunReader
@@ -38,14 +39,7 @@ def wants_several(engine: EngineConfig, environment: Mapping[str, str]) -> bool:
 
 def number_of_processes(engine: EngineConfig) -> int:
     """What was asked for; 0 means one for every GPU, and one process where there is none."""
-    return engine.processes or (1 if engine.device == "cpu" else max(count_gpus(os.environ), 1))
-
-
-def count_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> int:
-    """NVIDIA GPUs that a process may use, from the device files and CUDA_VISIBLE_DEVICES."""
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    there = len([path for path in devices.glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()])
-    return there if visible is None else min(there, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+    return engine.processes or (1 if engine.device == "cpu" else max(len(find_gpus() or ()), 1))
 
 
 def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool) -> list[str]:

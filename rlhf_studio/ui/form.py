@@ -80,6 +80,8 @@ def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:
         "kind": field_kind(info.annotation),
         **_bounds(info),
     }
+    if name == "engine.device":
+        described["kind"] = "device"  # a picker, whose choices depend on the machine: see devices.py
     if described["kind"] == "choice":
         described["choices"] = list(get_args(info.annotation))
     if name in USED_WHEN:

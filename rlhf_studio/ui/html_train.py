@@ -13,11 +13,12 @@ import gradio as gr
 
 from rlhf_studio.ui.html import ASSETS
 
-STYLES = ["train.css", "rewards.css"]
+STYLES = ["train.css", "rewards.css", "devices.css"]
 SCRIPTS = {
     "train.js": [
         "train.js",
         "composer.js",
+        "devices.js",
         "dom.js",
         "form.js",
         "format.js",

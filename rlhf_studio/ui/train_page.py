@@ -16,9 +16,11 @@ import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.gpus import find_gpus
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.calibration import Calibration, seconds_per_step
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
+from rlhf_studio.inputs.hardware import core_count, processor
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
 from rlhf_studio.inputs.preflight import Report, inspect_run
@@ -27,7 +29,7 @@ from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
-from rlhf_studio.ui import forecast, outlook
+from rlhf_studio.ui import devices, forecast, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
@@ -97,7 +99,14 @@ class TrainPage:
             for recipe in self._recipes.values()
         ]
         form = describe_form(self._permissions if operator else NOTHING_ALLOWED)
-        return {"form": form, "recipes": cards, "own_model": OWN_MODEL, "operator": operator, "why_not": self._access.why_not()}
+        return {
+            "form": form,
+            "devices": self._devices(operator),
+            "recipes": cards,
+            "own_model": OWN_MODEL,
+            "operator": operator,
+            "why_not": self._access.why_not(),
+        }
 
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
@@ -246,6 +255,13 @@ class TrainPage:
         device = report.plan.machine.device
         known = self._calibration.rate(device) is not None and not self._calibration.running
         return None if known else {"device": device, "running": self._calibration.running}
+
+    @staticmethod
+    def _devices(operator: bool) -> Json:
+        """The device picker; viewers learn nothing about this machine."""
+        if not operator:
+            return devices.device_choices(None, None, None, "default_config.yaml")
+        return devices.device_choices(find_gpus(), processor(), core_count(), devices.default_config_file())
 
     def _may_start(self, data: Any, request: gr.Request) -> bool:
         return _member(data, "view") != "1" and self._access.is_operator(request)

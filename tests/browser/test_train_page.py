@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
@@ -203,6 +204,43 @@ def test_basic_settings_first_all_on_demand_and_a_wrong_one_never_hidden(page: A
     page.get_by_role("button", name="Basic settings").click()
     expect(gamma).to_be_visible()
     assert page.locator(".rt-field:visible .rt-help").count() == page.locator(".rt-field:visible").count()
+
+
+def test_the_device_is_picked_from_what_the_computer_has(
+    open_page: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "several.yaml"
+    file.write_text("distributed_type: MULTI_GPU\n")
+    monkeypatch.setattr("rlhf_studio.gpus.has_gpu", lambda: True)
+    monkeypatch.setattr(
+        "rlhf_studio.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
+    )
+    page = open_page()
+    section(page, "Engine").click()
+    command, path = page.locator(".rt-command code"), page.locator("#setting-engine-accelerate_config")
+    expect(page.get_by_role("radio", name="Automatic")).to_be_checked()
+    page.get_by_role("radio", name="One GPU").check()
+    page.get_by_label("Which GPU").select_option("cuda:3")
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world --engine.device cuda:3")
+    page.reload()
+    expect(page.get_by_label("Which GPU")).to_have_value("cuda:3")
+    page.get_by_role("radio", name="All 8 GPUs").check()
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world --engine.device cuda --engine.processes 0")
+    expect(page.locator("#setting-engine-processes")).to_be_hidden()  # the picker says it
+    page.get_by_role("button", name="All settings").click()
+    page.locator("#setting-engine-processes").fill("4")
+    expect(page.get_by_role("radio", name="4 GPUs")).to_be_checked()
+    page.get_by_role("radio", name="Accelerate configuration file").check()
+    expect(path).to_be_focused()
+    expect(page.locator('[data-setting="engine.accelerate_config"] .rt-problem')).to_contain_text("There is no file")
+    path.fill("")
+    expect(page.locator(".rt-devices")).to_contain_text("Until one is named, the run takes: automatic device.")
+    path.fill(str(file))
+    expect(command).to_have_text(f"python -m rlhf_studio train --recipe world --engine.accelerate_config {file}")
+    page.get_by_role("button", name="Reset Device to automatic device").click()
+    expect(page.get_by_role("radio", name="Automatic")).to_be_checked()
+    expect(path).to_be_hidden()
+    expect(command).to_have_text("python -m rlhf_studio train --recipe world")
 
 
 def test_settings_survive_a_reload(page: Any) -> None:

@@ -13,6 +13,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine import device as device_module
 from rlhf_studio.engine.device import Compute, choose_compute, peak_resident_bytes, placed
+from rlhf_studio.engine.team import Processes
 
 
 def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:
@@ -22,6 +23,8 @@ def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunCo
 def pretend(monkeypatch: pytest.MonkeyPatch, *, gpu: bool, bfloat16: str = "native") -> None:
     """A machine with or without a GPU, whose bfloat16 is native or emulated."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 == "native" or including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Great GPU")
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 12345)
@@ -52,6 +55,8 @@ def test_choices(
     ("gpu", "wanted", "dtype", "field", "part"),
     [
         (False, "cuda", "auto", "engine.device", "no CUDA GPU is available here; use cpu or auto"),
+        (False, "cuda:0", "auto", "engine.device", "no CUDA GPU is available here; use cpu or auto"),
+        (True, "cuda:2", "auto", "engine.device", "there is no GPU cuda:2; there are cuda:0 to cuda:1"),
         (True, "cuda", "bfloat16", "model.dtype", "no bfloat16; use float32 or auto"),
     ],
 )
@@ -60,6 +65,27 @@ def test_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, gpu: bool
     with pytest.raises(ConfigError, match=part) as caught:
         choose_compute(config(wanted, dtype))
     assert caught.value.problems[0].field == field
+
+
+def test_a_named_gpu_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, gpu=True)
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert choose_compute(config("cuda:1")).device == torch.device("cuda", 1)
+    assert current == [torch.device("cuda", 1)]  # for libraries that take the current one
+    assert choose_compute(config("cuda")).device == choose_compute(config("auto")).device == torch.device("cuda")
+    assert len(current) == 1
+
+
+def test_a_named_gpu_is_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that somebody started by hand have each been given their own."""
+    pretend(monkeypatch, gpu=True)
+    team = object.__new__(Processes)
+    team.rank, team.size, team.device = 1, 2, torch.device("cuda", 1)
+    monkeypatch.setattr(device_module, "join", lambda cpu: team)
+    with pytest.raises(ConfigError, match="engine.device: cuda:0 is one GPU, for one process; use cuda for several"):
+        choose_compute(config("cuda:0"))
+    assert choose_compute(config("cuda")).device == torch.device("cuda", 1)
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(0, 1), (2, 2)])

@@ -20,7 +20,7 @@ from rlhf_studio.engine import device as device_module
 from rlhf_studio.engine.device import Compute, choose_compute
 from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
 from rlhf_studio.inputs.machine import share_problems
-from rlhf_studio.runs.processes import count_gpus, launcher_command, wants_several
+from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
@@ -141,15 +141,6 @@ def test_when_others_are_started(tmp_path: Path) -> None:
     assert command[1:3] == ["-m", "accelerate.commands.launch"] and command[-4:] == ["-m", "rlhf_studio", "resume", str(tmp_path)]
     assert command[command.index("--num_processes") + 1] == "2"
     assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), resume=False)
-
-
-def test_gpus_are_counted_from_device_files(tmp_path: Path) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    assert count_gpus({}, tmp_path) == 3
-    assert count_gpus({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
-    assert count_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
-    assert count_gpus({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == 0
 
 
 def test_settings_that_processes_cannot_share() -> None:

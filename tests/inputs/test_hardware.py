@@ -1,9 +1,7 @@
-"""What the machine has: the processor's memory, a container's limit, and what nvidia-smi says or does not say."""
+"""The device that a run takes: the processor's memory, a container's limit, and the GPU that the settings lead to."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from rlhf_studio.inputs import hardware
-from rlhf_studio.inputs.hardware import Machine, ask_gpu, find_machine, processor
+from rlhf_studio.config import EngineConfig
+from rlhf_studio.gpus import Gpu
+from rlhf_studio.inputs.hardware import Machine, find_machine, processor
 
 
 @pytest.fixture
@@ -32,36 +31,30 @@ def test_the_processor_and_its_container(memory: None, tmp_path: Path, limit: An
     assert processor(tmp_path) == Machine("cpu", "CPU", free, total, False)
 
 
-def answer(text: str) -> Any:
-    return lambda command, **_: subprocess.CompletedProcess(command, 0, stdout=text, stderr="")
+GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 80, True))
 
 
-def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    text = "NVIDIA H100, 80GB, 100, 200, 9.0\nNVIDIA T4, 1, 2, 7.5\n"
-    assert ask_gpu(answer(text)) == Machine("cuda", "NVIDIA H100, 80GB", 100 << 20, 200 << 20, True)
-    assert ask_gpu(answer("NVIDIA T4, 1, 2, 7.5\n")) == Machine("cuda", "NVIDIA T4", 1 << 20, 2 << 20, False)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ({"device": "cpu"}, "CPU"),
+        ({"device": "auto"}, "A"),
+        ({"device": "cuda"}, "A"),
+        ({"device": "cuda:2"}, "C"),
+        ({"device": "cuda", "processes": 0}, "B"),  # each must fit: the one with the least room decides
+        ({"device": "cuda", "processes": 3}, "B"),
+        ({"device": "auto", "processes": 1}, "A"),
+        ({"device": "cuda", "accelerate_config": "some.yaml"}, "B"),
+    ],
+)
+def test_the_device_follows_the_settings(memory: None, engine: dict[str, Any], name: str) -> None:
+    found = find_machine(EngineConfig(**engine), lambda: GPUS)
+    assert found.name == name
+    by_name = {gpu.name: Machine("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16) for gpu in GPUS}
+    assert found == by_name.get(name, processor())
 
 
-def test_no_usable_answer_means_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(error: Exception) -> Any:
-        def run(*_: Any, **__: Any) -> Any:
-            raise error
-
-        return run
-
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    for run in (answer(""), answer("A, [N/A], 2, 8.0"), fail(OSError(2, "gone")), fail(subprocess.TimeoutExpired("nvidia-smi", 5))):
-        assert ask_gpu(run) is None
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert ask_gpu(fail(AssertionError("it must not be asked"))) is None
-
-
-def test_the_device_follows_the_setting_and_the_answer_is_remembered(monkeypatch: pytest.MonkeyPatch, memory: None) -> None:
-    gpu, asked = Machine("cuda", "G", 1, 2, True), []
-    monkeypatch.setattr(hardware, "ask_gpu", lambda: asked.append(1) or gpu)
-    monkeypatch.setattr(hardware._Remembered, "at", float("-inf"))
-    assert find_machine("cpu").device == "cpu" and not asked
-    assert find_machine("auto") == find_machine("cuda") == gpu and len(asked) == 1
-    monkeypatch.setattr(hardware._Remembered, "answer", None)
-    assert find_machine("auto").device == "cpu"
+@pytest.mark.parametrize("there", [(), None])
+def test_without_a_gpu_it_is_the_processor(memory: None, there: Any) -> None:
+    assert find_machine(EngineConfig(), lambda: there).device == "cpu"
+    assert find_machine(EngineConfig(device="cuda:1"), lambda: there).device == "cpu"

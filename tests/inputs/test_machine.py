@@ -2,92 +2,116 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.gpus import Gpu
 from rlhf_studio.inputs import machine
-from rlhf_studio.inputs.machine import has_gpu, machine_problems
+from rlhf_studio.inputs.machine import machine_problems
 from rlhf_studio.inputs.preflight import inspect_run
-
-
-@pytest.mark.parametrize(
-    ("platform", "files", "visible", "expected"),
-    [
-        ("linux", [], None, False),
-        ("linux", ["/dev/nvidia0"], None, True),
-        ("linux", ["/dev/nvidiactl"], "0,1", True),
-        ("linux", ["/dev/dxg"], None, True),
-        ("linux", ["/dev/kfd"], None, True),
-        ("linux", ["/dev/nvidia0"], "", False),
-        ("linux", ["/dev/nvidia0"], "-1", False),
-        ("linux", ["/dev/null"], None, False),
-        ("darwin", ["/dev/nvidia0"], None, False),
-        ("win32", [], None, None),
-    ],
-)
-def test_signs_of_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, platform: str, files: list[str], visible: str | None, expected: bool | None
-) -> None:
-    import fnmatch
-
-    monkeypatch.setattr(machine.sys, "platform", platform)
-    monkeypatch.setattr(machine.glob, "glob", lambda pattern: fnmatch.filter(files, pattern))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert has_gpu() is expected
-
 
 LORA = {"enabled": True}
 FOUR, FLASH = {"quantization": "4bit"}, {"attention": "flash_attention_2"}
 
 
 @pytest.mark.parametrize(
-    ("gpu", "settings", "field", "part"),
+    ("gpus", "settings", "field", "part"),
     [
-        (False, {"engine": {"device": "cuda"}}, "engine.device", "no CUDA GPU is available here"),
-        (False, {"model": FOUR, "lora": LORA}, "model.quantization", "4bit weights need a CUDA GPU"),
-        (True, {"model": FOUR, "lora": LORA, "engine": {"device": "cpu"}}, "model.quantization", "4bit weights need a CUDA GPU"),
-        (True, {"model": {"quantization": "8bit"}, "lora": LORA}, "model.quantization", "8bit weights need the package bitsandbytes"),
-        (True, {"model": FOUR}, "model.quantization", "turn on lora.enabled"),
-        (True, {"model": FOUR, "lora": {**LORA, "bias": "all"}}, "lora.bias", "cannot be changed or copied; use none"),
+        (0, {"engine": {"device": "cuda"}}, "engine.device", "no CUDA GPU is available here"),
+        (0, {"model": FOUR, "lora": LORA}, "model.quantization", "4bit weights need a CUDA GPU"),
+        (1, {"model": FOUR, "lora": LORA, "engine": {"device": "cpu"}}, "model.quantization", "4bit weights need a CUDA GPU"),
+        (1, {"model": {"quantization": "8bit"}, "lora": LORA}, "model.quantization", "8bit weights need the package bitsandbytes"),
+        (1, {"model": FOUR}, "model.quantization", "turn on lora.enabled"),
+        (1, {"model": FOUR, "lora": {**LORA, "bias": "all"}}, "lora.bias", "cannot be changed or copied; use none"),
         (
-            True,
+            1,
             {"model": FOUR, "lora": {**LORA, "init_lora_weights": "pissa"}},
             "lora.init_lora_weights",
             "use default, gaussian or orthogonal",
         ),
         (
-            True,
+            1,
             {"model": FOUR, "lora": LORA, "critic": {"kind": "separate", "start": "policy"}},
             "critic.start",
             "a quantized policy cannot be copied and trained",
         ),
-        (False, {"model": FLASH}, "model.attention", "flash_attention_2 needs a CUDA GPU"),
-        (True, {"model": FLASH}, "model.attention", "needs the package flash-attn"),
-        (True, {"model": {**FLASH, "dtype": "float32"}}, "model.attention", "does not compute in float32"),
+        (0, {"model": FLASH}, "model.attention", "flash_attention_2 needs a CUDA GPU"),
+        (1, {"model": FLASH}, "model.attention", "needs the package flash-attn"),
+        (1, {"model": {**FLASH, "dtype": "float32"}}, "model.attention", "does not compute in float32"),
     ],
 )
 def test_what_is_asked_of_a_machine_that_has_it_not(
-    monkeypatch: pytest.MonkeyPatch, gpu: bool, settings: dict[str, Any], field: str, part: str
+    monkeypatch: pytest.MonkeyPatch, gpus: int, settings: dict[str, Any], field: str, part: str
 ) -> None:
     packages = {"bitsandbytes", "flash_attn"} - {"bitsandbytes" if "bitsandbytes" in part else "flash_attn" if "flash-attn" in part else ""}
     monkeypatch.setattr(machine, "find_spec", lambda name: object() if name in packages else None)
-    (problem,) = machine_problems(RunConfig.model_validate(settings), gpu)
+    (problem,) = machine_problems(RunConfig.model_validate(settings), gpus)
     assert problem.field == field and part in problem.message
 
 
-@pytest.mark.parametrize("gpu", [True, None])
-def test_what_is_there_or_cannot_be_told_is_not_refused(monkeypatch: pytest.MonkeyPatch, gpu: bool | None) -> None:
+@pytest.mark.parametrize("gpus", [1, 8, None])
+def test_what_is_there_or_cannot_be_told_is_not_refused(monkeypatch: pytest.MonkeyPatch, gpus: int | None) -> None:
     monkeypatch.setattr(machine, "find_spec", lambda name: object())
     settings = {"engine": {"device": "cuda"}, "model": {**FOUR, **FLASH}, "lora": LORA}
-    assert list(machine_problems(RunConfig.model_validate(settings), gpu)) == []
-    assert list(machine_problems(RunConfig(), False)) == []
+    assert list(machine_problems(RunConfig.model_validate(settings), gpus)) == []
+    assert list(machine_problems(RunConfig(), 0)) == []
 
 
 def test_the_check_before_a_start_asks_the_machine(make_config: Any, tmp_path: Any) -> None:
     config = make_config(engine__device="cuda")
-    assert [problem.field for problem in inspect_run(config, tmp_path, gpu=lambda: False).problems] == ["engine.device"]
-    assert inspect_run(config, tmp_path, gpu=lambda: True).problems == []
+    assert [problem.field for problem in inspect_run(config, tmp_path, gpus=lambda: ()).problems] == ["engine.device"]
+    for there in ((Gpu(0, "A"),), None):
+        assert inspect_run(config, tmp_path, gpus=lambda there=there: there).problems == []
+
+
+BATCHES = {"batch_size": 48, "mini_batch_size": 24}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine", "field", "message"),
+    [
+        (0, {"device": "cuda:0"}, "engine.device", "no CUDA GPU is available here; use cpu or auto"),
+        (1, {"device": "cuda:1"}, "engine.device", "there is no GPU cuda:1; the only one is cuda:0"),
+        (8, {"device": "cuda:8"}, "engine.device", "there is no GPU cuda:8; there are cuda:0 to cuda:7"),
+        (1, {"processes": 2}, "engine.processes", "2 processes need a GPU each, and there is one; use at most 1, or device cpu"),
+        (2, {"device": "cuda", "processes": 3}, "engine.processes", "3 processes need a GPU each, and there are 2; use at most 2, or"
+         " device cpu"),
+        (0, {"accelerate_config": "none.yaml"}, "engine.accelerate_config", "there is no file none.yaml; 'accelerate config' writes one"),
+    ],
+)  # fmt: skip
+def test_gpus_that_are_not_there(gpus: int, engine: dict[str, Any], field: str, message: str) -> None:
+    (problem,) = machine_problems(RunConfig.model_validate({"engine": engine, "ppo": BATCHES}), gpus)
+    assert (problem.field, problem.message) == (field, message)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine"),
+    [
+        (1, {"device": "cuda:0"}),
+        (8, {"device": "cuda:7"}),
+        (8, {"device": "cuda", "processes": 0}),
+        (None, {"device": "cuda:9"}),
+        (None, {"processes": 3}),
+        (0, {"processes": 3}),
+        (1, {"device": "cpu", "processes": 3}),
+        (1, {"accelerate_config": "several.yaml", "processes": 5}),
+    ],
+)
+def test_gpus_that_are_there_or_not_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int | None, engine: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "several.yaml").write_text("{distributed_type: MULTI_GPU, num_processes: 8}")
+    assert list(machine_problems(RunConfig.model_validate({"engine": engine, "ppo": BATCHES}), gpus)) == []
+
+
+def test_every_gpu_takes_its_share_of_a_batch() -> None:
+    """48 episodes can be shared by 8 GPUs, and so can 24; five GPUs can share neither."""
+    config = RunConfig.model_validate({"engine": {"device": "cuda", "processes": 0}, "ppo": BATCHES})
+    assert [(problem.field, problem.message) for problem in machine_problems(config, 5)] == [
+        ("ppo.batch_size", "48 episodes cannot be shared by 5 processes; use a multiple of them"),
+        ("ppo.mini_batch_size", "24 episodes cannot be shared by 5 processes; use a multiple of them"),
+    ]

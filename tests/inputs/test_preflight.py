@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.gpus import Gpu
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.preflight import check_run, inspect_run
 from rlhf_studio.inputs.prompt_checks import PromptTokens
@@ -139,7 +140,7 @@ def test_an_adapter_as_the_policy(make_config: Any, make_model: Any, tmp_path: P
     assert report.notes == [f"{adapter} is a LoRA adapter: it is merged into its base, {tmp_path / 'policy'}, before the run starts."]
     plain = inspect_run(make_config(lora__enabled=True), tmp_path)
     assert report.disk_bytes == plain.disk_bytes + 4 * (8 * 4 + 4 * 12 + 12)  # the merged base is kept
-    quantized = inspect_run(make_config(**settings, model__quantization="4bit"), tmp_path, gpu=lambda: True).problems
+    quantized = inspect_run(make_config(**settings, model__quantization="4bit"), tmp_path, gpus=lambda: (Gpu(0, "A"),)).problems
     assert "cannot be merged into a quantized base" in quantized[-1].message
     assert config.model.policy != str(adapter)
 

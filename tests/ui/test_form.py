@@ -34,7 +34,7 @@ def test_every_setting_is_explained(field: dict[str, Any]) -> None:
     assert field["title"] and field["title"][0] == field["title"][0].upper() or field["title"][0] in "n"
     assert field["help"].endswith(".")
     assert field["level"] in ("basic", "all")
-    assert field["kind"] in ("toggle", "integer", "number", "text", "choice", "components")
+    assert field["kind"] in ("toggle", "integer", "number", "text", "choice", "components", "device")
     if field["kind"] == "choice":
         assert len(field["choices"]) >= 2
     if field["kind"] in ("integer", "number"):

@@ -1,6 +1,7 @@
 // The form's sections: each closes to one line that says what is in it.
 import { el, fill, setText, show } from "./dom.js";
 import { Composer } from "./composer.js";
+import { DevicePicker, deviceWords } from "./devices.js";
 import { Field, formatValue } from "./form.js";
 
 const shortName = (text) => String(text ?? "").replace(/[/\\]+$/, "").split(/[/\\]/).pop() || "none";
@@ -13,21 +14,23 @@ const SUMMARIES = {
   data: (value) => shortName(value("data.prompts")),
   ppo: (value) => `${formatValue(value("ppo.steps"))} steps, batch ${formatValue(value("ppo.batch_size"))}, learning rate ${formatValue(value("ppo.learning_rate"))}, \u03b2 ${formatValue(value("ppo.kl_coef"))}`,
   generation: (value) => `up to ${formatValue(value("generation.response_length"))} tokens, temperature ${formatValue(value("generation.temperature"))}`,
-  engine: (value) => `seed ${formatValue(value("engine.seed"))}, device ${value("engine.device")}`,
+  engine: (value) => `seed ${formatValue(value("engine.seed"))}, ${deviceWords(value)}`,
 };
 
 /**
  * All sections of the form.
  *
  * @param form   the server's description
+ * @param devices what the device picker offers
  * @param state  {value(name), basis(name), set(name, value)}
  * @param extras section name -> node shown below its fields
  */
 export class Sections {
-  constructor(form, state, extras, opened, ontoggle) {
-    this.state = state;
+  constructor(form, devices, state, extras, opened, ontoggle) {
+    Object.assign(this, { state, devices });
     this.fields = new Map();
     this.sections = form.sections.map((spec) => this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle));
+    this.picker.adopt(this.fields.get("engine.accelerate_config"));
     this.node = el("div", { class: "rt-sections" }, this.sections.map((section) => section.node));
     this.refresh();
   }
@@ -49,6 +52,11 @@ export class Sections {
   }
 
   field(spec, kinds) {
+    if (spec.kind === "device") {
+      this.picker = new DevicePicker(spec, this.devices, this.state, (values) => this.setTogether(values));
+      this.fields.set(spec.name, this.picker);
+      return this.picker;
+    }
     const onset = (value) => {
       this.state.set(spec.name, value);
       this.refresh();
@@ -61,6 +69,16 @@ export class Sections {
     return field;
   }
 
+  /** Several settings at once, each shown by its own field. */
+  setTogether(values) {
+    for (const [name, value] of Object.entries(values)) {
+      this.state.set(name, value);
+      const field = this.fields.get(name);
+      if (field !== this.picker) field.load(value, this.state.basis(name));
+    }
+    this.refresh();
+  }
+
   /** Take all values from the state anew. */
   load() {
     for (const [name, field] of this.fields) field.load(this.state.value(name), this.state.basis(name));
@@ -68,10 +86,11 @@ export class Sections {
   }
 
   refresh() {
+    this.picker.follow();
     for (const section of this.sections) {
       const composer = section.fields.find((field) => field instanceof Composer);
       setText(section.summary, composer ? composer.summary() : (SUMMARIES[section.spec.name] || (() => ""))((name) => this.state.value(name)));
-      const changed = section.fields.filter((field) => field.changed).length;
+      const changed = section.fields.filter((field) => field.own ?? field.changed).length;
       setText(section.changed, `${changed} changed`);
       show(section.changed, changed > 0);
       let hidden = 0;
@@ -80,7 +99,7 @@ export class Sections {
         const used = !rule || this.state.value(rule.name) === rule.value;
         field.node.classList.toggle("rt-unused", !used);
         // a wrong or changed setting must never be out of sight
-        const kept = field.spec.level === "basic" || field.changed || field.node.classList.contains("rt-invalid");
+        const kept = field.spec.level === "basic" || (field.changed && !this.picker.shows(field.spec.name)) || field.node.classList.contains("rt-invalid");
         field.node.classList.toggle("rt-kept", kept);
         if (used && !kept) hidden += 1;
       }

@@ -92,7 +92,7 @@ class TrainPage {
       reveal: (field) => this.sections.reveal(field),
       prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
     });
-    this.sections = new Sections(boot.form, this.state, { data: this.preview.node, reward: this.tryIt.node }, this.opened, (name, open) => this.toggled(name, open));
+    this.sections = new Sections(boot.form, boot.devices, this.state, { data: this.preview.node, reward: this.tryIt.node }, this.opened, (name, open) => this.toggled(name, open));
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
     this.draw();
     this.edited();

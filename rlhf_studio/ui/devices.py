@@ -1,0 +1,105 @@
+"""What the device picker offers: what this computer has, and what it has not, with the reason. Nothing is asked of the machine here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.gpus import Gpu
+from rlhf_studio.inputs.hardware import Machine
+from rlhf_studio.ui.outlook import size
+
+Json = dict[str, Any]
+HELP, LISTED = "Where the run computes.", "Listed is what this computer has."
+NO_GPU = "No CUDA GPU was found on this computer."
+UNLISTED = "The GPUs of this computer could not be listed."
+SHARED = "One process on each, and each takes its share of every batch."
+
+
+def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Machine | None, cores: int | None, config_file: str) -> Json:
+    """The picker's choices in order. Each sets the three settings together that say where a run computes.
+
+    Args:
+        gpus: as :func:`rlhf_studio.gpus.find_gpus` gives them; None when they cannot be listed.
+        cpu, cores: the processor; None for people who should learn nothing about this computer.
+        config_file: what is suggested for accelerate's file.
+    """
+    first = "the CPU" if not gpus else _of(gpus[0])
+    here = f" Here that is {first}." if gpus is not None and cpu else ""
+    return {
+        "help": f"{HELP} {LISTED}" if cpu else HELP,
+        "choices": [
+            _choice("auto", "Automatic", f"The first GPU when there is one, else the CPU.{here}", "auto"),
+            _choice("cpu", "This computer's CPU", _processor(cpu, cores), "cpu"),
+            _one_gpu(gpus, cpu is not None),
+            _all_gpus(gpus, cpu is not None),
+            _choice(
+                "file", "Accelerate configuration file",
+                "For several machines, or FSDP, which splits the weights of a model.",
+                "auto", file=config_file,
+            ),
+        ],
+    }  # fmt: skip
+
+
+def default_config_file(environment: Mapping[str, str] = os.environ) -> str:
+    """Where ``accelerate config`` writes: in the cache folder of Hugging Face."""
+    cache = environment.get("XDG_CACHE_HOME", "~/.cache")
+    home = environment.get("HF_HOME") or os.path.join(cache, "huggingface")
+    return str(Path(home).expanduser() / "accelerate" / "default_config.yaml")
+
+
+def _choice(name: str, title: str, detail: str, device: str, *, processes: int = 1, file: str = "", unavailable: str = "") -> Json:
+    sets = {"engine.device": device, "engine.processes": processes, "engine.accelerate_config": file}
+    return {"name": name, "title": title, "detail": detail, "sets": sets, "unavailable": unavailable, "gpus": []}
+
+
+def _one_gpu(gpus: tuple[Gpu, ...] | None, known: bool) -> Json:
+    if gpus is None:
+        return _choice("gpu", "One GPU", f"The first that PyTorch finds.{f' {UNLISTED}' if known else ''}", "cuda")
+    if not gpus:
+        return _choice("gpu", "One GPU", "", "cuda", unavailable=NO_GPU)
+    if len(gpus) == 1:
+        return _choice("gpu", f"One GPU: {gpus[0].name}", _memory(gpus[0]), "cuda")
+    listed = [{"value": f"cuda:{gpu.index}", "title": f"{gpu.index}: {gpu.name} ({_memory(gpu)})"} for gpu in gpus]
+    return {**_choice("gpu", "One GPU", f"{len(gpus)} to choose from.", "cuda:0"), "gpus": listed}
+
+
+def _all_gpus(gpus: tuple[Gpu, ...] | None, known: bool) -> Json:
+    if gpus is None:
+        return _choice("gpus", "All GPUs", f"{SHARED}{f' {UNLISTED}' if known else ''}", "cuda", processes=0)
+    if len(gpus) < 2:
+        return _choice("gpus", "All GPUs", "", "cuda", processes=0, unavailable="There is only one GPU." if gpus else NO_GPU)
+    detail = f"{_names(gpus)}. {SHARED} Batch and mini-batch size must be multiples of {len(gpus)}."
+    return _choice("gpus", f"All {len(gpus)} GPUs", detail, "cuda", processes=0)
+
+
+def _names(gpus: tuple[Gpu, ...]) -> str:
+    """``8 × NVIDIA A100``; different ones one after the other."""
+    counts: dict[str, int] = {}
+    for gpu in gpus:
+        counts[gpu.name] = counts.get(gpu.name, 0) + 1
+    return ", ".join(f"{count} × {name}" for name, count in counts.items())
+
+
+def _of(gpu: Gpu) -> str:
+    return gpu.name if gpu.name.startswith("GPU ") else f"GPU {gpu.index}, {gpu.name}"
+
+
+def _memory(gpu: Gpu) -> str:
+    if gpu.total is None:
+        return "memory unknown"
+    total = size(gpu.total)
+    if gpu.free is None:
+        return f"{total} of memory"
+    number, unit = size(gpu.free).rsplit(" ", 1)
+    return f"{number} of {total} free" if total.endswith(f" {unit}") else f"{number} {unit} of {total} free"
+
+
+def _processor(cpu: Machine | None, cores: int | None) -> str:
+    if cpu is None or cpu.free is None:
+        return "Works everywhere; slow for larger models."
+    counted = "" if cores is None else "1 core, " if cores == 1 else f"{cores} cores, "
+    return f"{counted}{size(cpu.free)} of memory free; slow for larger models."
