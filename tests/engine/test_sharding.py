@@ -19,10 +19,22 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
 from rlhf_studio import cli
-from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
+from rlhf_studio.engine.adapters import add_lora, name_base, save_model, saves_everything
 from rlhf_studio.engine.device import Compute, choose_compute
-from rlhf_studio.engine.sharding import LAYERS_VARIABLE, _block_precision, alike, clip, is_split, part, plain_class, shard, total_norm
+from rlhf_studio.engine.sharding import (
+    LAYERS_VARIABLE,
+    _block_precision,
+    alike,
+    clip,
+    is_split,
+    part,
+    plain_class,
+    shard,
+    total_norm,
+    whole_weights,
+)
 from rlhf_studio.engine.team import Team
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
@@ -145,6 +157,7 @@ def test_each_process_holds_its_rows(second_of_two: Compute, family: str) -> Non
         rows = whole.chunk(2)
         mine = rows[1] if len(rows) == 2 else whole[:0]
         assert is_split(parameter) and torch.equal(part(parameter), mine), name
+        assert part(parameter).untyped_storage().nbytes() <= rows[0].numel() * 4, name  # the rest is not kept beside it
         assert torch.equal(part(alike(whole.detach(), parameter)), mine), name
     split_on_their_own = [module for module in model.modules() if type(module).__name__.startswith("FSDP")]
     assert len(split_on_their_own) == 3  # two blocks, and the rest
@@ -162,6 +175,22 @@ def test_a_person_may_name_the_layers(second_of_two: Compute, monkeypatch: pytes
         "FSDPGPT2MLP",
         "FSDPLayerNorm",
     ]
+
+
+def test_an_adapters_base_is_written_from_weights_put_together(tmp_path: Path) -> None:
+    """A base that is nowhere else: the same files, whether the model holds its weights itself or they are handed over."""
+    model = add_lora(AutoModelForCausalLM.from_config(config_of("gpt2", 29)), LoraConfig(enabled=True, r=2))
+    files = []
+    for name, weights in (("own", None), ("handed", whole_weights(model))):
+        name_base(model, None, "")
+        assert saves_everything(model, tmp_path / name / "base")
+        save_model(model, tmp_path / name, tmp_path / name / "base", weights)
+        assert not saves_everything(model, tmp_path / name / "base")
+        files.append({path.relative_to(tmp_path / name): path for path in (tmp_path / name).rglob("*.safetensors")})
+    assert set(files[0]) == set(files[1]) == {Path("adapter_model.safetensors"), Path("base/model.safetensors")}
+    for name, path in files[0].items():
+        own, handed = load_file(path), load_file(files[1][name])
+        assert set(own) == set(handed) and all(torch.equal(own[key], handed[key]) for key in own)
 
 
 def test_blocks_travel_in_the_format_they_compute_in() -> None:
