@@ -1,9 +1,11 @@
-"""Several processes train as one: real processes, started by accelerate, on the CPU."""
+"""Several processes train as one, on one machine or two: real processes, started by accelerate, on the CPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from rlhf_studio.engine import device as device_module
 from rlhf_studio.engine.device import Compute, choose_compute
 from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
 from rlhf_studio.inputs.machine import share_problems
+from rlhf_studio.runs.launch import FOLDER_VARIABLE, engine_processes
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -58,19 +61,16 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def test_two_processes_are_one(tmp_path: Path) -> None:
-    """Losses, KL, scores and gradient norms of every step, the recorded tokens, and the final adapter; stopped and resumed on the way."""
+    """Losses, KL, scores and gradient norms of every step, the recorded tokens, and the final adapter.
+
+    Then once more from the checkpoint of step 2, with the processes on two machines: bit for bit the same.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
     run("train", "--config", write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2}), "--run-dir", one)
     shared = write_config(tmp_path, "shared", engine={**TWO, "watch_prompts": 2, "checkpoint_every": 2})
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
     assert RunReader(two).status().state == "finished"
-    ours, theirs = metrics(two), metrics(one)
-    assert len(ours) == len(theirs) == 3
-    for step, (values, expected) in enumerate(zip(ours, theirs, strict=True), start=1):
-        assert set(values) == set(expected)
-        for name in expected:
-            if not name.startswith(TIMINGS):
-                assert values[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), (step, name)
+    check_metrics(two, one)
     for step in (1, 3):
         pairs = zip(RunReader(two).rollouts(step), RunReader(one).rollouts(step), strict=True)
         assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
@@ -80,9 +80,47 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         torch.testing.assert_close(weights[0][name], tensor, atol=1e-5, rtol=1e-4)
 
     shutil.rmtree(last)  # as if both had been killed after step 2
-    assert "Resumed from the checkpoint of step 2" in run("resume", two)
+    first, second = on_two_machines("resume", two)
+    assert "Resumed from the checkpoint of step 2" in first and "step 3/3" in first
+    assert "step 3/3" not in second  # the first machine alone speaks and writes
+    assert RunReader(two).status().state == "finished"
+    check_metrics(two, one)
     again = load_file(checkpoints(two)[-1] / "policy" / "adapter_model.safetensors")
     assert all(torch.equal(again[name], tensor) for name, tensor in weights[0].items())
+
+
+def check_metrics(folder: Path, expected_in: Path) -> None:
+    """All three steps are the same up to rounding, but for what depends on the clock."""
+    ours, theirs = metrics(folder), metrics(expected_in)
+    assert len(ours) == len(theirs) == 3
+    for step, (values, expected) in enumerate(zip(ours, theirs, strict=True), start=1):
+        assert set(values) == set(expected)
+        for name in expected:
+            if not name.startswith(TIMINGS):
+                assert values[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), (step, name)
+
+
+def on_two_machines(command: str, folder: Path) -> list[str]:
+    """What each of two launchers prints that start one process each, as on two machines that see the same folder; both must succeed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", FOLDER_VARIABLE: str(folder)}
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "2", "--num_processes", "2"]
+    launch += ["--main_process_ip", "127.0.0.1", "--main_process_port", port, "--mixed_precision", "no", "--dynamo_backend", "no"]
+    launchers = [
+        subprocess.Popen(
+            [*launch, "--machine_rank", str(rank), "-m", "rlhf_studio", command, str(folder)],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said = [launcher.communicate(timeout=300)[0] for launcher in launchers]
+        assert [launcher.returncode for launcher in launchers] == [0, 0], said
+        return said
+    finally:
+        for pid in engine_processes(folder):  # launchers and what they started carry the folder in their environment
+            os.kill(pid, signal.SIGKILL)
 
 
 def checkpoints(folder: Path) -> list[Path]:
