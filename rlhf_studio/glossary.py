@@ -113,7 +113,7 @@ _POLICY = {
     "policy/clipfrac_avg": Term(
         "Clip fraction",
         "share of tokens",
-        "Share of tokens whose probability ratio left the clip range, so that they taught nothing more.",
+        "Share of tokens whose loss clipping decided: they had moved as far as their advantage may take them, and taught nothing more.",
         "0 to 20 %; more means the learning rate or the number of passes is too high.",
         0.0,
         0.2,
@@ -156,7 +156,7 @@ _VALUE = {
     "val/clipfrac_avg": Term(
         "Value clip fraction",
         "share of tokens",
-        "Share of tokens whose value moved further than its clip range allows.",
+        "Share of tokens whose value loss was decided by clipping, so that they pulled the critic no further.",
         "Low after the first steps.",
         0.0,
         0.3,
@@ -280,7 +280,8 @@ _TOKENS = {
     "clipped": Term(
         "Clipped",
         "",
-        "Whether the ratio left the clip range, so that this token taught nothing more in this update.",
+        "Whether clipping decided this token's loss: it had moved as far as its advantage may take it, and taught nothing more. A ratio "
+        "out of the range on the other side is clipped only by dual clip.",
         "Few tokens, at most one in five.",
     ),
     "log_ratio": Term(

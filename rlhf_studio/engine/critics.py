@@ -6,12 +6,14 @@ import copy
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from rlhf_studio.config import RewardModelReward, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.critic import Trunk, make_value_head
-from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_reward_model
+from rlhf_studio.engine.loading import LoadedModel, Report, check_same_tokens, load_causal_lm, load_reward_model
+
+WHY = "and a critic reads the policy's tokens; start as policy"
 
 
 def load_critic(config: RunConfig, policy: LoadedModel, report: Report) -> tuple[Trunk | None, nn.Linear]:
@@ -27,7 +29,7 @@ def load_critic(config: RunConfig, policy: LoadedModel, report: Report) -> tuple
     source = policy.model
     if settings.start == "model":
         loaded = load_causal_lm(settings.model, settings.revision, torch.float32, report, "critic.model")
-        _check_same_tokens(settings.model, loaded.tokenizer, policy.tokenizer, "critic.model")
+        check_same_tokens(settings.model, loaded, policy, "critic.model", WHY)
         source = loaded.model
     return Trunk(copy.deepcopy(source.base_model)), make_value_head(_width(source), init, seed)
 
@@ -48,15 +50,9 @@ def _from_reward_model(config: RunConfig, policy: LoadedModel, report: Report) -
     if not isinstance(score, nn.Linear):
         message = f"{component.model} reads texts in both directions, so it would see tokens before they are written; start as policy"
         raise ConfigError([Problem("critic.start", message)])
-    _check_same_tokens(component.model, loaded.tokenizer, policy.tokenizer, "critic.start")
+    check_same_tokens(component.model, loaded, policy, "critic.start", WHY)
     head = nn.Linear(score.in_features, 1)
     with torch.no_grad():
         head.weight.copy_(component.weight * score.weight[loaded.label : loaded.label + 1])
         head.bias.copy_(component.weight * score.bias[loaded.label : loaded.label + 1] if score.bias is not None else torch.zeros(1))
     return Trunk(loaded.model.base_model), head
-
-
-def _check_same_tokens(name: str, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase, field: str) -> None:
-    if theirs.get_vocab() != ours.get_vocab():
-        message = f"{name} has another vocabulary than the policy, and a critic reads the policy's tokens; start as policy"
-        raise ConfigError([Problem(field, message)])

@@ -230,6 +230,21 @@ class LoadedRewardModel:
     label: int
 
 
+def check_same_tokens(
+    name: str, theirs: LoadedModel | LoadedRewardModel, policy: LoadedModel, field: str, why: str, *, outputs: bool = False
+) -> None:
+    """Raises :class:`ConfigError` naming ``field`` when the model ``name`` cannot read the policy's tokens, which ``why`` says it must.
+
+    With ``outputs`` it must also predict as many: two output layers can differ in rows that no token has.
+    """
+    same = theirs.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    if outputs:
+        rows = {len(loaded.model.get_output_embeddings().weight) for loaded in (theirs, policy)}
+        same = same and len(rows) == 1
+    if not same:
+        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy, {why}")])
+
+
 def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, report: Report, field: str) -> LoadedRewardModel:
     """Load a reward model. Raises :class:`ConfigError` naming the field when the model or the label cannot be used."""
     folder = fetch(name, revision, report, f"{field}.model")

@@ -11,10 +11,9 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.adapters import is_adapter
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import LoadedModel, Report, adapter_base, fetch, load_causal_lm
+from rlhf_studio.engine.loading import LoadedModel, Report, adapter_base, check_same_tokens, fetch, load_causal_lm
 
 FIELD = "model.reference"
 
@@ -50,7 +49,7 @@ def load_reference(config: RunConfig, policy: LoadedModel, compute: Compute, rep
     if lora.enabled and lora.off_is_start and not config.ppo.reference_ema and not policy.merged and _is_on_policy(folder, config, report):
         return LoadedReference(adapter=folder, notes=[f"The reference is the adapter {name}, on the policy's own base."])
     loaded = load_causal_lm(name, config.model.reference_revision, compute.dtype, report, FIELD, options)
-    _check_same_tokens(name, loaded, policy)
+    check_same_tokens(name, loaded, policy, FIELD, "so their log-probabilities cannot be compared", outputs=True)
     return LoadedReference(loaded.model, notes=[f"The reference is {name}, kept beside the policy."])
 
 
@@ -64,11 +63,3 @@ def _is_on_policy(folder: Path, config: RunConfig, report: Report) -> bool:
         return False
     policy = fetch(config.model.policy, config.model.revision, report, "model.policy")
     return fetch(base, revision, report, FIELD).resolve() == policy.resolve()
-
-
-def _check_same_tokens(name: str, reference: LoadedModel, policy: LoadedModel) -> None:
-    ours, theirs = (model.tokenizer.get_vocab() for model in (policy, reference))
-    outputs = [model.model.get_output_embeddings().weight.shape[0] for model in (policy, reference)]
-    if ours != theirs or outputs[0] != outputs[1]:
-        message = f"{name} has another vocabulary than the policy, so their log-probabilities cannot be compared"
-        raise ConfigError([Problem(FIELD, message)])

@@ -298,9 +298,12 @@ def test_another_model_as_the_reference(tmp_path: Path, llama: Path) -> None:
     strange = save_policy(tmp_path / "strange", "llama", WORDS[:20])
     same_size = save_policy(tmp_path / "same-size", "llama")
     save_tokenizer(same_size, list(reversed(WORDS)))
+    more_rows = save_policy(tmp_path / "more-rows", "llama", [*WORDS, "more"])
+    save_tokenizer(more_rows)  # the same tokens, and an output that none of them is
     for folder, part in (
         (strange, "has another vocabulary than the policy"),
         (same_size, "has another vocabulary than the policy"),
+        (more_rows, "has another vocabulary than the policy, so their log-probabilities cannot be compared"),
         (tmp_path / "none", f"cannot load {tmp_path / 'none'}"),
     ):
         assert part in refusal(lambda folder=folder: build(tmp_path, llama, model={"reference": str(folder)}), "reference")
