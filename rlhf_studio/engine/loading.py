@@ -35,6 +35,7 @@ from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import fuse_activations
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.machine import machine_problems
+from rlhf_studio.inputs.model_files import moved_base
 
 Report = Callable[[str, float | None], None]
 """Called with what is going on, by name, and its progress from 0 to 1 (None when unknown)."""
@@ -191,7 +192,7 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead
         raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; save it as safetensors")])
-    return base, revision
+    return moved_base(base, folder), revision
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

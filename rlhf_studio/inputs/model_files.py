@@ -138,6 +138,18 @@ def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> Mod
     return (hub or _DEFAULT_HUB).files(name, revision)
 
 
+def moved_base(base: str, adapter: Path) -> str:
+    """Where the base of an adapter lies now that is a checkpoint in a run folder which was moved since; else ``base`` as it is.
+
+    An adapter names a base that its run wrote by its full path, since peft knows no other. In the run it is
+    ``base`` beside ``checkpoints/step-.../policy``.
+    """
+    parents = adapter.resolve().parents
+    here = parents[2] / "base" if len(parents) > 2 and parents[1].name == "checkpoints" else None
+    written_by_a_run = os.path.isabs(base) and os.path.basename(base) == "base" and not os.path.isdir(base)
+    return str(here) if written_by_a_run and here is not None and (here / "config.json").is_file() else base
+
+
 def folder_files(name: str, folder: Path) -> ModelFiles:
     """The files of a folder, those of its subfolders left out. Raises :class:`ModelError` when it cannot be read."""
     try:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
+from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
 
@@ -159,7 +159,7 @@ def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     if "adapter_model.safetensors" not in files.sizes:
         raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; save it as safetensors")
     _tensors(files, ["adapter_model.safetensors"])
-    return base, revision
+    return base if files.folder is None else moved_base(base, files.folder), revision
 
 
 def _check_kind(files: ModelFiles) -> None:

@@ -24,6 +24,8 @@ from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.loading import load_causal_lm
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.inputs.model_files import ModelError
+from rlhf_studio.inputs.models import check_causal_lm
 from tests.engine.conftest import small_config
 from tests.engine.small_models import WORDS, save_policy, save_tokenizer
 
@@ -249,6 +251,14 @@ def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Pa
     assert not list(base.parent.glob(".base*"))
     torch.testing.assert_close(with_adapter(base, saved / "policy"), logits(player.policy.model), atol=1e-5, rtol=0)
     torch.testing.assert_close(logits(load(saved / "policy")), logits(player.policy.model), atol=1e-5, rtol=0)
+
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    moved = tmp_path / "elsewhere" / "checkpoints" / saved.name / "policy"
+    assert check_causal_lm(str(moved)).base == str(tmp_path / "elsewhere" / "base")
+    torch.testing.assert_close(logits(load(moved)), logits(player.policy.model), atol=1e-5, rtol=0)
+    (tmp_path / "elsewhere" / "base").rename(tmp_path / "lost")
+    with pytest.raises(ModelError, match="its base cannot be used: there is no folder"):
+        check_causal_lm(str(moved))
 
 
 def test_an_adapter_of_an_adapter(tmp_path: Path, llama: Path) -> None:
