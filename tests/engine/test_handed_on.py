@@ -93,6 +93,16 @@ def test_prompts_are_shuffled_only_when_asked(make_trainer: Callable[..., Traine
     assert shuffled != PROMPTS and sorted(shuffled) == sorted(PROMPTS)
 
 
+def test_so_many_responses_are_sampled_recorded_and_watched(make_trainer: Callable[..., Trainer]) -> None:
+    ppo = {"batch_size": 6, "mini_batch_size": 3, "ppo_epochs": 1}
+    trainer = make_trainer(ppo=ppo, engine={"record_samples": 5, "watch_prompts": 4}, generation={"response_length": 2})
+    records = [trainer.step() for _ in range(2)]
+    assert [record.metrics["episode"] for record in records] == [6, 12]
+    assert [record.metrics["optim/steps"] for record in records] == [2, 2]
+    assert [len(record.rollouts) for record in records] == [5, 5]
+    assert [len(record.watched) for record in records] == [4, 4]
+
+
 def test_a_run_keeps_its_last_checkpoints(tmp_path: Path) -> None:
     engine = {"checkpoint_every": 1, "keep_checkpoints": 1, "watch_prompts": 0}
     config = small_config(tmp_path, ppo={"steps": 2, "ppo_epochs": 1}, engine=engine, generation={"response_length": 1})
