@@ -23,6 +23,7 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workload", required=True, choices=[*WORKLOADS, RECIPE])
     parser.add_argument("--against", default="", metavar="NAMES", help=f"peers, separated by commas: {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=0, help="counted updates per process; 0 takes the workload's own number")
     parser.add_argument("--threads", type=int, default=machine.threads_here(), help="CPU threads of every contestant")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here instead of benchmarks/results/")
     parser.add_argument("--no-recording", action="store_true", help="ours without what the Live page shows")
@@ -64,8 +66,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options.against = [name for name in options.against.split(",") if name]
     if unknown := [name for name in options.against if name not in PEERS]:
         parser.error(f"there is no peer {unknown[0]!r}; there are: {', '.join(PEERS)}")
-    if options.workload == RECIPE and (options.profile or options.no_recording):
-        parser.error(f"{RECIPE} is a whole command line as shipped; --profile and --no-recording are for the other workloads")
+    if options.workload == RECIPE and (options.profile or options.no_recording or options.updates):
+        parser.error(f"{RECIPE} is a whole command line as shipped; --profile, --no-recording and --updates are for the other workloads")
     return options
 
 
@@ -79,7 +81,8 @@ def require_gpu(name: str) -> None:
 def make_job(name: str, options: argparse.Namespace) -> Job:
     if name == RECIPE:
         return recipe.make_job(default_cache(), options.threads)
-    return workload_job(WORKLOADS[name], options.threads, not options.no_recording)
+    workload = replace(WORKLOADS[name], updates=options.updates or WORKLOADS[name].updates)
+    return workload_job(workload, options.threads, not options.no_recording)
 
 
 def workload_job(workload: Workload, threads: int, recording: bool = True, cache: Path | None = None) -> Job:
@@ -104,8 +107,8 @@ def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
 def command(job: Job, options: argparse.Namespace) -> str:
     """The command that gives this result again."""
     against = f" --against {','.join(options.against)}" if options.against else ""
-    recording = "" if job.recording else " --no-recording"
-    rest = f"--rounds {options.rounds} --threads {job.threads}{recording}"
+    more = (f" --updates {options.updates}" if options.updates else "") + ("" if job.recording else " --no-recording")
+    rest = f"--rounds {options.rounds} --threads {job.threads}{more}"
     return f"python -m benchmarks.speed --workload {job.workload.name}{against} {rest}"
 
 

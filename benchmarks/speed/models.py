@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Inputs:
 
 def prepare(workload: Workload, cache: Path) -> Inputs:
     """The workload's models and prompts, made now unless they are there."""
-    folder = cache / workload.name.removesuffix("-lora")
+    folder = cache / f"{workload.name.removesuffix('-lora')}-{fingerprint(workload)}"
     if not folder.exists():
         part = folder.with_name(f".{folder.name}-{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
@@ -49,6 +50,12 @@ def prepare(workload: Workload, cache: Path) -> Inputs:
         _save_prompts(workload, part)
         part.rename(folder)
     return Inputs.of(folder)
+
+
+def fingerprint(workload: Workload) -> str:
+    """Of what the files depend on, so that a changed definition is never run with the old models."""
+    parts = [asdict(workload.policy), asdict(workload.reward), workload.prompt, workload.batch]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
 def model_config(shape: Shape, labels: int) -> Any:

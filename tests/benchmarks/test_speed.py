@@ -184,8 +184,11 @@ def test_a_workload_with_two_variants_runs_both() -> None:
 
 
 def test_the_command_of_a_result() -> None:
-    options = argparse.Namespace(against=["trl-1.12"], rounds=5)
+    options = argparse.Namespace(against=["trl-1.12"], rounds=5, updates=0)
     assert command.command(job(), options) == "python -m benchmarks.speed --workload w0 --against trl-1.12 --rounds 5 --threads 1"
+    options = argparse.Namespace(against=[], rounds=5, updates=2)
+    told = command.command(replace(job(), recording=False), options)
+    assert told == "python -m benchmarks.speed --workload w0 --rounds 5 --threads 1 --updates 2 --no-recording"
 
 
 def test_results_of_variants_do_not_overwrite_each_other(tmp_path: Path) -> None:
@@ -232,6 +235,12 @@ def test_our_contestant_does_what_it_is_told(real_job: Job, tmp_path: Path) -> N
     for update in laps.updates:
         assert min(update.values()) > 0
         assert update["total"] == pytest.approx(sum(update[phase] for phase in ("rollout", "scoring", "optimisation", "rest")))
+
+
+def test_models_of_a_changed_workload_are_made_anew(real_job: Job) -> None:
+    assert models.fingerprint(real_job.workload) in real_job.inputs.policy
+    assert models.fingerprint(replace(SMOKE, updates=9, lora=("c_attn",))) == models.fingerprint(SMOKE)
+    assert models.fingerprint(replace(SMOKE, policy=replace(SMOKE.policy, layers=3))) != models.fingerprint(SMOKE)
 
 
 def test_prompts_are_the_same_ids_for_everybody(real_job: Job) -> None:
