@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.allocator import keep_freed_memory
 from rlhf_studio.engine.team import ALONE, Processes, Team, join
 from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
 from rlhf_studio.inputs.machine import device_problems, share_problems
@@ -89,6 +90,8 @@ def choose_compute(config: RunConfig) -> Compute:
         device = team.device
     elif engine.gpu_index is not None:
         torch.cuda.set_device(device)  # kernels of other libraries take the current device
+    if device.type == "cpu":
+        keep_freed_memory()
     if config.engine.threads and device.type == "cpu":
         torch.set_num_threads(config.engine.threads)
     # Older GPUs emulate bfloat16, which is slower than float32.

@@ -50,10 +50,10 @@ class ResponseModel(nn.Module):
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
-        ids, attention, positions = batch.model_inputs()
+        ids, positions = batch.model_inputs()
         with self._output_reads(batch.predicting) as caught:
-            output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False)
-        return output.logits[0], caught[0]
+            output = self.model(input_ids=ids, position_ids=positions, use_cache=False)
+        return output.logits.squeeze(0), caught[0]  # a view: an index's backward pass would fill a copy
 
     def new_cache(self, room: int) -> Cache:
         """An empty key-value cache for :meth:`next_logits`, for up to ``room`` tokens."""
@@ -64,7 +64,7 @@ class ResponseModel(nn.Module):
         """One decoding step: logits (B, V) and hidden states (B, H) after the last of ``ids`` (B, L); ``cache`` grows by L."""
         with self._output_reads(lambda hidden: hidden[:, -1]) as caught:
             output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True)
-        return output.logits[0], caught[0]
+        return output.logits.squeeze(0), caught[0]
 
     @contextlib.contextmanager
     def _output_reads(self, choose: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:

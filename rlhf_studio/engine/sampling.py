@@ -20,7 +20,6 @@ from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
 from rlhf_studio.engine.team import ALONE, Team
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
-from rlhf_studio.ppo.logprobs import log_distribution
 
 SHRINK_BELOW = 0.8  # rows that ended are dropped when fewer than this share goes on: dropping copies the cache
 
@@ -85,33 +84,36 @@ def sample_responses(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """One token per row: ids, log-probability and entropy (b,), and the distribution (b, V) as log-probabilities."""
+    """One token per row: ids, log-probability and entropy (b,), and the distribution (b, V) as log-probabilities plus ``excess`` (b, 1)."""
 
     tokens: Tensor
     logprobs: Tensor
     entropy: Tensor
     distribution: Tensor
+    excess: Tensor
 
 
 def _draw(logits: Tensor, uniform: Tensor, settings: GenerationConfig) -> _Drawn:
-    distribution = log_distribution(logits, settings.temperature)
-    probabilities = distribution.exp()
+    x = logits.float() / settings.temperature
+    x -= x.amax(dim=-1, keepdim=True)
+    weights = x.exp()
+    total = weights.sum(dim=-1, keepdim=True)
     # The sum needs more digits than float32 has: a vocabulary's tail of tiny probabilities would vanish beside 1.
-    cumulated = _cut(distribution, probabilities, settings).cumsum(dim=-1, dtype=torch.float64)
-    total = cumulated[:, -1:]
-    target = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    cumulated = _cut(x, weights, settings).cumsum(dim=-1, dtype=torch.float64)
+    end = cumulated[:, -1:]
+    target = torch.minimum(uniform[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
     tokens = torch.searchsorted(cumulated, target, right=True).clamp_(max=logits.shape[1] - 1)
-    entropy = -(probabilities * distribution.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1)
-    return _Drawn(tokens.squeeze(1), distribution.gather(1, tokens).squeeze(1), entropy, distribution)
+    excess = total.log()
+    mean = weights.mul_(x.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1, keepdim=True) / total
+    return _Drawn(tokens.squeeze(1), (x.gather(1, tokens) - excess).squeeze(1), (excess - mean).squeeze(1), x, excess)
 
 
-def _cut(distribution: Tensor, probabilities: Tensor, settings: GenerationConfig) -> Tensor:
-    """The (b, V) probabilities that are sampled from, up to a factor: all, the k likeliest, or the nucleus."""
-    if settings.top_k and settings.top_k < distribution.shape[-1]:
-        smallest = distribution.topk(settings.top_k, dim=-1).values[:, -1:]
-        distribution = distribution.masked_fill(distribution < smallest, -torch.inf)
-        probabilities = distribution.softmax(dim=-1)
-    return _keep_nucleus(probabilities, settings.top_p) if settings.top_p < 1 else probabilities
+def _cut(x: Tensor, weights: Tensor, settings: GenerationConfig) -> Tensor:
+    """What is sampled from, up to a factor of each row: all of ``weights`` = exp(``x``) (b, V), the k largest, or the nucleus."""
+    if settings.top_k and settings.top_k < x.shape[-1]:
+        smallest = x.topk(settings.top_k, dim=-1).values[:, -1:]
+        weights = weights.masked_fill(x < smallest, 0.0)
+    return _keep_nucleus(weights / weights.sum(dim=-1, keepdim=True), settings.top_p) if settings.top_p < 1 else weights
 
 
 def _keep_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
@@ -163,16 +165,16 @@ class _Sheet:
         if values is not None:
             self._values[rows, step] = torch.where(going, values, 0.0)
         if self._recorded:
-            self._note_top(rows, drawn.distribution)
+            self._note_top(rows, drawn)
         self._last = step + 1
         return going
 
-    def _note_top(self, rows: Tensor, distribution: Tensor) -> None:
+    def _note_top(self, rows: Tensor, drawn: _Drawn) -> None:
         chosen = rows < self._recorded
-        best = distribution[chosen].topk(min(TOP, distribution.shape[1]), dim=-1)
+        best = drawn.distribution[chosen].topk(min(TOP, drawn.distribution.shape[1]), dim=-1)
         ids, logprobs = (torch.zeros((self._recorded, best.indices.shape[1]), dtype=x.dtype) for x in (best.indices, best.values))
         where = rows[chosen].cpu()
-        ids[where], logprobs[where] = best.indices.cpu(), best.values.cpu()
+        ids[where], logprobs[where] = best.indices.cpu(), (best.values - drawn.excess[chosen]).cpu()
         self._top.append((ids, logprobs))
 
     def finish(self) -> tuple[TokenBatch, Reading]:

@@ -7,6 +7,7 @@ token that the policy sampled, up to and including the first stop token. What li
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,21 +48,32 @@ class TokenBatch:
         last = int(mask.sum(dim=1).max())
         return TokenBatch(self.prompt_ids[index][:, first:], prompt_mask[:, first:], self.response_ids[index][:, :last], mask[:, :last])
 
-    def predicting(self, hidden: Tensor) -> Tensor:
-        """The states (N, H) of ``hidden`` (B, P + T, H) that predict the N response tokens, in the order of ``mask``.
+    @cached_property
+    def whole_lengths(self) -> Tensor:
+        """(B,) int64: tokens of prompt and response together."""
+        return self.prompt_mask.sum(dim=1) + self.lengths
 
-        What is said at position t is about token t + 1. By row numbers, not by the mask: their backward pass adds rows, that of
-        a mask searches it again.
+    def model_inputs(self) -> tuple[Tensor, Tensor]:
+        """(ids, position ids), each (B, W): every row's prompt and response at its start, the padding behind them.
+
+        W is the longest row. Nothing attends forward, so what lies behind a row's end needs no attention mask: attention is plainly
+        causal, which is what the fast kernels are made for, and prompts and responses of unequal length are not padded twice.
         """
-        first = self.prompt_ids.shape[1] - 1
-        rows = torch.nn.functional.pad(self.mask, (first, 1)).flatten().nonzero().squeeze(1)
-        return hidden.flatten(0, 1).index_select(0, rows)
+        width, device = int(self.whole_lengths.max()), self.mask.device
+        real = torch.cat([self.prompt_mask, self.mask], dim=1)
+        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+        ids = torch.cat([self.prompt_ids, self.response_ids], dim=1).gather(1, order).masked_fill(~real.gather(1, order), 0)
+        return ids, torch.arange(width, device=device).expand_as(ids)
 
-    def model_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(ids, attention mask, position ids), each (B, P + T). Positions count real tokens only, so padding shifts nothing."""
-        ids = torch.cat([self.prompt_ids, self.response_ids], dim=1)
-        attention = torch.cat([self.prompt_mask, self.mask], dim=1)
-        return ids, attention.long(), position_ids(attention)
+    def predicting(self, hidden: Tensor) -> Tensor:
+        """The states (N, H) of ``hidden`` (B, W, H), a model's answer to :meth:`model_inputs`, that predict the N response tokens.
+
+        In the order of ``mask``; what is said at one position is about the next. By row numbers, not by a mask: their backward pass
+        adds rows, that of a mask searches it again.
+        """
+        rows, columns = self.mask.nonzero(as_tuple=True)
+        before = self.prompt_mask.sum(dim=1)[rows] - 1 + columns
+        return hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + before)
 
 
 def position_ids(attention: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, Update
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
 
-WORTH_SPLITTING_ROWS, WORTH_SPLITTING_SHARE = 8, 0.06  # a second pass over small matrices costs something too
+SMALLEST_PART, PART_COSTS = 8, 64  # episodes; and what a part costs beside its tokens, in tokens of a small model
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,15 @@ class Updater:
         )
 
     def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
-        """Episodes of similar length together, since each part is as wide as its longest; one part becomes two where that pays."""
-        lengths = tokens.lengths[index]
+        """Episodes of similar length together, since each part is as wide as its longest; on a CPU more parts where that pays."""
+        lengths = tokens.whole_lengths[index]
         order = lengths.argsort(stable=True)
         index, lengths = index[order], lengths[order].tolist()
-        count, width = len(index), tokens.prompt_ids.shape[1] + lengths[-1]
-        half = count // 2
-        if self._compute.team.sharded:  # every process must make the same number of passes, whatever its lengths
-            return list(index.split(self._micro_batch_size))
-        whole = count <= self._micro_batch_size and index.device.type == "cpu" and half >= WORTH_SPLITTING_ROWS
-        if whole and half * (lengths[-1] - lengths[half - 1]) > WORTH_SPLITTING_SHARE * count * width:
-            return [index[:half], index[half:]]
-        return list(index.split(self._micro_batch_size))
+        sizes = [self._micro_batch_size]
+        if index.device.type == "cpu" and not self._compute.team.sharded:  # where sharded, everyone must make as many passes
+            halves = (math.ceil(min(self._micro_batch_size, len(index)) / parts) for parts in (2, 4))
+            sizes += [size for size in halves if size >= SMALLEST_PART]
+        return list(index.split(min(sizes, key=lambda size: _tokens_computed(lengths, size))))
 
     def _micro_batch(self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool) -> list[float]:
         """Adds this part's gradients; returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode."""
@@ -196,6 +193,12 @@ class Updater:
         if limit := self._config.ppo.max_grad_norm:
             clip(self._gradients(), limit, norm)
         self.optimizer.step()
+
+
+def _tokens_computed(lengths: list[int], size: int) -> int:
+    """What parts of ``size`` episodes cost, each as wide as its longest; ``lengths`` ascends."""
+    starts = range(0, len(lengths), size)
+    return sum((end - start) * lengths[end - 1] + PART_COSTS for start in starts for end in [min(start + size, len(lengths))])
 
 
 def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str]) -> UpdateStats:

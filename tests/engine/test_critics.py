@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.types import position_ids
 from tests.engine.conftest import play
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer
 
@@ -50,9 +51,9 @@ def test_other_starts(make_trainer: Callable[..., Trainer], tmp_path: Path, star
     expected = AutoModelForCausalLM.from_pretrained(tmp_path / ("other" if start == "model" else "policy")).base_model
     assert all(torch.equal(tensor, policy.critic.model.state_dict()[name]) for name, tensor in expected.state_dict().items())
     tokens = play(trainer).tokens
-    ids, attention, positions = tokens.model_inputs()
+    ids, real = (torch.cat(parts, dim=1) for parts in ((tokens.prompt_ids, tokens.response_ids), (tokens.prompt_mask, tokens.mask)))
     with torch.no_grad():
-        hidden = expected.eval()(input_ids=ids, attention_mask=attention, position_ids=positions).last_hidden_state
+        hidden = expected.eval()(input_ids=ids, attention_mask=real.long(), position_ids=position_ids(real)).last_hidden_state
         values = policy.logits_and_values(tokens)[1]
     first = tokens.prompt_ids.shape[1] - 1
     torch.testing.assert_close(values, policy.value_head(hidden[:, first:-1][tokens.mask])[:, 0], atol=1e-5, rtol=1e-5)

@@ -157,8 +157,18 @@ def test_rows_leave_out_columns_that_nobody_needs() -> None:
     some = tokens.rows(torch.tensor([2, 0]))
     assert some.prompt_ids.tolist() == [[7, 8], [0, 3]] and some.prompt_mask.tolist() == [[True, True], [False, True]]
     assert some.response_ids.tolist() == [[5, 6], [1, 0]] and some.lengths.tolist() == [2, 1]
-    ids, attention, positions = some.model_inputs()
-    assert ids.tolist() == [[7, 8, 5, 6], [0, 3, 1, 0]]
-    assert attention.tolist() == [[1, 1, 1, 1], [0, 1, 1, 0]]
-    assert positions.tolist() == [[0, 1, 2, 3], [0, 0, 1, 1]]
     assert len(tokens) == 3 and len(some) == 2
+
+
+def test_a_model_reads_rows_that_start_at_the_left_and_are_as_wide_as_the_longest() -> None:
+    tokens = TokenBatch(
+        torch.tensor([[9, 9, 3], [4, 5, 6], [9, 7, 8]]),
+        torch.tensor([[False, False, True], [True, True, True], [False, True, True]]),
+        torch.tensor([[1, 2, 10], [2, 9, 9], [5, 9, 9]]),
+        torch.tensor([[True, True, True], [True, False, False], [True, False, False]]),
+    )
+    ids, positions = tokens.model_inputs()
+    assert ids.tolist() == [[3, 1, 2, 10], [4, 5, 6, 2], [7, 8, 5, 0]]
+    assert positions.tolist() == [[0, 1, 2, 3]] * 3
+    said = 100 * torch.arange(3)[:, None, None] + torch.arange(4)[None, :, None]  # row and column
+    assert tokens.predicting(said).squeeze(1).tolist() == [0, 1, 2, 102, 201]

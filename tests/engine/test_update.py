@@ -128,17 +128,24 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
     trainer.prompts.restore({"pass": 0, "place": 0})
     gradient = gradients(trainer, clean)
 
-    def spoil(_module: torch.nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Tensor]) -> None:
-        positions.append(options["attention_mask"])
+    def note_batch(_module: torch.nn.Module, inputs: tuple[TokenBatch]) -> None:
+        lengths = inputs[0].whole_lengths[:, None]
+        real.append(torch.arange(int(lengths.max())) < lengths)
+
+    def note_mask(_module: torch.nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Tensor]) -> None:
+        if "attention_mask" in options:  # while sampling, where padding is on the left
+            real.append(options["attention_mask"].bool())
 
     def add_bad(_module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        bad = torch.where(positions[-1][:, -output.shape[1] :].bool(), 0.0, torch.nan)[..., None]
+        bad = torch.where(real[-1][:, -output.shape[1] :], 0.0, torch.nan)[..., None]
         return output + bad  # added, so that a bad gradient would go on into the model
 
-    positions: list[Tensor] = []
-    for model in (trainer.player.policy.model, trainer.player.reference._copy.model):  # type: ignore[union-attr]
-        model.register_forward_pre_hook(spoil, with_kwargs=True)
-        model.transformer.ln_f.register_forward_hook(add_bad)
+    real: list[Tensor] = []
+    for model in (trainer.player.policy, trainer.player.reference._copy):
+        assert model is not None
+        model.register_forward_pre_hook(note_batch)
+        model.model.register_forward_pre_hook(note_mask, with_kwargs=True)
+        model.model.transformer.ln_f.register_forward_hook(add_bad)
     rollout = play(trainer)
     for name in ("logprobs", "ref_logprobs", "entropy", "rewards", "advantages", "whitened_advantages", "returns", "deltas"):
         assert torch.equal(getattr(rollout, name), getattr(clean, name)), name
