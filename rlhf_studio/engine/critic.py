@@ -38,6 +38,5 @@ class Trunk(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``."""
-        ids, positions = batch.model_inputs()
-        output = self.model(input_ids=ids, position_ids=positions, use_cache=False)
+        output = self.model(**batch.model_inputs(), use_cache=False)
         return batch.predicting(output.last_hidden_state)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.allocator import keep_freed_memory
+from rlhf_studio.engine.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.team import ALONE, Processes, Team, join
 from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
 from rlhf_studio.inputs.machine import device_problems, share_problems
@@ -27,6 +28,7 @@ class Compute:
     device: torch.device
     dtype: torch.dtype
     team: Team = ALONE
+    lanes: Lanes = ONE_LANE
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """Mixed precision where the dtype is not float32; otherwise nothing."""
@@ -99,7 +101,8 @@ def choose_compute(config: RunConfig) -> Compute:
     if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
-    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, team)
+    lanes = lanes_for_this_cpu() if device.type == "cpu" else ONE_LANE
+    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, team, lanes)
 
 
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:

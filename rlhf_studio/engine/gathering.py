@@ -1,11 +1,11 @@
-"""Putting the shares of several processes together to one batch. Alone, everything is returned as it came."""
+"""Putting the shares of several processes, or of lanes, together to one batch. Alone, everything is returned as it came."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.reading import Reading
+from rlhf_studio.engine.reading import Reading, joined
 from rlhf_studio.engine.team import Team
 from rlhf_studio.engine.types import Alternatives, TokenBatch
 
@@ -31,6 +31,32 @@ def gather_reading(team: Team, mine: Reading, share: TokenBatch, recorded: int) 
 def gather_columns(team: Team, x: Tensor, width: int) -> Tensor:
     """(b, t) of each process to (B, width), padded with 0."""
     return x if team.size == 1 else team.gather(torch.nn.functional.pad(x, (0, width - x.shape[1])))
+
+
+def join_lanes(shares: list[tuple[TokenBatch, Reading]], pad_id: int) -> tuple[TokenBatch, Reading]:
+    """One batch from the shares that lanes sampled; T is the longest response of all."""
+    if len(shares) == 1:
+        return shares[0]
+    batches, readings = zip(*shares, strict=True)
+    width = max(batch.mask.shape[1] for batch in batches)
+
+    def column(parts: list[Tensor], fill: int = 0) -> Tensor:
+        return torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1]), value=fill) for x in parts])
+
+    tokens = TokenBatch(
+        torch.cat([batch.prompt_ids for batch in batches]),
+        torch.cat([batch.prompt_mask for batch in batches]),
+        column([batch.response_ids for batch in batches], pad_id),
+        column([batch.mask for batch in batches]),
+    )
+    logprobs, entropy, values = (column([getattr(reading, name) for reading in readings]) for name in ("logprobs", "entropy", "values"))
+    tops = [_wide_top(reading.top, width) for reading in readings if reading.top is not None]
+    return tokens, Reading(logprobs, entropy, values, joined(tops))
+
+
+def _wide_top(top: Alternatives, width: int) -> Alternatives:
+    room = (0, 0, 0, width - top.ids.shape[1])
+    return Alternatives(torch.nn.functional.pad(top.ids, room), torch.nn.functional.pad(top.logprobs, room))
 
 
 def _widest(team: Team, mask: Tensor) -> int:

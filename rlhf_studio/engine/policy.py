@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import threading
 from collections.abc import Callable, Iterator
 
 import torch
@@ -33,6 +34,34 @@ def spread(x: Tensor, mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_scatter(mask, x)
 
 
+class _OutputReads:
+    """Cuts down what a model's output layer reads, for the calling thread alone: lanes use one model at the same time.
+
+    Args:
+        layer: the output layer; it keeps a hook that does nothing outside of the block.
+    """
+
+    def __init__(self, layer: nn.Module):
+        self._here = here = threading.local()
+
+        def cut(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            if getattr(here, "choose", None) is None:
+                return None
+            here.read.append(here.choose(inputs[0]))
+            return here.read[0].unsqueeze(0), *inputs[1:]
+
+        layer.register_forward_pre_hook(cut)
+
+    @contextlib.contextmanager
+    def __call__(self, choose: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+        """Inside, the layer reads ``choose(hidden)`` (N, H) instead of all hidden states (B, L, H), as a batch of one."""
+        self._here.choose, self._here.read = choose, []
+        try:
+            yield self._here.read
+        finally:
+            self._here.choose, self._here.read = None, []
+
+
 class ResponseModel(nn.Module):
     """A causal language model that is asked for its response tokens only.
 
@@ -46,14 +75,13 @@ class ResponseModel(nn.Module):
     def __init__(self, model: PreTrainedModel | PeftModel):
         super().__init__()
         self.model = model
-        self._output_layer = [plain_model(model).get_output_embeddings()]  # in a list: not a submodule twice
+        self._output_reads = _OutputReads(plain_model(model).get_output_embeddings())
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
-        ids, positions = batch.model_inputs()
-        with self._output_reads(batch.predicting) as caught:
-            output = self.model(input_ids=ids, position_ids=positions, use_cache=False)
-        return output.logits.squeeze(0), caught[0]  # a view: an index's backward pass would fill a copy
+        with self._output_reads(batch.predicting) as read:
+            output = self.model(**batch.model_inputs(), use_cache=False)
+        return output.logits.squeeze(0), read[0]  # a view: an index's backward pass would fill a copy
 
     def new_cache(self, room: int) -> Cache:
         """An empty key-value cache for :meth:`next_logits`, for up to ``room`` tokens."""
@@ -62,24 +90,9 @@ class ResponseModel(nn.Module):
     @torch.no_grad()
     def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
         """One decoding step: logits (B, V) and hidden states (B, H) after the last of ``ids`` (B, L); ``cache`` grows by L."""
-        with self._output_reads(lambda hidden: hidden[:, -1]) as caught:
+        with self._output_reads(lambda hidden: hidden[:, -1]) as read:
             output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True)
-        return output.logits.squeeze(0), caught[0]
-
-    @contextlib.contextmanager
-    def _output_reads(self, choose: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
-        """Inside, the output layer reads ``choose(hidden)`` (N, H) instead of all hidden states (B, L, H), as a batch of one."""
-        caught: list[Tensor] = []
-
-        def cut(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            caught.append(choose(inputs[0]))
-            return caught[0].unsqueeze(0), *inputs[1:]
-
-        hook = self._output_layer[0].register_forward_pre_hook(cut)
-        try:
-            yield caught
-        finally:
-            hook.remove()
+        return output.logits.squeeze(0), read[0]
 
 
 class Policy(ResponseModel):

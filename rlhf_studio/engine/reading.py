@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -50,28 +49,33 @@ class Reader:
         ``critic`` is the policy itself: the hidden states that its value head reads are those of this pass.
         """
         logprobs, entropy, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(3))
-        top = _TopTable(recorded, tokens.mask.shape[1])
-        for index, part in self._parts(tokens):
+
+        def read_part(index: Tensor) -> Alternatives | None:
+            part = tokens.rows(index)
             width = part.mask.shape[1]
             with self.compute.autocast():
                 logits, hidden = model(part)
-            if index[0] < recorded:
-                top.add(logits, part, index[0], self.temperature)
+            top = self._top(logits, part, recorded - int(index[0]), tokens.mask.shape[1])
             chosen = consume_logits(logits, part.response_ids[part.mask], self.temperature, with_entropy=critic is not None)
-            rows = torch.tensor(index, device=tokens.mask.device)
-            logprobs[rows, :width] = spread(chosen[0], part.mask)
+            logprobs[index, :width] = spread(chosen[0], part.mask)
             if critic is not None:
-                entropy[rows, :width] = spread(chosen[1], part.mask)
-                values[rows, :width] = spread(self._values(critic, hidden, part), part.mask)
-        return Reading(logprobs, entropy, values, top.finish())
+                entropy[index, :width] = spread(chosen[1], part.mask)
+                values[index, :width] = spread(self._values(critic, hidden, part), part.mask)
+            return top
+
+        tops = [top for top in self.compute.lanes.map(read_part, self._parts(tokens)) if top is not None]
+        return Reading(logprobs, entropy, values, joined(tops))
 
     @torch.no_grad()
     def values(self, policy: Policy, tokens: TokenBatch) -> Tensor:
         """(B, T) values of a critic that has its own trunk."""
         values = torch.zeros(tokens.mask.shape, device=tokens.mask.device)
-        for index, part in self._parts(tokens):
-            rows = torch.tensor(index, device=tokens.mask.device)
-            values[rows, : part.mask.shape[1]] = spread(self._values(policy, None, part), part.mask)
+
+        def read_part(index: Tensor) -> None:
+            part = tokens.rows(index)
+            values[index, : part.mask.shape[1]] = spread(self._values(policy, None, part), part.mask)
+
+        self.compute.lanes.map(read_part, self._parts(tokens))
         return values
 
     def _values(self, policy: Policy, hidden: Tensor | None, part: TokenBatch) -> Tensor:
@@ -85,36 +89,32 @@ class Reader:
     def full_kl(self, policy: Policy, reference: Reference, tokens: TokenBatch) -> Tensor:
         """(B, T) exact KL of the next-token distributions. Both whole distributions of one part are in memory at a time."""
         kl = torch.zeros(tokens.mask.shape, device=tokens.mask.device)
-        for index, part in self._parts(tokens):
+        for index in self._parts(tokens):
+            part = tokens.rows(index)
             with self.compute.autocast():
                 ours = policy(part)[0]
                 with reference.active() as model:
                     theirs = model(part)[0]
             exact = full_kl(log_distribution(ours, self.temperature), log_distribution(theirs, self.temperature))
-            kl[torch.tensor(index, device=kl.device), : part.mask.shape[1]] = spread(exact, part.mask)
+            kl[index, : part.mask.shape[1]] = spread(exact, part.mask)
         return kl
 
-    def _parts(self, tokens: TokenBatch) -> Iterator[tuple[list[int], TokenBatch]]:
-        for start in range(0, len(tokens), self.size):
-            index = list(range(start, min(start + self.size, len(tokens))))
-            yield index, tokens.rows(torch.tensor(index, device=tokens.mask.device))
+    def _parts(self, tokens: TokenBatch) -> tuple[Tensor, ...]:
+        """Row numbers of the parts, in order."""
+        size = self.compute.lanes.share(len(tokens), self.size)
+        return torch.arange(len(tokens), device=tokens.mask.device).split(size)
+
+    def _top(self, logits: Tensor, part: TokenBatch, recorded: int, width: int) -> Alternatives | None:
+        """The likeliest tokens of the first ``recorded`` episodes of a part, (recorded, width, 5) on the CPU; None when there are none."""
+        if recorded <= 0:
+            return None
+        mask = part.mask[:recorded]
+        best = log_distribution(logits[: int(mask.sum())], self.temperature).topk(min(TOP, logits.shape[1]), dim=-1)
+        spaced = [torch.zeros((*mask.shape, x.shape[1]), dtype=x.dtype, device=x.device).index_put((mask,), x) for x in best]
+        logprobs, ids = (torch.nn.functional.pad(x, (0, 0, 0, width - mask.shape[1])).cpu() for x in spaced)
+        return Alternatives(ids, logprobs)
 
 
-class _TopTable:
-    """Collects the likeliest tokens of the first ``recorded`` episodes, (recorded, T, 5) on the CPU."""
-
-    def __init__(self, recorded: int, width: int):
-        self._recorded, self._width = recorded, width
-        self._ids: list[Tensor] = []
-        self._logprobs: list[Tensor] = []
-
-    def add(self, logits: Tensor, part: TokenBatch, first: int, temperature: float) -> None:
-        mask = part.mask[: self._recorded - first]
-        best = log_distribution(logits[: int(mask.sum())], temperature).topk(min(TOP, logits.shape[1]), dim=-1)
-        for table, x in ((self._ids, best.indices), (self._logprobs, best.values)):
-            spaced = torch.zeros((*mask.shape, x.shape[1]), dtype=x.dtype, device=x.device)
-            spaced[mask] = x
-            table.append(torch.nn.functional.pad(spaced, (0, 0, 0, self._width - mask.shape[1])).cpu())
-
-    def finish(self) -> Alternatives | None:
-        return Alternatives(torch.cat(self._ids), torch.cat(self._logprobs)) if self._ids else None
+def joined(tops: list[Alternatives]) -> Alternatives | None:
+    """The tables of parts that follow each other, of one width, as one."""
+    return Alternatives(torch.cat([top.ids for top in tops]), torch.cat([top.logprobs for top in tops])) if tops else None

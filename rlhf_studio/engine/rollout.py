@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens
+from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens, join_lanes
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.reading import Reader, Reading
@@ -107,19 +107,27 @@ def sample(
         span = settings.response_length - settings.response_length_min + 1
         limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)
     uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
-    with player.compute.autocast(), player.policy.merged():
-        return sample_responses(
-            player.policy,
-            prompts.ids[part].to(device),
-            prompts.mask[part].to(device),
-            settings,
-            uniforms=uniforms[part],
-            stop_id=player.stop_id,
-            pad_id=player.pad_id,
-            limits=None if limits is None else limits[part],
-            recorded=recorded,
-            team=player.compute.team,
-        )
+    first, stop, _ = part.indices(count)
+    size = player.compute.lanes.share(stop - first, stop - first)
+
+    def play(start: int) -> tuple[TokenBatch, Reading]:
+        rows = slice(start, min(start + size, stop))
+        with player.compute.autocast():
+            return sample_responses(
+                player.policy,
+                prompts.ids[rows].to(device),
+                prompts.mask[rows].to(device),
+                settings,
+                uniforms=uniforms[rows],
+                stop_id=player.stop_id,
+                pad_id=player.pad_id,
+                limits=None if limits is None else limits[rows],
+                recorded=max(min(first + recorded, rows.stop) - start, 0),
+                team=player.compute.team,
+            )
+
+    with player.policy.merged():
+        return join_lanes(player.compute.lanes.map(play, range(first, stop, size)), player.pad_id)
 
 
 def _complete(player: Player, tokens: TokenBatch, said: Reading, recorded: int) -> Reading:

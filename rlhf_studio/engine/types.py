@@ -53,17 +53,18 @@ class TokenBatch:
         """(B,) int64: tokens of prompt and response together."""
         return self.prompt_mask.sum(dim=1) + self.lengths
 
-    def model_inputs(self) -> tuple[Tensor, Tensor]:
-        """(ids, position ids), each (B, W): every row's prompt and response at its start, the padding behind them.
+    def model_inputs(self) -> dict[str, Tensor]:
+        """``input_ids``, ``position_ids`` and ``attention_mask``, each (B, W): every row's prompt and response at its start, padding behind.
 
-        W is the longest row. Nothing attends forward, so what lies behind a row's end needs no attention mask: attention is plainly
-        causal, which is what the fast kernels are made for, and prompts and responses of unequal length are not padded twice.
+        W is the longest row. Nothing attends forward, so what lies behind a row's end needs no mask, and the mask is all ones: then
+        attention is plainly causal, which the fast kernels are made for. Unequal prompts and responses are not padded twice.
         """
         width, device = int(self.whole_lengths.max()), self.mask.device
         real = torch.cat([self.prompt_mask, self.mask], dim=1)
         order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
         ids = torch.cat([self.prompt_ids, self.response_ids], dim=1).gather(1, order).masked_fill(~real.gather(1, order), 0)
-        return ids, torch.arange(width, device=device).expand_as(ids)
+        positions = torch.arange(width, device=device).expand_as(ids)
+        return {"input_ids": ids, "position_ids": positions, "attention_mask": torch.ones_like(ids)}
 
     def predicting(self, hidden: Tensor) -> Tensor:
         """The states (N, H) of ``hidden`` (B, W, H), a model's answer to :meth:`model_inputs`, that predict the N response tokens.

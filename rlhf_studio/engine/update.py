@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,13 +12,16 @@ from torch import Tensor
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import consume_logits
+from rlhf_studio.engine.lanes import Lanes
 from rlhf_studio.engine.policy import Policy, spread
 from rlhf_studio.engine.sharding import clip, is_split, total_norm
 from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
 
-SMALLEST_PART, PART_COSTS = 8, 64  # episodes; and what a part costs beside its tokens, in tokens of a small model
+Gradients = list[Tensor | None]
+"""One for each trained parameter; None where there is none."""
+SMALLEST_PART, PART_COSTS = 8, 192  # episodes; and what a part costs beside its tokens, in tokens of a small model
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,11 @@ class Updater:
         tokens = int(rollout.tokens.mask[index].sum())
         team = self._compute.team
         mine = index[team.rows(len(index))]
-        parts = [self._micro_batch(rollout, rows, tokens, kl_coef, warming_up) for rows in self._micro_batches(rollout.tokens, mine)]
+
+        def learn(rows: Tensor, gradients: Gradients | None = None) -> list[float]:
+            return self._micro_batch(rollout, rows, tokens, kl_coef, warming_up, gradients)
+
+        parts = self._in_lanes(learn, self._micro_batches(rollout.tokens, mine))
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         team.add_up([gradient for gradient in self._gradients() if not is_split(gradient)])  # split ones were added up on the way
@@ -121,19 +129,41 @@ class Updater:
             broken=int(team.most(first_broken)),
         )
 
+    def _in_lanes(self, learn: Callable[..., list[float]], parts: list[Tensor]) -> list[list[float]]:
+        """What ``learn`` says of each part. Lanes add up their gradients apart, and then in order: the sum never depends on their pace."""
+        lanes = self._compute.lanes
+        if lanes.count == 1 or len(parts) == 1:
+            return [learn(rows) for rows in parts]
+
+        def lane(hand: list[Tensor]) -> tuple[list[list[float]], Gradients]:
+            gradients: Gradients = [None] * len(self._parameters)
+            return [learn(rows, gradients) for rows in hand], gradients
+
+        numbers, gradients = zip(*lanes.map(lane, lanes.deal(parts)), strict=True)
+        for parameter, *shares in zip(self._parameters, *gradients, strict=True):
+            for share in shares:
+                if share is not None:
+                    parameter.grad = share if parameter.grad is None else parameter.grad.add_(share)
+        return [row for rows in numbers for row in rows]
+
     def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
         """Episodes of similar length together, since each part is as wide as its longest; on a CPU more parts where that pays."""
         lengths = tokens.whole_lengths[index]
         order = lengths.argsort(stable=True)
         index, lengths = index[order], lengths[order].tolist()
-        sizes = [self._micro_batch_size]
+        lanes = self._compute.lanes
+        sizes = [lanes.share(len(index), self._micro_batch_size)]
         if index.device.type == "cpu" and not self._compute.team.sharded:  # where sharded, everyone must make as many passes
-            halves = (math.ceil(min(self._micro_batch_size, len(index)) / parts) for parts in (2, 4))
-            sizes += [size for size in halves if size >= SMALLEST_PART]
-        return list(index.split(min(sizes, key=lambda size: _tokens_computed(lengths, size))))
+            sizes += [size for size in (math.ceil(sizes[0] / parts) for parts in (2, 4)) if size >= SMALLEST_PART]
+        return list(index.split(min(sizes, key=lambda size: _longest_lane(lanes, lengths, size))))
 
-    def _micro_batch(self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool) -> list[float]:
-        """Adds this part's gradients; returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode."""
+    def _micro_batch(
+        self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool, gradients: Gradients | None
+    ) -> list[float]:
+        """Adds this part's gradients, to the parameters' own or to a lane's ``gradients``.
+
+        Returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode.
+        """
         settings, batch = self._config.ppo, rollout.tokens.rows(rows)
         mask, width = batch.mask, batch.mask.shape[1]
         old, advantages, returns, values, reference = (
@@ -153,7 +183,7 @@ class Updater:
             if settings.kl_placement == "loss":
                 kl = kl_loss(new, reference, mask, settings.kl_estimator)
                 loss = loss + kl_coef * kl
-        (loss / tokens).backward()
+        self._backward(loss / tokens, gradients)
         with torch.no_grad():
             change, ratio = masked_select(new - old, mask), masked_select(surrogate.ratio, mask)
             finite = (torch.isfinite(new) & torch.isfinite(new_values) & torch.isfinite(ratio)) | ~mask
@@ -172,6 +202,14 @@ class Updater:
                 broken,
             )
             return torch.stack([number.double() for number in sums]).tolist()  # one wait for the device, not eleven
+
+    def _backward(self, loss: Tensor, gradients: Gradients | None) -> None:
+        if gradients is None:
+            loss.backward()
+            return
+        for place, new in enumerate(torch.autograd.grad(loss, self._parameters, allow_unused=True)):
+            so_far = gradients[place]
+            gradients[place] = new if so_far is None else so_far if new is None else so_far.add_(new)
 
     def _problem(self, stats: _MinibatchStats, norm: Tensor, rollout: Rollout) -> str:
         """Why this minibatch must not be applied; empty when it may."""
@@ -195,10 +233,11 @@ class Updater:
         self.optimizer.step()
 
 
-def _tokens_computed(lengths: list[int], size: int) -> int:
-    """What parts of ``size`` episodes cost, each as wide as its longest; ``lengths`` ascends."""
-    starts = range(0, len(lengths), size)
-    return sum((end - start) * lengths[end - 1] + PART_COSTS for start in starts for end in [min(start + size, len(lengths))])
+def _longest_lane(lanes: Lanes, lengths: list[int], size: int) -> int:
+    """Tokens that the busiest lane computes when parts have ``size`` episodes, each as wide as its longest; ``lengths`` ascends."""
+    ends = [min(start + size, len(lengths)) for start in range(0, len(lengths), size)]
+    parts = [(end - start) * lengths[end - 1] + PART_COSTS for start, end in zip([0, *ends], ends, strict=False)]
+    return max(sum(hand) for hand in lanes.deal(parts))
 
 
 def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str]) -> UpdateStats:

@@ -184,8 +184,8 @@ def test_changes_are_marked_shown_in_the_command_and_can_be_undone(page: Any) ->
     expect(command).to_have_text("python -m rlhf_studio train --recipe world --ppo.steps 31")
     page.get_by_role("button", name="Copy", exact=True).click()
     assert page.evaluate("navigator.clipboard.readText()") == "python -m rlhf_studio train --recipe world --ppo.steps 31"
-    page.get_by_role("button", name="Reset Steps to 45").click()
-    expect(steps).to_have_value("45")
+    page.get_by_role("button", name="Reset Steps to 30").click()
+    expect(steps).to_have_value("30")
     page.get_by_role("radio", name="adaptive").click()
     expect(page.locator("#setting-ppo-kl_target")).to_be_visible()
     expect(command).to_have_text("python -m rlhf_studio train --recipe world --ppo.kl_controller adaptive")

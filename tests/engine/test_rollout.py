@@ -167,8 +167,9 @@ def test_a_model_reads_rows_that_start_at_the_left_and_are_as_wide_as_the_longes
         torch.tensor([[1, 2, 10], [2, 9, 9], [5, 9, 9]]),
         torch.tensor([[True, True, True], [True, False, False], [True, False, False]]),
     )
-    ids, positions = tokens.model_inputs()
-    assert ids.tolist() == [[3, 1, 2, 10], [4, 5, 6, 2], [7, 8, 5, 0]]
-    assert positions.tolist() == [[0, 1, 2, 3]] * 3
+    inputs = tokens.model_inputs()
+    assert inputs["input_ids"].tolist() == [[3, 1, 2, 10], [4, 5, 6, 2], [7, 8, 5, 0]]
+    assert inputs["position_ids"].tolist() == [[0, 1, 2, 3]] * 3
+    assert inputs["attention_mask"].all()  # what stands behind a row is never attended to
     said = 100 * torch.arange(3)[:, None, None] + torch.arange(4)[None, :, None]  # row and column
     assert tokens.predicting(said).squeeze(1).tolist() == [0, 1, 2, 102, 201]

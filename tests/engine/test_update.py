@@ -130,11 +130,11 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
 
     def note_batch(_module: torch.nn.Module, inputs: tuple[TokenBatch]) -> None:
         lengths = inputs[0].whole_lengths[:, None]
-        real.append(torch.arange(int(lengths.max())) < lengths)
+        real[:] = [torch.arange(int(lengths.max())) < lengths]
 
     def note_mask(_module: torch.nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Tensor]) -> None:
-        if "attention_mask" in options:  # while sampling, where padding is on the left
-            real.append(options["attention_mask"].bool())
+        if not options["attention_mask"].all():  # while sampling, where padding is on the left
+            real[:] = [options["attention_mask"].bool()]
 
     def add_bad(_module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         bad = torch.where(real[-1][:, -output.shape[1] :], 0.0, torch.nan)[..., None]

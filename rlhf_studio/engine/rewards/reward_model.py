@@ -52,10 +52,16 @@ class RewardModelScorer:
         """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))  # rows of equal length together: less padding
-        scores = torch.empty(len(texts))
-        for start in range(0, len(order), self._settings.batch_size):
-            rows = order[start : start + self._settings.batch_size]
-            scores[rows] = self._score_batch([texts[row] for row in rows])
+        scores, pad = torch.empty(len(texts)), self._unused_id(texts)
+        if pad is None:  # nothing to pad with: each text alone
+            return torch.cat([self._alone(text) for text in texts])
+        self._model.config.get_text_config().pad_token_id = pad  # once for all: lanes share the model
+        size = self._compute.lanes.share(len(order), self._settings.batch_size)
+
+        def score(rows: list[int]) -> None:
+            scores[rows] = self._score_batch([texts[row] for row in rows], pad)
+
+        self._compute.lanes.map(score, [order[start : start + size] for start in range(0, len(order), size)])
         return scores
 
     def _texts(self, episodes: Episodes) -> list[str]:
@@ -76,18 +82,18 @@ class RewardModelScorer:
         ids = cut_left(ids, self._longest, self._tokenizer) or [eos or 0]
         return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)))
 
-    def _score_batch(self, texts: list[_Text]) -> Tensor:
+    def _alone(self, text: _Text) -> Tensor:
+        self._model.config.get_text_config().pad_token_id = self._unused_id([text])
+        return self._score_batch([text], None)
+
+    def _score_batch(self, texts: list[_Text], pad: int | None) -> Tensor:
         longest = max(len(text.ids) for text in texts)
-        pad = self._unused_id(texts)
-        if pad is None and len(texts) > 1:  # nothing to pad with: each text alone
-            return torch.cat([self._score_batch([text]) for text in texts])
         inputs = {
-            "input_ids": [text.ids + [pad] * (longest - len(text.ids)) for text in texts],
+            "input_ids": [text.ids + [pad or 0] * (longest - len(text.ids)) for text in texts],
             "attention_mask": [[1] * len(text.ids) + [0] * (longest - len(text.ids)) for text in texts],
         }
         if all(text.types is not None for text in texts):
             inputs["token_type_ids"] = [text.types + [0] * (longest - len(text.ids)) for text in texts]
-        self._model.config.get_text_config().pad_token_id = pad
         with self._compute.autocast():
             output = self._model(**{name: torch.tensor(rows, device=self._compute.device) for name, rows in inputs.items()})
         return self._pick(output.logits.float()).cpu()

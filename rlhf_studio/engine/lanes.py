@@ -1,0 +1,74 @@
+"""One CPU's work in lanes: each lane is a Python thread that takes its own episodes through the model from end to end.
+
+torch's own threads share every single operation and wait for each other after each of them, thousands of times a step; where an
+operation is short, or where another program needs a core for a moment, they wait more than they work. Lanes meet once per pass.
+What a lane computes depends on its episodes alone, so the result is the same in every run with the same number of lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST_LANES = 4  # they take turns for Python's own lock
+LEAST_ROWS = 8  # episodes that are worth a lane of their own
+
+
+class Lanes:
+    """``count`` lanes that divide torch's threads among them; one lane is this very thread, with all of torch's."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="lane") if count > 1 else None
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """``work`` of every item, each in a lane; in the items' order. The first failure is raised when all have ended.
+
+        Gradient mode is that of the caller; autocast is not handed on.
+        """
+        if self._pool is None or len(items) < 2:
+            return [work(item) for item in items]
+        with_gradients, threads = torch.is_grad_enabled(), torch.get_num_threads()
+
+        def run(item: Item) -> Result:
+            torch.set_num_threads(max(threads // self.count, 1))  # each thread has a count of its own
+            with torch.set_grad_enabled(with_gradients):
+                return work(item)
+
+        try:
+            futures = [self._pool.submit(run, item) for item in items]
+            failures = [future.exception() for future in futures]
+        finally:
+            torch.set_num_threads(threads)
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return [future.result() for future in futures]
+
+    def deal(self, parts: Sequence[Item]) -> list[list[Item]]:
+        """The parts, which ascend in size, dealt to the lanes back and forth, so that each gets about as much to do."""
+        rounds = [[*range(self.count)], [*reversed(range(self.count))]]
+        hands: list[list[Item]] = [[] for _ in range(self.count)]
+        for place, part in enumerate(parts):
+            hands[rounds[place // self.count % 2][place % self.count]].append(part)
+        return [hand for hand in hands if hand]
+
+    def share(self, rows: int, most: int) -> int:
+        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time; fewer lanes where there are few rows."""
+        lanes = max(min(self.count, rows // LEAST_ROWS), 1)
+        return max(math.ceil(min(rows, most) / lanes), 1)
+
+
+ONE_LANE = Lanes(1)
+
+
+def lanes_for_this_cpu() -> Lanes:
+    """As many lanes as torch has threads, up to :data:`MOST_LANES`."""
+    return Lanes(min(torch.get_num_threads(), MOST_LANES))
