@@ -101,7 +101,7 @@ def choose_compute(config: RunConfig) -> Compute:
     if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
-    lanes = lanes_for_this_cpu() if device.type == "cpu" else ONE_LANE
+    lanes = lanes_for_this_cpu() if device.type == "cpu" and not team.sharded else ONE_LANE  # sharded passes meet in one order
     return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, team, lanes)
 
 

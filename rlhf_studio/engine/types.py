@@ -54,7 +54,7 @@ class TokenBatch:
         return self.prompt_mask.sum(dim=1) + self.lengths
 
     def model_inputs(self) -> dict[str, Tensor]:
-        """``input_ids``, ``position_ids`` and ``attention_mask``, each (B, W): every row's prompt and response at its start, padding behind.
+        """``input_ids``, ``position_ids`` and ``attention_mask``, each (B, W): prompt and response at the row's start, padding behind.
 
         W is the longest row. Nothing attends forward, so what lies behind a row's end needs no mask, and the mask is all ones: then
         attention is plainly causal, which the fast kernels are made for. Unequal prompts and responses are not padded twice.

@@ -1,0 +1,106 @@
+"""Lanes change how fast a CPU works, not what comes out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlhf_studio.engine.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.update import Updater
+from tests.engine.conftest import play
+
+LORA = {"enabled": True, "r": 2, "alpha": 4}
+
+
+def test_results_come_in_order_and_lanes_work_at_the_same_time() -> None:
+    meeting = threading.Barrier(2, timeout=30)
+
+    def work(number: int) -> tuple[int, bool]:
+        if number < 2:
+            meeting.wait()  # nobody passes alone
+        return number * number, torch.is_grad_enabled()
+
+    with torch.no_grad():
+        assert Lanes(2).map(work, range(4)) == [(0, False), (1, False), (4, False), (9, False)]
+    assert ONE_LANE.map(lambda number: threading.current_thread(), [1, 2]) == [threading.current_thread()] * 2
+
+
+def test_a_failure_in_a_lane_is_raised_when_all_have_ended_and_the_thread_count_is_back() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise ArithmeticError("the first")
+        done.append(number)
+
+    before = torch.get_num_threads()
+    with pytest.raises(ArithmeticError, match="the first"):
+        Lanes(2).map(work, range(4))
+    assert sorted(done) == [1, 2, 3] and torch.get_num_threads() == before
+
+
+def test_parts_are_dealt_back_and_forth() -> None:
+    assert Lanes(2).deal([1, 2, 3, 4, 5]) == [[1, 4, 5], [2, 3]]
+    assert Lanes(3).deal([1, 2]) == [[1], [2]]
+
+
+@pytest.mark.parametrize(("rows", "most", "expected"), [(64, 64, 32), (64, 16, 8), (15, 64, 15), (16, 64, 8), (64, 1, 1)])
+def test_parts_in_flight_are_no_more_than_a_micro_batch(rows: int, most: int, expected: int) -> None:
+    assert Lanes(2).share(rows, most) == expected
+
+
+def test_there_are_as_many_lanes_as_threads_up_to_four() -> None:
+    for threads, lanes in ((1, 1), (3, 3), (9, 4)):
+        torch.set_num_threads(threads)
+        assert lanes_for_this_cpu().count == lanes
+
+
+def with_lanes(trainer: Trainer, count: int) -> None:
+    """Let the trainer work in ``count`` lanes."""
+    trainer.compute = replace(trainer.compute, lanes=Lanes(count))
+    trainer.player = replace(trainer.player, compute=trainer.compute)
+    trainer.updater = Updater(trainer.player.policy, trainer.config, trainer.compute)
+    for component in trainer.player.scorer._components:
+        component.source._compute = trainer.compute
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": LORA}, {"critic": {"kind": "separate"}}], ids=["full", "lora", "critic"])
+def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], changes: dict) -> None:
+    found = []
+    for count in (1, 2):
+        ppo = {"batch_size": 32, "mini_batch_size": 32, "ppo_epochs": 1, "max_grad_norm": 0.0}
+        trainer = make_trainer(
+            ppo=ppo, engine={"record_samples": 20}, generation={"response_length": 6, "response_length_min": 2}, **changes
+        )
+        with_lanes(trainer, count)
+        rollout = play(trainer, size=32)
+        index = torch.arange(32)
+        trainer.updater._accumulate(rollout, index, 0.1, warming_up=False)
+        found.append((rollout, trainer.updater._gradients(), trainer.watch()))
+    (one, gradients, watched), (two, others, watched_again) = found
+    assert torch.equal(one.tokens.response_ids[one.tokens.mask], two.tokens.response_ids[two.tokens.mask])
+    assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses and watched == watched_again
+    for name in ("logprobs", "ref_logprobs", "values", "entropy", "rewards", "advantages"):
+        torch.testing.assert_close(getattr(two, name), getattr(one, name), atol=1e-5, rtol=1e-5)
+    said = one.tokens.mask[:20]
+    for ours, theirs in ((one.top, two.top), (one.ref_top, two.ref_top)):
+        assert torch.equal(ours.ids[said], theirs.ids[said])
+        torch.testing.assert_close(theirs.logprobs[said], ours.logprobs[said], atol=1e-5, rtol=1e-5)
+    assert len(gradients) == len(others)
+    for ours, theirs in zip(gradients, others, strict=True):
+        assert float((ours - theirs).norm()) <= 1e-5 * float(ours.norm()) + 1e-8
+
+
+def test_lanes_repeat_themselves_bit_for_bit(make_trainer: Callable[..., Trainer]) -> None:
+    weights = []
+    for _ in range(2):
+        trainer = make_trainer(ppo={"batch_size": 32, "mini_batch_size": 32, "micro_batch_size": 8})
+        with_lanes(trainer, 2)
+        trainer.step()
+        weights.append(torch.cat([weight.flatten() for weight in trainer.player.policy.parameters()]))
+    assert torch.equal(*weights)
