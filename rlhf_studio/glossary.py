@@ -226,9 +226,9 @@ _TOKENS = {
         "Log-prob when sampled", "nats", "Log-probability the policy gave this token when it wrote it.", "Near 0 for expected tokens."
     ),
     "new_logprobs": Term(
-        "Log-prob after update",
+        "Log-prob, last pass",
         "nats",
-        "Log-probability of the same token after this step's update.",
+        "Log-probability of the same token when this step's update went through it for the last time.",
         "Up where the advantage is positive, down where negative.",
     ),
     "ref_logprobs": Term(
@@ -276,18 +276,20 @@ _TOKENS = {
     "entropy": Term(
         "Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."
     ),
-    "ratio": Term("Ratio", "", "Probability after the update divided by probability when sampled.", "Within the clip range around 1."),
+    "ratio": Term(
+        "Ratio", "", "Probability in the update's last pass divided by probability when sampled.", "Within the clip range around 1."
+    ),
     "clipped": Term(
         "Clipped",
         "",
-        "Whether clipping decided this token's loss: it had moved as far as its advantage may take it, and taught nothing more. A ratio "
-        "out of the range on the other side is clipped only by dual clip.",
+        "Whether clipping decided this token's loss in the last pass: it had moved as far as its advantage may take it, and taught nothing "
+        "more. A ratio out of the range on the other side is clipped only by dual clip.",
         "Few tokens, at most one in five.",
     ),
     "log_ratio": Term(
         "Log-ratio",
         "nats",
-        "Log of the ratio: how far this step's update moved this token's probability.",
+        "Log of the ratio: how far this step's update had moved this token's probability by its last pass.",
         "Same sign as the advantage; small.",
     ),
     "score": Term(

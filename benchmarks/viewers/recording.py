@@ -61,7 +61,6 @@ def measure_recording(job: Job, pairs: int) -> dict[str, Any]:
     parts = Parts()
     with running(run_config(replace(job, workload=workload))) as (trainer, writer):
         writer.commit_step(trainer.step())
-        trainer.logprobs_now = parts.timed("read", trainer.logprobs_now)
         trainer.watch = parts.timed("watch", trainer.watch)
         for number in range(2 * pairs):
             recorded = recorded_turn(number)
@@ -80,11 +79,11 @@ def measure_recording(job: Job, pairs: int) -> dict[str, Any]:
 def shares(on: list[float], off: list[float], parts: dict[str, float]) -> dict[str, Any]:
     """Recording as a share of a step: what was spent on it openly, and pair by pair the difference between the two kinds of step.
 
-    ``parts`` are the seconds of all recorded steps: ``record`` with ``read`` and ``watch`` in it, and ``commit``.
+    ``parts`` are the seconds of all recorded steps: ``record`` with ``watch`` in it, and ``commit``.
     """
     differences = [(one - other) / other for one, other in zip(on, off, strict=True)]
-    read, watch = parts.get("read", 0.0), parts.get("watch", 0.0)
-    apart = {"read": read, "watch": watch, "texts": parts["record"] - read - watch, "commit": parts["commit"]}
+    watch = parts.get("watch", 0.0)
+    apart = {"watch": watch, "texts": parts["record"] - watch, "commit": parts["commit"]}
     return {
         "on": statistics.median(on),
         "off": statistics.median(off),

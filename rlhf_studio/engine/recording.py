@@ -92,7 +92,7 @@ class Recorder:
         self._pieces = PieceTable(tokenizer)
 
     def rollouts(self, rollout: Rollout, new_logprobs: Tensor, kl_coef: float) -> list[RolloutRecord]:
-        """One record per recorded episode; ``new_logprobs`` (N, T) are taken after the update."""
+        """One record per recorded episode; ``new_logprobs`` (N, T) are those of the update's last pass."""
         columns = self._columns(rollout, new_logprobs)
         kl = _per_episode(rollout.logprobs - rollout.ref_logprobs, rollout.tokens.mask).tolist()
         return [self._record(rollout, columns, kl[row], kl_coef, row) for row in range(rollout.recorded)]

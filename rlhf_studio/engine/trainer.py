@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.checkpoint import TrainingState
@@ -93,12 +94,14 @@ class Trainer:
             self.player.reference.follow(self.config.ppo.reference_ema)
         self.progress.step += 1
         with timer("record"):
-            rollouts, watched, unanswered = self._record(rollout, kl_coef)
+            rollouts, watched, unanswered = self._record(rollout, stats.logprobs if stats else rollout.logprobs, kl_coef)
         learned = update_metrics(stats, self._learning_rate()) if stats else {}
         metrics = {**objective, **learned, **self._costs(rollout, timer)}
         return StepRecord(self.progress.step, metrics, rollouts, watched, [*unanswered, *self._events(metrics, stats, problems)])
 
-    def _record(self, rollout: Rollout, kl_coef: float) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
+    def _record(
+        self, rollout: Rollout, logprobs: Tensor, kl_coef: float
+    ) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
         """What people look at. Made by the process that writes it; the others go on and wait for it where they meet next.
 
         Where weights are split, the others go along: each of the policy's passes needs them.
@@ -107,8 +110,7 @@ class Trainer:
         if not (team.is_main or team.sharded):
             return [], [], []
         watched = self.watched() if self._watch_now() else ([], [])
-        now = self.logprobs_now(rollout)
-        return (self._recorder.rollouts(rollout, now, kl_coef), *watched) if team.is_main else ([], [], [])
+        return (self._recorder.rollouts(rollout, logprobs[: rollout.recorded], kl_coef), *watched) if team.is_main else ([], [], [])
 
     def _unscored(self, error: RewardError, timer: Stopwatch) -> StepRecord:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
@@ -138,12 +140,6 @@ class Trainer:
         if self.progress.skips == MOST_SKIPS:
             raise type(error)(f"{error}; {MOST_SKIPS} such failures were skipped before, which is the most in a run") from error
         self.progress.skips += 1
-
-    def logprobs_now(self, rollout: Rollout) -> torch.Tensor:
-        """(N, T) log-probabilities of the recorded episodes under the policy as it is after the update."""
-        width, recorded = rollout.logprobs.shape[1], rollout.tokens.rows(torch.arange(rollout.recorded, device=self.compute.device))
-        now = self.player.reader.read(self.player.policy, recorded, 0).logprobs
-        return torch.nn.functional.pad(now, (0, width - now.shape[1]))
 
     def _learning_rate(self) -> float:
         return float(self.updater.optimizer.param_groups[0]["lr"])

@@ -157,6 +157,7 @@ class UpdateStats:
         optimizer_steps: steps applied.
         skipped: minibatches left out by the ratio threshold or a non-finite value.
         stopped_early: whether the target KL ended the passes.
+        logprobs: (B, T) of the response tokens as the last pass that reached them saw them, before its optimizer step.
     """
 
     policy_loss: float
@@ -172,4 +173,5 @@ class UpdateStats:
     optimizer_steps: int
     skipped: int
     stopped_early: bool
+    logprobs: Tensor
     problems: list[str] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.lanes import Lanes
+from rlhf_studio.engine.last_pass import LastPass
 from rlhf_studio.engine.policy import Policy, spread
 from rlhf_studio.engine.sharding import clip, is_split, total_norm
 from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, UpdateStats
@@ -22,6 +24,21 @@ from rlhf_studio.ppo.masking import masked_select, masked_sum
 Gradients = list[Tensor | None]
 """One for each trained parameter; None where there is none."""
 SMALLEST_PART, PART_COSTS = 8, 192  # episodes; and what a part costs beside its tokens, in tokens of a small model
+
+
+Note = Callable[[Tensor, Tensor], None]
+"""Takes the rows of a part and their log-probabilities."""
+
+
+@dataclass(frozen=True)
+class _Minibatch:
+    """What its parts have in common; ``tokens`` is the minibatch's whole count of response tokens."""
+
+    rollout: Rollout
+    tokens: int
+    kl_coef: float
+    warming_up: bool
+    note: Note | None
 
 
 @dataclass(frozen=True)
@@ -86,8 +103,10 @@ class Updater:
         norms: list[float] = []
         problems: list[str] = []
         stopped_early = False
-        for index in self._minibatches(len(rollout.tokens), generator):
-            stats = self._accumulate(rollout, index, kl_coef, warming_up=step < settings.critic_warmup_steps)
+        last = LastPass(rollout, self._compute.team)
+        for number, index in enumerate(self._minibatches(len(rollout.tokens), generator), 1):
+            note = functools.partial(last.note, number)
+            stats = self._accumulate(rollout, index, kl_coef, warming_up=step < settings.critic_warmup_steps, note=note)
             seen.append(stats)
             if settings.target_kl and 0.5 * stats.squared_change / stats.tokens > 1.5 * settings.target_kl:
                 stopped_early = True
@@ -101,24 +120,22 @@ class Updater:
             self._step(norm)
             norms.append(float(norm))
         self.optimizer.zero_grad(set_to_none=True)  # the next rollout has better use for the memory
-        return _summary(seen, norms, stopped_early, problems)
+        return _summary(seen, norms, stopped_early, problems, last.together())
 
     def _minibatches(self, episodes: int, generator: torch.Generator) -> list[Tensor]:
         """Row numbers of every minibatch of every pass; a fresh permutation each pass."""
         orders = [torch.randperm(episodes, generator=generator) for _ in range(self._config.ppo.ppo_epochs)]
         return [part.to(self._compute.device) for order in orders for part in order.split(self._config.ppo.mini_batch_size)]
 
-    def _accumulate(self, rollout: Rollout, index: Tensor, kl_coef: float, *, warming_up: bool) -> _MinibatchStats:
+    def _accumulate(
+        self, rollout: Rollout, index: Tensor, kl_coef: float, *, warming_up: bool, note: Note | None = None
+    ) -> _MinibatchStats:
         """Gradients of one minibatch, summed over its micro-batches and divided by the whole minibatch's token count."""
         self.optimizer.zero_grad(set_to_none=True)
         tokens = int(rollout.tokens.mask[index].sum())
         team = self._compute.team
-        mine = index[team.rows(len(index))]
-
-        def learn(rows: Tensor, gradients: Gradients | None = None) -> list[float]:
-            return self._micro_batch(rollout, rows, tokens, kl_coef, warming_up, gradients)
-
-        parts = self._in_lanes(learn, self._micro_batches(rollout.tokens, mine))
+        task = _Minibatch(rollout, tokens, kl_coef, warming_up, note)
+        parts = self._in_lanes(task, self._micro_batches(rollout.tokens, index[team.rows(len(index))]))
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         team.add_up([gradient for gradient in self._gradients() if not is_split(gradient)])  # split ones were added up on the way
@@ -129,15 +146,15 @@ class Updater:
             broken=int(team.most(first_broken)),
         )
 
-    def _in_lanes(self, learn: Callable[..., list[float]], parts: list[Tensor]) -> list[list[float]]:
-        """What ``learn`` says of each part. Lanes add up their gradients apart, and then in order: the sum never depends on their pace."""
+    def _in_lanes(self, task: _Minibatch, parts: list[Tensor]) -> list[list[float]]:
+        """Each part's numbers. Lanes add up their gradients apart, and then in order: the sum never depends on their pace."""
         lanes = self._compute.lanes
         if lanes.count == 1 or len(parts) == 1:
-            return [learn(rows) for rows in parts]
+            return [self._micro_batch(task, rows) for rows in parts]
 
         def lane(hand: list[Tensor]) -> tuple[list[list[float]], Gradients]:
             gradients: Gradients = [None] * len(self._parameters)
-            return [learn(rows, gradients) for rows in hand], gradients
+            return [self._micro_batch(task, rows, gradients) for rows in hand], gradients
 
         numbers, gradients = zip(*lanes.map(lane, lanes.deal(parts)), strict=True)
         for parameter, *shares in zip(self._parameters, *gradients, strict=True):
@@ -157,33 +174,33 @@ class Updater:
             sizes += [size for size in (math.ceil(sizes[0] / parts) for parts in (2, 4)) if size >= SMALLEST_PART]
         return list(index.split(min(sizes, key=lambda size: _longest_lane(lanes, lengths, size))))
 
-    def _micro_batch(
-        self, rollout: Rollout, rows: Tensor, tokens: int, kl_coef: float, warming_up: bool, gradients: Gradients | None
-    ) -> list[float]:
+    def _micro_batch(self, task: _Minibatch, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
         """Adds this part's gradients, to the parameters' own or to a lane's ``gradients``.
 
         Returns the sums of :class:`_MinibatchStats`, the largest change and the broken episode.
         """
-        settings, batch = self._config.ppo, rollout.tokens.rows(rows)
+        settings, rollout, batch = self._config.ppo, task.rollout, task.rollout.tokens.rows(rows)
         mask, width = batch.mask, batch.mask.shape[1]
         old, advantages, returns, values, reference = (
             x[rows, :width] for x in (rollout.logprobs, rollout.whitened_advantages, rollout.returns, rollout.values, rollout.ref_logprobs)
         )
         with self._compute.autocast():
-            logits, values_flat = self._policy.logits_and_values(batch, detach_trunk=warming_up)
+            logits, values_flat = self._policy.logits_and_values(batch, detach_trunk=task.warming_up)
         chosen = consume_logits(logits, batch.response_ids[mask], self._config.generation.temperature)
         new, entropy, new_values = (spread(x, mask) for x in (*chosen, values_flat))
         surrogate = policy_loss(new, old, advantages, mask, settings.cliprange, settings.cliprange_high or None, settings.dual_clip or None)
         critic = value_loss(new_values, values, returns, mask, settings.cliprange_value or None)
         loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
-        if not warming_up:
+        if not task.warming_up:
             loss = loss + surrogate.loss_sum
             if settings.entropy_coef:
                 loss = loss - settings.entropy_coef * entropy_bonus(entropy, mask)
             if settings.kl_placement == "loss":
                 kl = kl_loss(new, reference, mask, settings.kl_estimator)
-                loss = loss + kl_coef * kl
-        self._backward(loss / tokens, gradients)
+                loss = loss + task.kl_coef * kl
+        self._backward(loss / task.tokens, gradients)
+        if task.note:
+            task.note(rows, new)
         with torch.no_grad():
             change, ratio = masked_select(new - old, mask), masked_select(surrogate.ratio, mask)
             finite = (torch.isfinite(new) & torch.isfinite(new_values) & torch.isfinite(ratio)) | ~mask
@@ -240,7 +257,7 @@ def _longest_lane(lanes: Lanes, lengths: list[int], size: int) -> int:
     return max(sum(hand) for hand in lanes.deal(parts))
 
 
-def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str]) -> UpdateStats:
+def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str], logprobs: Tensor) -> UpdateStats:
     tokens = sum(stats.tokens for stats in seen)
 
     def mean(name: str) -> float:
@@ -261,5 +278,6 @@ def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, probl
         optimizer_steps=len(norms),
         skipped=len(problems),
         stopped_early=early,
+        logprobs=logprobs,
         problems=problems,
     )

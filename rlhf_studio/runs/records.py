@@ -30,7 +30,7 @@ TOKEN_QUANTITIES = (
     "deltas",  # TD errors: r_t + gamma * V_{t+1} - V_t
     "entropy",
     "ratio",  # exp(new_logprobs - logprobs)
-    "clipped",  # 1.0 where clipping decided the loss: the ratio is beyond the range on the side that the advantage asks for
+    "clipped",  # 1.0 where clipping decided the last pass: the ratio is beyond the range on the side that the advantage asks for
 )
 
 

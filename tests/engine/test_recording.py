@@ -132,7 +132,7 @@ def test_metrics_of_one_episode_without_stop_token_or_gold() -> None:
 
 
 def test_update_metrics_have_their_names() -> None:
-    stats = UpdateStats(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11, 12, False)
+    stats = UpdateStats(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11, 12, False, torch.zeros(1, 1))
     assert update_metrics(stats, 0.5) == {
         "loss/policy_avg": 1.0, "loss/value_avg": 2.0, "policy/approxkl_avg": 3.0, "policy/clipfrac_avg": 4.0, "val/clipfrac_avg": 5.0,
         "policy/entropy_avg": 6.0, "val/ratio": 7.0, "val/ratio_var": 8.0, "optim/grad_norm": 9.0, "policy/first_log_ratio": 10.0,
@@ -209,10 +209,16 @@ def test_clipped_means_that_clipping_decided(tmp_path: Path, ratios: list[float]
 def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(ppo={"ppo_epochs": 4, "learning_rate": 1e-2, "mini_batch_size": 8}, engine={"record_samples": 8})
     rollout = play(trainer)
-    trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.player.tokenizer, trainer.config).rollouts(rollout, trainer.logprobs_now(rollout), 0.1)
-    stats = trainer.updater._accumulate(rollout, torch.arange(8), 0.1, warming_up=False)
-    assert 0 < stats.clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
+    passes, accumulate = [], trainer.updater._accumulate
+
+    def counted(*args: Any, **options: Any) -> Any:
+        passes.append(accumulate(*args, **options))
+        return passes[-1]
+
+    trainer.updater._accumulate = counted  # type: ignore[method-assign]
+    stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+    found = Recorder(trainer.player.tokenizer, trainer.config).rollouts(rollout, stats.logprobs, 0.1)
+    assert 0 < passes[-1].clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
 
 
 def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Trainer]) -> None:
@@ -222,7 +228,7 @@ def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Train
     policy = trainer.player.policy.model
     with trainer.player.reference.active() as reference:
         models = {"top": policy, "ref_top": reference.model}
-    for record in trainer._recorder.rollouts((rollout := play(trainer)), trainer.logprobs_now(rollout), 0.1):
+    for record in trainer._recorder.rollouts((rollout := play(trainer)), rollout.logprobs[: rollout.recorded], 0.1):
         tokens = record.tokens
         ids = torch.tensor([[*tokens.prompt_ids, *tokens.response_ids]])
         for name, model in models.items():

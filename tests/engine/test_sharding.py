@@ -245,8 +245,9 @@ def test_a_broken_policy_is_told_when_all_are_done() -> None:
     assert PAD == 4
 
 
-def test_every_process_makes_as_many_passes(make_trainer: Callable[..., Trainer]) -> None:
+def test_every_process_makes_as_many_passes(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, short episodes get a pass of their own where that is quicker; with split weights the number may not depend on lengths."""
+    monkeypatch.setattr("rlhf_studio.engine.update.PART_COSTS", 1)
     trainer = make_trainer(ppo={"batch_size": 16, "mini_batch_size": 16}, generation={"response_length": 12, "stop_token": "none"})
     tokens = trainer_tokens(trainer)
     updater = trainer.updater

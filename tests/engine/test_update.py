@@ -196,20 +196,28 @@ def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., 
 
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
-    return trainer.logprobs_now(replace(rollout, recorded=len(rollout.tokens)))
+    return trainer.player.reader.read(trainer.player.policy, rollout.tokens, 0).logprobs
 
 
-def test_log_probabilities_after_the_update_do_not_depend_on_micro_batches(make_trainer: Callable[..., Trainer]) -> None:
-    found = []
-    for size in (0, 1):
-        trainer = make_trainer(ppo={"micro_batch_size": size})
-        rollout = play(trainer)
-        torch.testing.assert_close(play_again(trainer, rollout), rollout.logprobs, atol=1e-5, rtol=0)
-        shift(trainer)
-        found.append(play_again(trainer, rollout))
-        assert trainer.logprobs_now(rollout).shape == (3, rollout.logprobs.shape[1])
-    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
-    assert float((found[0] - rollout.logprobs)[rollout.tokens.mask].abs().max()) > 1e-2
+@pytest.mark.parametrize("size", [0, 1], ids=["whole", "micro-batches"])
+def test_the_last_pass_is_what_a_pass_of_the_model_says_before_the_last_step(make_trainer: Callable[..., Trainer], size: int) -> None:
+    """Two passes of two minibatches: each half was last seen one and no optimizer step before the last one."""
+    trainer = make_trainer(ppo={"micro_batch_size": size, "learning_rate": 1e-2})
+    rollout, read = play(trainer), []
+    accumulate, minibatches = trainer.updater._accumulate, []
+
+    def accumulated(rollout: Rollout, index: Tensor, *args: Any, **kwargs: Any) -> Any:
+        minibatches.append(index)
+        read.append(play_again(trainer, rollout))
+        return accumulate(rollout, index, *args, **kwargs)
+
+    trainer.updater._accumulate = accumulated  # type: ignore[method-assign]
+    stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+    assert len(read) == 4
+    for index, expected in zip(minibatches[2:], read[2:], strict=True):
+        torch.testing.assert_close(stats.logprobs[index], expected[index], atol=1e-5, rtol=0)
+    moved = (stats.logprobs - rollout.logprobs)[rollout.tokens.mask].abs()
+    assert float(moved.max()) > 1e-2
 
 
 def test_dual_clip_bounds_the_loss_of_bad_tokens(make_trainer: Callable[..., Trainer]) -> None:

@@ -1,0 +1,43 @@
+"""Which pass an update's log-probabilities are of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.last_pass import LastPass
+from rlhf_studio.engine.team import ALONE, Team
+
+
+class Pair(Team):
+    """The first of two processes; what the other one sends is given."""
+
+    size = 2
+
+    def __init__(self, sent: list[Tensor]):
+        self._sent = sent
+
+    def gather(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self._sent.pop(0)])
+
+
+def sampled(rows: int) -> Any:
+    return SimpleNamespace(logprobs=torch.zeros(rows, 3), tokens=range(rows))
+
+
+def test_later_notes_replace_earlier_ones_and_untouched_rows_stay() -> None:
+    last = LastPass(sampled(3), ALONE)
+    last.note(1, torch.tensor([0, 1]), torch.full((2, 2), -1.0))
+    last.note(2, torch.tensor([1]), torch.full((1, 3), -2.0))
+    assert last.together().tolist() == [[-1, -1, 0], [-2, -2, -2], [0, 0, 0]]
+
+
+def test_each_row_comes_from_the_process_that_had_it_last() -> None:
+    other = LastPass(sampled(3), ALONE)
+    other.note(4, torch.tensor([0, 2]), torch.full((2, 3), -4.0))
+    mine = LastPass(sampled(3), Pair([other._logprobs, other._minibatch]))
+    mine.note(3, torch.tensor([0, 1]), torch.full((2, 3), -3.0))
+    assert mine.together()[:, 0].tolist() == [-4, -3, -4]
