@@ -23,7 +23,7 @@ def unrecorded(trainer: Any) -> Iterator[None]:
     player, record = trainer.player, trainer._record
     engine = player.config.engine.model_copy(update={"record_samples": 1})
     trainer.player = replace(player, config=player.config.model_copy(update={"engine": engine}))
-    trainer._record = lambda rollout, kl_coef: ([], [], [])
+    trainer._record = lambda rollout, logprobs, kl_coef: ([], [], [])
     try:
         yield
     finally:
