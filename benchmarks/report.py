@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,12 +131,29 @@ def recording(results: Results) -> list[str]:
     return [*lines, "", *(line for found in measured for line in _made_by(f"recording {found['workload']}", found))]
 
 
+def parity(results: Results) -> list[str]:
+    """How well the world is learned beside TRL at equal settings; the mean's error is that of the seeds' means."""
+    found = results.get("parity")
+    if not found:
+        return ["Not measured yet."]
+    ours, theirs = found["ours"], found["trl-1.12"]
+    lines = ["| seed | gold here | gold TRL 1.12 | reward here / TRL | KL here / TRL |", "|---|---|---|---|---|"]
+    for seed, one, other in zip(found["seeds"], ours, theirs, strict=True):
+        golds = " | ".join(f"{run['gold']:.3f} ± {run['gold_error']:.3f}" for run in (one, other))
+        lines.append(f"| {seed} | {golds} | {one['reward']:.2f} / {other['reward']:.2f} | {one['kl']:.1f} / {other['kl']:.1f} |")
+    if len(ours) > 1:
+        lines.append(f"| mean | {' | '.join(_mean([run['gold'] for run in runs]) for runs in (ours, theirs))} | | |")
+    start = f"{found['steps']} batches; gold on {found['answered']} held-out prompts, before training {found['start']['gold']:.3f}."
+    return [start, "", *lines, "", *_made_by("parity", found)]
+
+
 BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "workloads": workloads,
     "speed": speed,
     "floors": floors,
     "viewers": viewers,
     "recording": recording,
+    "parity": parity,
 }
 
 
@@ -148,6 +167,10 @@ def _shown() -> list[Workload]:
 def _shape(shape: Shape) -> str:
     family = {"gpt2": "GPT-2", "gpt_neox": "GPT-NeoX"}[shape.family]
     return f"{family}, {shape.layers} × {shape.width}, vocabulary {shape.vocabulary:,}"
+
+
+def _mean(values: list[float]) -> str:
+    return f"**{statistics.mean(values):.3f}** ± {statistics.stdev(values) / math.sqrt(len(values)):.3f}"
 
 
 def _ratio(ratio: dict[str, Any] | None) -> str:

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import parity
+from benchmarks.speed.machine import describe
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import apply_overrides, config_to_yaml, parse_config
 from rlhf_studio.inputs.bundled import ASSETS, resolve
 from rlhf_studio.recipes import load_recipe
 
+ROOT = Path(__file__).resolve().parent
 EVALUATED = 256  # held-out prompts answered by each final policy
 CONFIG, POLICY = "config.yaml", "policy"
 
@@ -167,32 +169,22 @@ def run_once(engine: str, steps: int, seed: int, folder: Path) -> Outcome:
     return evaluate(policy, config, time.perf_counter() - started)
 
 
-def print_table(ours: list[Outcome], theirs: list[Outcome], start: Outcome, seeds: list[int], steps: int) -> None:
-    """A Markdown table; the mean's error is that of the seeds' means."""
-    print(f"\nThe world, {steps} batches; gold score on {EVALUATED} held-out prompts, start {start.gold:.3f} ± {start.gold_error:.3f}.\n")
-    print("| seed | gold here | gold TRL 1.12 | reward here / TRL | KL here / TRL | seconds here / TRL |")
-    print("|---|---|---|---|---|---|")
-    for seed, one, other in zip(seeds, ours, theirs, strict=True):
-        print(
-            f"| {seed} | {one.gold:.3f} ± {one.gold_error:.3f} | {other.gold:.3f} ± {other.gold_error:.3f} | "
-            f"{one.reward:.2f} / {other.reward:.2f} | {one.kl:.1f} / {other.kl:.1f} | {one.seconds:.0f} / {other.seconds:.0f} |"
-        )
-    if len(seeds) > 1:
-        means = [
-            f"{statistics.mean(values):.3f} ± {_error(values):.3f}" for values in ([one.gold for one in ours], [o.gold for o in theirs])
-        ]
-        print(f"| mean | {means[0]} | {means[1]} | | | |")
-
-
-def _error(values: list[float]) -> float:
-    return statistics.stdev(values) / math.sqrt(len(values))
+def result(ours: list[Outcome], theirs: list[Outcome], start: Outcome, seeds: list[int], steps: int) -> dict[str, Any]:
+    """What docs/performance.md is made from."""
+    return {
+        "command": f"python -m benchmarks.trl_parity --seeds {' '.join(map(str, seeds))} --steps {steps}",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": describe(),
+        **{"steps": steps, "seeds": seeds, "answered": EVALUATED, "start": vars(start)},
+        **{"ours": [vars(one) for one in ours], "trl-1.12": [vars(one) for one in theirs]},
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=60, help="batches per run")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, default=ROOT / "results" / "parity.json", help="write the figures here")
     parser.add_argument("--train-trl", type=Path, help=argparse.SUPPRESS)  # the child process
     options = parser.parse_args()
     if options.train_trl:
@@ -208,11 +200,9 @@ def main() -> int:
                 print(f"seed {seed}, {engine}: {done[-1]}", file=sys.stderr)
         config = shared_config(options.steps, 0)
         start = evaluate(Path(resolve(config.model.policy)), config, 0.0)
-    print_table(outcomes["ours"], outcomes["trl"], start, options.seeds, options.steps)
-    if options.json:
-        options.json.write_text(
-            json.dumps({name: [vars(one) for one in done] for name, done in outcomes.items()}, indent=1), encoding="utf-8"
-        )
+    found = result(outcomes["ours"], outcomes["trl"], start, options.seeds, options.steps)
+    print("\n".join(parity({"parity": found})))
+    options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0
 
 

@@ -132,7 +132,7 @@ def _differences_table() -> Iterator[str]:
         "of its own the same policy and critic weights after four passes, wherever the two agree on what to compute.",
         "`tests/engine/test_trl_parity.py` runs TRL's own trainer for this, and puts each of these differences in by hand to show that",
         "it is the only one.",
-        "`python -m benchmarks.trl_parity` trains the bundled world with both and compares the final gold scores.",
+        "`python -m benchmarks.trl_parity` trains the bundled world with both; [performance.md](performance.md) has the final gold scores.",
         "",
         "| TRL 1.12 | here | why | test |",
         "|---|---|---|---|",

@@ -74,3 +74,18 @@ def test_the_table_of_viewers() -> None:
         "machine": {"cpu": "Fast One", "cpus": 2},
     }
     assert report.viewers({"viewers": found})[2] == "| 30 | **1.031** (1.000 to 1.100) | 2.7 ms/s | 119 B | 4.0 ms, 12.1 ms | 2.3 kB/s |"
+
+
+def test_the_table_of_learning() -> None:
+    def outcome(gold: float) -> dict[str, float]:
+        return {"gold": gold, "gold_error": 0.02, "reward": 1.25, "kl": 4.0, "seconds": 9.0}
+
+    found = {
+        **{"seeds": [0, 1], "steps": 60, "answered": 256, "start": outcome(-0.01), "command": "python -m x", "date": "2026-11-01"},
+        **{"machine": {"cpu": "Fast One", "cpus": 2}, "ours": [outcome(0.75), outcome(0.85)], "trl-1.12": [outcome(0.7), outcome(0.7)]},
+    }
+    lines = report.parity({"parity": found})
+    assert lines[0] == "60 batches; gold on 256 held-out prompts, before training -0.010."
+    assert lines[4] == "| 0 | 0.750 ± 0.020 | 0.700 ± 0.020 | 1.25 / 1.25 | 4.0 / 4.0 |"
+    assert lines[6] == "| mean | **0.800** ± 0.050 | **0.700** ± 0.000 | | |"
+    assert report.parity({}) == ["Not measured yet."]
