@@ -128,8 +128,8 @@ def test_the_recipe_alone_when_nothing_differs() -> None:
 
 
 def test_only_what_differs_is_written() -> None:
-    command = command_line(changed(ppo__steps=30, data__prompts="my file.csv", lora__enabled=True), "world", WORLD)
-    assert command == "python -m rlhf_studio train --recipe world --lora.enabled true --data.prompts 'my file.csv' --ppo.steps 30"
+    command = command_line(changed(ppo__steps=50, data__prompts="my file.csv", lora__enabled=True), "world", WORLD)
+    assert command == "python -m rlhf_studio train --recipe world --lora.enabled true --data.prompts 'my file.csv' --ppo.steps 50"
     assert overrides(changed(ppo__kl_controller="adaptive", model__dtype="bfloat16"), WORLD) == {
         "model.dtype": "bfloat16",
         "ppo.kl_controller": "adaptive",
