@@ -63,7 +63,7 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     boot = bench.page.boot({}, OPERATOR)
     assert json.loads(json.dumps(boot, allow_nan=False)) == boot
     assert [card["name"] for card in boot["recipes"]][:2] == ["world", "world-lora"]
-    assert boot["recipes"][0]["tags"] == ["about 2 minutes", "no download"]
+    assert boot["recipes"][0]["tags"] == ["about 1 minute", "no download"]
     tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
     assert tags == ["not timed here", "downloads about 8 GB", "80 GB GPU"]
     assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
