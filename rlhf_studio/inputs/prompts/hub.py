@@ -10,10 +10,11 @@ import ast
 import os
 import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
-from rlhf_studio.inputs.prompts.lines import too_long
+from rlhf_studio.inputs.prompts.lines import check_first_rows, too_long
 from rlhf_studio.inputs.prompts.parquet import BATCH_ROWS
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
@@ -28,6 +29,8 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
     Without a connection, the copy that the library has stored on this machine is read, when there is one.
     """
     is_folder = os.path.isdir(name)
+    if is_folder:
+        check_first_rows(Path(name))
     commit, unreachable = (None, None) if is_folder else _commit(name, revision)
     import datasets  # heavy, so only when the dataset is known to exist
 

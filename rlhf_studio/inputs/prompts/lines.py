@@ -87,6 +87,24 @@ class Lines:
         self._row_characters = 0
 
 
+def check_first_rows(folder: Path) -> None:
+    """Look for a line break where the first row of each text file of a folder must have ended.
+
+    The library that reads folders takes whole lines into memory, however long. Raises :class:`PromptsError` naming the file.
+    """
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        kind = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+        if kind not in (*TABLES, ".txt", ".jsonl"):
+            continue
+        try:
+            with _opened(path) as file:
+                start = file.read(4 * MAX_ROW_CHARACTERS + 1)  # UTF-8 has up to four bytes for a character
+        except (EOFError, OSError, zlib.error):
+            continue  # the reader itself says what is wrong with it
+        if len(start) > 4 * MAX_ROW_CHARACTERS and b"\n" not in start and b"\r" not in start:
+            raise PromptsError("data.prompts", f"{path.name}: {too_long(1).message}")
+
+
 def too_long(number: int) -> PromptsError:
     """The error for a row with more characters than any prompt should have."""
     return PromptsError(
