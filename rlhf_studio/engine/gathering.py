@@ -50,13 +50,8 @@ def join_lanes(shares: list[tuple[TokenBatch, Reading]], pad_id: int) -> tuple[T
         column([batch.mask for batch in batches]),
     )
     logprobs, entropy, values = (column([getattr(reading, name) for reading in readings]) for name in ("logprobs", "entropy", "values"))
-    tops = [_wide_top(reading.top, width) for reading in readings if reading.top is not None]
+    tops = [reading.top.widened(width) for reading in readings if reading.top is not None]
     return tokens, Reading(logprobs, entropy, values, joined(tops))
-
-
-def _wide_top(top: Alternatives, width: int) -> Alternatives:
-    room = (0, 0, 0, width - top.ids.shape[1])
-    return Alternatives(torch.nn.functional.pad(top.ids, room), torch.nn.functional.pad(top.logprobs, room))
 
 
 def _widest(team: Team, mask: Tensor) -> int:

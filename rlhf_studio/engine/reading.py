@@ -111,8 +111,8 @@ class Reader:
         mask = part.mask[:recorded]
         best = log_distribution(logits[: int(mask.sum())], self.temperature).topk(min(TOP, logits.shape[1]), dim=-1)
         spaced = [torch.zeros((*mask.shape, x.shape[1]), dtype=x.dtype, device=x.device).index_put((mask,), x) for x in best]
-        logprobs, ids = (torch.nn.functional.pad(x, (0, 0, 0, width - mask.shape[1])).cpu() for x in spaced)
-        return Alternatives(ids, logprobs)
+        logprobs, ids = (x.cpu() for x in spaced)
+        return Alternatives(ids, logprobs).widened(width)
 
 
 def joined(tops: list[Alternatives]) -> Alternatives | None:

@@ -92,6 +92,11 @@ class Alternatives:
     ids: Tensor
     logprobs: Tensor
 
+    def widened(self, width: int) -> Alternatives:
+        """The same, filled up with 0 to ``width`` positions."""
+        room = (0, 0, 0, width - self.ids.shape[1])
+        return Alternatives(torch.nn.functional.pad(self.ids, room), torch.nn.functional.pad(self.logprobs, room))
+
 
 @dataclass(frozen=True)
 class Scores:

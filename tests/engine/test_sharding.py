@@ -44,7 +44,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.processes import COORDINATED, launcher_command
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import config_of
-from tests.engine.test_processes import TIMINGS, checkpoints, metrics, write_config
+from tests.engine.test_processes import check_metrics, checkpoints, write_config
 from tests.engine.test_sampling import PAD, TableModel, draw
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,13 +69,8 @@ def in_two_processes(folder: Path, *runs: str | Path) -> None:
 
 def assert_same_course(run: Path, other: Path) -> None:
     """Every number of every step to 1e-5, every text, and what the last checkpoints hold."""
-    ours, theirs = metrics(run), metrics(other)
-    assert len(ours) == len(theirs) == 2
-    for step, (values, expected) in enumerate(zip(ours, theirs, strict=True), start=1):
-        assert set(values) == set(expected)
-        for name in expected:
-            if not name.startswith(TIMINGS):
-                assert values[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), (step, name)
+    check_metrics(run, other, steps=2)
+    for step in (1, 2):
         pairs = zip(RunReader(run).rollouts(step), RunReader(other).rollouts(step), strict=True)
         assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
     answers = [[(step, answer.response) for step, answer in RunReader(folder).watched()] for folder in (run, other)]

@@ -52,11 +52,11 @@ class RewardModelScorer:
         """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))  # rows of equal length together: less padding
-        scores, pad = torch.empty(len(texts)), self._unused_id(texts)
+        pad = self._unused_id(texts)
         if pad is None:  # nothing to pad with: each text alone
             return torch.cat([self._alone(text) for text in texts])
         self._model.config.get_text_config().pad_token_id = pad  # once for all: lanes share the model
-        size = self._compute.lanes.share(len(order), self._settings.batch_size)
+        size, scores = self._compute.lanes.share(len(order), self._settings.batch_size), torch.empty(len(texts))
 
         def score(rows: list[int]) -> None:
             scores[rows] = self._score_batch([texts[row] for row in rows], pad)

@@ -98,7 +98,7 @@ def check_first_rows(folder: Path) -> None:
             continue
         try:
             with _opened(path) as file:
-                start = file.read(4 * MAX_ROW_CHARACTERS + 1)  # UTF-8 has up to four bytes for a character
+                start = file.readline(4 * MAX_ROW_CHARACTERS + 1)  # UTF-8 has up to four bytes for a character
         except (EOFError, OSError, zlib.error):
             continue  # the reader itself says what is wrong with it
         if len(start) > 4 * MAX_ROW_CHARACTERS and b"\n" not in start and b"\r" not in start:
