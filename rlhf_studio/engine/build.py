@@ -16,6 +16,7 @@ from rlhf_studio.engine.merging import can_merge
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptStream, prepare_prompts
 from rlhf_studio.engine.recompute import recompute_layers
+from rlhf_studio.engine.recorded_step import CannotRecord, RecordedStep, record_step
 from rlhf_studio.engine.references import LoadedReference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.rollout import Player
@@ -51,7 +52,11 @@ def build_trainer(
         raise ConfigError([Problem("ppo.reference_ema", message)])
     if compute.team.sharded:
         _split(policy, reference, compute)
+    if compute.device.type == "cpu" and not compute.team.sharded and not config.model.gradient_checkpointing:
+        policy.pack_rows()
+        reference.pack_rows()
     scorer = Scorer(config.reward, compute, report, permissions)
+    step, step_notes = _recorded(policy, compute)
     player = Player(
         policy=policy,
         reference=reference,
@@ -61,9 +66,10 @@ def build_trainer(
         compute=compute,
         stop_id=stop_id(config, loaded),
         pad_id=pad_id(loaded),
+        recorded_step=step,
     )
     stream = PromptStream(prompts, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
-    notes = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *_notes(config, len(prompts.ids))]
+    notes = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *step_notes, *_notes(config, len(prompts.ids))]
     return Trainer(config, player, stream, compute), notes
 
 
@@ -85,6 +91,16 @@ def _split(policy: Policy, reference: Reference, compute: Compute) -> None:
         if model is not None:
             shard(model, compute)
     policy.value_head.to(compute.device)
+
+
+def _recorded(policy: Policy, compute: Compute) -> tuple[RecordedStep | None, list[str]]:
+    """The policy's decoding step for lanes, and a note where a CPU has to do without."""
+    if compute.device.type != "cpu" or compute.team.sharded or compute.dtype is not torch.float32:
+        return None, []
+    try:
+        return record_step(policy), []
+    except CannotRecord as error:
+        return None, [f"Sampling goes through the model step by step, which is slower: {error}."]
 
 
 def _notes(config: RunConfig, prompts: int) -> list[str]:

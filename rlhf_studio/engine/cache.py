@@ -44,6 +44,12 @@ class RoomyLayer(DynamicLayer):
         self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
         return self.keys, self.values
 
+    def grow(self) -> tuple[Tensor, Tensor]:
+        """Keys and values with a place more at the end, which the caller fills."""
+        end = self.keys.shape[2] + 1
+        self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
+        return self.keys, self.values
+
     def get_seq_length(self) -> int:
         return self.keys.shape[2] if self.is_initialized else 0
 

@@ -41,10 +41,17 @@ class TanhGELU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype is not torch.float32:
             return nn.functional.gelu(x, approximate="tanh")
-        return _TanhGELU.apply(x) if x.requires_grad and torch.is_grad_enabled() else _tanh_gelu(x, None)
+        if x.requires_grad and torch.is_grad_enabled():
+            return _TanhGELU.apply(x)
+        return _few_tanh_gelu(x) if torch.jit.is_tracing() else _tanh_gelu(x, None)
 
 
 GELU_SCALE, GELU_CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
+
+
+def _few_tanh_gelu(x: Tensor) -> Tensor:
+    """The activation of a few numbers at once; nothing in it depends on how many they are, so it can be recorded."""
+    return x * (x * x).mul_(GELU_SCALE * GELU_CUBE).add_(GELU_SCALE).mul_(x).sigmoid_()
 
 
 def _tanh_gelu(x: Tensor, slope: Tensor | None) -> Tensor:

@@ -20,6 +20,7 @@ from rlhf_studio.engine.cache import new_cache
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.device import placed
 from rlhf_studio.engine.merging import merged_adapters
+from rlhf_studio.engine.packing import attending_within, pack, pack_rows
 from rlhf_studio.engine.sharding import alike, part
 from rlhf_studio.engine.types import TokenBatch
 
@@ -76,11 +77,22 @@ class ResponseModel(nn.Module):
         super().__init__()
         self.model = model
         self._output_reads = _OutputReads(plain_model(model).get_output_embeddings())
+        self.packs = False
+
+    def pack_rows(self) -> bool:
+        """From now on read batches without padding, where the model can; returns whether."""
+        self.packs = pack_rows(self.model)
+        return self.packs
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
-        with self._output_reads(batch.predicting) as read:
-            output = self.model(**batch.model_inputs(), use_cache=False)
+        if self.packs:
+            row = pack(batch)
+            with self._output_reads(row.predicting) as read, attending_within(row.groups):
+                output = self.model(**row.model_inputs(), use_cache=False)
+        else:
+            with self._output_reads(batch.predicting) as read:
+                output = self.model(**batch.model_inputs(), use_cache=False)
         return output.logits.squeeze(0), read[0]  # a view: an index's backward pass would fill a copy
 
     def new_cache(self, room: int) -> Cache:
@@ -171,6 +183,11 @@ class Reference:
         else:
             with reference_switched_on(self._policy.model):
                 yield self._policy
+
+    def pack_rows(self) -> None:
+        """Let a frozen copy read batches without padding, as the policy does."""
+        if self._copy is not None:
+            self._copy.pack_rows()
 
     @property
     def frozen_copy(self) -> PreTrainedModel | None:

@@ -16,6 +16,7 @@ from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.reading import Reader, Reading
+from rlhf_studio.engine.recorded_step import RecordedStep
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sampling import sample_responses
 from rlhf_studio.engine.types import NonFiniteError, Rollout, Scores, TokenBatch
@@ -40,6 +41,7 @@ class Player:
     compute: Compute
     stop_id: int | None
     pad_id: int
+    recorded_step: RecordedStep | None = None
 
     @property
     def reader(self) -> Reader:
@@ -124,6 +126,7 @@ def sample(
                 limits=None if limits is None else limits[rows],
                 recorded=max(min(first + recorded, rows.stop) - start, 0),
                 team=player.compute.team,
+                step_of=player.recorded_step,
             )
 
     with player.policy.merged():

@@ -18,6 +18,7 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
+from rlhf_studio.engine.recorded_step import RecordedStep
 from rlhf_studio.engine.team import ALONE, Team
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
 
@@ -37,6 +38,7 @@ def sample_responses(
     limits: Tensor | None = None,
     recorded: int = 0,
     team: Team = ALONE,
+    step_of: RecordedStep | None = None,
 ) -> tuple[TokenBatch, Reading]:
     """Sample one response per prompt.
 
@@ -48,6 +50,7 @@ def sample_responses(
         pad_id: fills the places after the end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         recorded: leading episodes whose likeliest tokens are noted.
+        step_of: the policy's recorded step, for the tokens after the first; None asks the policy itself.
         team: whose weights these are. Split weights need everyone for each token: whoever is done goes along until all are.
 
     Returns:
@@ -61,10 +64,11 @@ def sample_responses(
     rows = torch.arange(len(prompt_ids), device=prompt_ids.device)
     going = torch.ones_like(rows, dtype=torch.bool)
     cache = policy.new_cache(sheet.room)
+    next_logits = policy.next_logits
     can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
     inputs, positions = prompt_ids, position_ids(prompt_mask)
     for step in range(sheet.longest):
-        logits, hidden = policy.next_logits(inputs, sheet.attended(rows, step), positions, cache)
+        logits, hidden = next_logits(inputs, sheet.attended(rows, step), positions, cache)
         drawn = _draw(logits, uniforms[rows, step], settings)
         values = policy.values(hidden) if policy.critic is None else None
         going = sheet.write(step, rows, going, drawn, values) & (limits[rows] > step + 1)
@@ -79,6 +83,7 @@ def sample_responses(
             cache.batch_select_indices(kept)
             rows, going, token = rows[kept], going[kept], token[kept]
         inputs, positions = token[:, None], sheet.next_positions(rows, step)
+        next_logits = step_of or policy.next_logits
     return sheet.finish()
 
 

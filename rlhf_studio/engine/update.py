@@ -23,7 +23,6 @@ from rlhf_studio.ppo.masking import masked_select, masked_sum
 
 Gradients = list[Tensor | None]
 """One for each trained parameter; None where there is none."""
-SMALLEST_PART, PART_COSTS = 8, 192  # episodes; and what a part costs beside its tokens, in tokens of a small model
 
 
 Note = Callable[[Tensor, Tensor], None]
@@ -164,15 +163,14 @@ class Updater:
         return [row for rows in numbers for row in rows]
 
     def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
-        """Episodes of similar length together, since each part is as wide as its longest; on a CPU more parts where that pays."""
-        lengths = tokens.whole_lengths[index]
-        order = lengths.argsort(stable=True)
-        index, lengths = index[order], lengths[order].tolist()
-        lanes = self._compute.lanes
-        sizes = [lanes.share(len(index), self._micro_batch_size)]
-        if index.device.type == "cpu" and not self._compute.team.sharded:  # where sharded, everyone must make as many passes
-            sizes += [size for size in (math.ceil(sizes[0] / parts) for parts in (2, 4)) if size >= SMALLEST_PART]
-        return list(index.split(min(sizes, key=lambda size: _longest_lane(lanes, lengths, size))))
+        """The episodes in parts of a micro-batch, divided among the lanes."""
+        size, lengths = self._compute.lanes.share(len(index), self._micro_batch_size), tokens.whole_lengths[index]
+        index = index[lengths.argsort(stable=True)]
+        if not self._policy.packs:  # a part is as wide as its longest episode: similar ones together
+            return list(index.split(size))
+        count = math.ceil(len(index) / size)
+        dealt = torch.arange(len(index), device=index.device) % (2 * count)  # back and forth, so that all parts have as many tokens
+        return [index[(dealt == part) | (dealt == 2 * count - 1 - part)] for part in range(count)]
 
     def _micro_batch(self, task: _Minibatch, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
         """Adds this part's gradients, to the parameters' own or to a lane's ``gradients``.
@@ -248,13 +246,6 @@ class Updater:
         if limit := self._config.ppo.max_grad_norm:
             clip(self._gradients(), limit, norm)
         self.optimizer.step()
-
-
-def _longest_lane(lanes: Lanes, lengths: list[int], size: int) -> int:
-    """Tokens that the busiest lane computes when parts have ``size`` episodes, each as wide as its longest; ``lengths`` ascends."""
-    ends = [min(start + size, len(lengths)) for start in range(0, len(lengths), size)]
-    parts = [(end - start) * lengths[end - 1] + PART_COSTS for start, end in zip([0, *ends], ends, strict=False)]
-    return max(sum(hand) for hand in lanes.deal(parts))
 
 
 def _summary(seen: list[_MinibatchStats], norms: list[float], early: bool, problems: list[str], logprobs: Tensor) -> UpdateStats:

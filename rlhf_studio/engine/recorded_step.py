@@ -1,0 +1,128 @@
+"""A decoding step, recorded once and then run from start to end without Python.
+
+One step of a small model is some hundred short operations. Between any two of them stands Python, and lanes that sample at the same
+time wait for its lock far longer than they compute. TorchScript's interpreter runs a recorded step without that lock and without a
+compiler. torch calls it deprecated but ships nothing else of the kind, so nothing depends on it: a recording is only used for families
+where it is tested, and after it gave the model's own numbers for another batch, another length and other tokens. Otherwise sampling goes
+through the model itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from rlhf_studio.engine.cache import RoomyLayer
+from rlhf_studio.engine.policy import Policy, ResponseModel
+
+RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
+GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a recording would keep the first
+TOLERANCE = 1e-5
+
+
+class CannotRecord(Exception):
+    """Why a model's step is not recorded, for people."""
+
+
+class RecordedStep:
+    """:meth:`ResponseModel.next_logits` for a single token per row, with :class:`RoomyLayer` caches. Any thread may call it.
+
+    It reads the model's weights where they are: updates and merged adapters show at once.
+    """
+
+    def __init__(self, script: Any):
+        self._script = script
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
+        """Logits (B, V) and hidden states (B, H) after ``ids`` (B, 1); ``cache`` grows by one token."""
+        return self._script(ids, attention, positions, *_states(cache))
+
+
+def record_step(policy: Policy) -> RecordedStep:
+    """Record one decoding step of the policy, adapters merged as while sampling. Raises :class:`CannotRecord`."""
+    if why := _why_not(policy):
+        raise CannotRecord(why)
+    with policy.merged(), torch.no_grad():
+        example = _example(policy, rows=2, length=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked below
+            try:
+                step = RecordedStep(torch.jit.trace(_Step(policy), (*example[:3], *_states(example[3])), check_trace=False))
+            except RuntimeError as error:
+                raise CannotRecord(f"its step cannot be recorded ({str(error).splitlines()[0]})") from error
+            _check(policy, step)
+    return step
+
+
+def _why_not(policy: Policy) -> str:
+    config = policy.model.config
+    if config.model_type not in RECORDED_FAMILIES:
+        return f"models of the family {config.model_type} are not recorded"
+    if not all(isinstance(layer, RoomyLayer) for layer in policy.new_cache(1).layers):
+        return "its key-value cache is of a kind of its own"
+    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    return f"its rotary embedding is {rotation}" if rotation in GROWING_ROTATIONS else ""
+
+
+class _Step(nn.Module):
+    """What is recorded: attention over states whose last place this step fills."""
+
+    def __init__(self, model: ResponseModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, *states: Tensor) -> tuple[Tensor, Tensor]:
+        cache = DynamicCache(config=self.model.model.config)
+        cache.layers = [_FullLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
+        lowest = torch.finfo(states[0].dtype).min
+        # Four dimensions are taken as they are; from two, the model would work out a mask in Python, from numbers that change.
+        mask = torch.zeros_like(attention, dtype=states[0].dtype).masked_fill(attention == 0, lowest)[:, None, None, :]
+        return self.model.next_logits(ids, mask, positions, cache)
+
+
+class _FullLayer(DynamicLayer):
+    """Keys and values (B, heads, length, size) in which the new token's place is there already, at the end."""
+
+    def __init__(self, keys: Tensor, values: Tensor):
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        self.keys[:, :, -1:] = key_states
+        self.values[:, :, -1:] = value_states
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self.keys.shape[2] - 1
+
+
+def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor, Cache]:
+    """Inputs of a step after ``length`` tokens; the first row has a token less than the others."""
+    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+    drawn = torch.randint(vocabulary, (rows, length + 1), generator=torch.Generator().manual_seed(rows))
+    attention = torch.ones_like(drawn)
+    attention[0, 0] = 0
+    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
+    cache = policy.new_cache(length + 1)
+    policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
+    return drawn[:, -1:], attention, positions[:, -1:], cache
+
+
+def _states(cache: Cache) -> list[Tensor]:
+    """Keys and values of each layer, the new token's place included."""
+    return [state for layer in cache.layers for state in layer.grow()]
+
+
+def _check(policy: Policy, step: RecordedStep) -> None:
+    for rows, length in ((3, 7), (1, 2)):
+        ours, own = (function(*_example(policy, rows, length)) for function in (step, policy.next_logits))
+        for mine, expected in zip(ours, own, strict=True):
+            if mine.shape != expected.shape or not torch.allclose(mine, expected, atol=TOLERANCE, rtol=TOLERANCE):
+                raise CannotRecord("its recorded step gives other numbers than the model")
