@@ -51,7 +51,7 @@ GELU_SCALE, GELU_CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
 
 def _few_tanh_gelu(x: Tensor) -> Tensor:
     """The activation of a few numbers at once; nothing in it depends on how many they are, so it can be recorded."""
-    return x * (x * x).mul_(GELU_SCALE * GELU_CUBE).add_(GELU_SCALE).mul_(x).sigmoid_()
+    return x * torch.add(torch.tensor(GELU_SCALE), x * x, alpha=GELU_SCALE * GELU_CUBE).mul_(x).sigmoid_()
 
 
 def _tanh_gelu(x: Tensor, slope: Tensor | None) -> Tensor:
@@ -59,14 +59,14 @@ def _tanh_gelu(x: Tensor, slope: Tensor | None) -> Tensor:
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
     inputs, outputs = x.reshape(-1).split(GELU_BLOCK), result.view(-1).split(GELU_BLOCK)
     slopes = [None] * len(inputs) if slope is None else slope.view(-1).split(GELU_BLOCK)
-    scratch = torch.empty((2, min(GELU_BLOCK, x.numel())))
+    scratch, scale = torch.empty((2, min(GELU_BLOCK, x.numel()))), torch.tensor(GELU_SCALE)
     for part, output, to_slope in zip(inputs, outputs, slopes, strict=True):
         square, share = scratch[:, : part.numel()]
         torch.mul(part, part, out=square)
-        torch.mul(square, GELU_SCALE * GELU_CUBE, out=share).add_(GELU_SCALE).mul_(part).sigmoid_()
+        torch.add(scale, square, alpha=GELU_SCALE * GELU_CUBE, out=share).mul_(part).sigmoid_()
         torch.mul(part, share, out=output)
         if to_slope is not None:  # share + output (1 - share) times the exponent's derivative
-            square.mul_(3 * GELU_SCALE * GELU_CUBE).add_(GELU_SCALE).mul_(output)
+            torch.add(scale, square, alpha=3 * GELU_SCALE * GELU_CUBE, out=square).mul_(output)
             torch.add(share, square, out=to_slope).addcmul_(square, share, value=-1)
     return result
 
@@ -82,7 +82,7 @@ class _TanhGELU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (slope,) = ctx.saved_tensors
-        return gradient * slope
+        return slope.mul_(gradient)  # into its own place: nobody reads it a second time
 
 
 def consume_logits(logits: Tensor, ids: Tensor, temperature: float, *, with_entropy: bool = True) -> tuple[Tensor, Tensor]:
