@@ -21,6 +21,15 @@ MOST_LANES = 4  # they take turns for Python's own lock
 LEAST_ROWS = 8  # episodes that are worth a lane of their own
 
 
+def dealt(items: Sequence[Item], hands: int) -> list[list[Item]]:
+    """Items that ascend in size dealt back and forth, so that each hand gets as many and about as much; no hand is empty."""
+    turns = [*range(hands), *reversed(range(hands))]
+    found: list[list[Item]] = [[] for _ in range(hands)]
+    for place, item in enumerate(items):
+        found[turns[place % (2 * hands)]].append(item)
+    return [hand for hand in found if hand]
+
+
 class Lanes:
     """``count`` lanes that divide torch's threads among them; one lane is this very thread, with all of torch's."""
 
@@ -53,12 +62,8 @@ class Lanes:
         return [future.result() for future in futures]
 
     def deal(self, parts: Sequence[Item]) -> list[list[Item]]:
-        """The parts, which ascend in size, dealt to the lanes back and forth, so that each gets about as much to do."""
-        rounds = [[*range(self.count)], [*reversed(range(self.count))]]
-        hands: list[list[Item]] = [[] for _ in range(self.count)]
-        for place, part in enumerate(parts):
-            hands[rounds[place // self.count % 2][place % self.count]].append(part)
-        return [hand for hand in hands if hand]
+        """The parts, which ascend in size, one hand for each lane; fewer where there are fewer parts."""
+        return dealt(parts, self.count)
 
     def share(self, rows: int, most: int) -> int:
         """Episodes per part when at most ``most`` of ``rows`` may be under way at a time; fewer lanes where there are few rows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,12 @@ Groups = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class PackedRow:
-    """The episodes of a batch, shortest first, without their last tokens, which predict nothing.
+    """Episodes end to end, shortest first.
 
     Attributes:
         ids, positions: (1, N) int64; positions start at 0 with each episode.
         groups: where the episodes are.
-        places: (M,) where in the row each of the M response tokens is predicted, in the order of the batch's mask.
+        places: (M,) where in the row the M states are that are wanted, in the order in which they are.
     """
 
     ids: Tensor
@@ -48,23 +48,44 @@ class PackedRow:
         return {"input_ids": self.ids, "position_ids": self.positions, "attention_mask": self.ids.new_zeros((1, 1, 1, 1))}
 
     def predicting(self, hidden: Tensor) -> Tensor:
-        """The states (M, H) of ``hidden`` (1, N, H) that predict the response tokens."""
+        """The states (M, H) of ``hidden`` (1, N, H) at ``places``."""
         return hidden.squeeze(0).index_select(0, self.places)
 
 
 def pack(batch: TokenBatch) -> PackedRow:
-    """Lay the batch's episodes end to end."""
+    """The batch's episodes without their last tokens, which predict nothing; wanted is where its response tokens are predicted."""
     lengths, order = (batch.whole_lengths - 1).sort(stable=True)
     ids = torch.cat([batch.prompt_ids, batch.response_ids], dim=1)[order]
     real = torch.cat([batch.prompt_mask, batch.mask], dim=1)[order]
     positions = real.cumsum(dim=1) - 1
     kept = real & (positions < lengths[:, None])
+    rows, columns = batch.mask.nonzero(as_tuple=True)
+    places = (_starts(lengths, order) + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
+    return PackedRow(ids[kept][None], positions[kept][None], _groups(lengths), places)
+
+
+def pack_texts(texts: Sequence[Sequence[int]], device: torch.device) -> PackedRow:
+    """Texts as token ids; wanted is the last token of each."""
+    lengths, order = torch.tensor([len(text) for text in texts], device=device).sort(stable=True)
+    ids = torch.tensor([token for row in order.tolist() for token in texts[row]], device=device)
+    groups = _groups(lengths)
+    positions = torch.cat([torch.arange(width, device=device).repeat(count) for count, width in groups])
+    starts = _starts(lengths, order)
+    ends = torch.empty_like(lengths)
+    ends[order] = lengths
+    return PackedRow(ids[None], positions[None], groups, starts + ends - 1)
+
+
+def _starts(lengths: Tensor, order: Tensor) -> Tensor:
+    """Where each episode starts, in the episodes' own order; ``lengths`` are in the row's."""
     starts = torch.empty_like(lengths)
     starts[order] = lengths.cumsum(dim=0) - lengths
-    rows, columns = batch.mask.nonzero(as_tuple=True)
-    places = (starts + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
+    return starts
+
+
+def _groups(lengths: Tensor) -> Groups:
     widths, counts = lengths.unique_consecutive(return_counts=True)
-    return PackedRow(ids[kept][None], positions[kept][None], list(zip(counts.tolist(), widths.tolist(), strict=True)), places)
+    return list(zip(counts.tolist(), widths.tolist(), strict=True))
 
 
 class _Here(threading.local):
@@ -77,9 +98,9 @@ _here = _Here()
 
 
 @contextlib.contextmanager
-def attending_within(groups: Groups) -> Iterator[None]:
-    """Inside, a model whose rows are packed reads one row of these episodes."""
-    _here.groups = groups
+def attending_within(layout: PackedRow | TokenBatch) -> Iterator[None]:
+    """Inside, this thread's models read this row, each episode for itself; or a plain batch."""
+    _here.groups = layout.groups if isinstance(layout, PackedRow) else None
     try:
         yield
     finally:

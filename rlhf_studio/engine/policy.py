@@ -79,20 +79,15 @@ class ResponseModel(nn.Module):
         self._output_reads = _OutputReads(plain_model(model).get_output_embeddings())
         self.packs = False
 
-    def pack_rows(self) -> bool:
-        """From now on read batches without padding, where the model can; returns whether."""
+    def pack_rows(self) -> None:
+        """From now on read batches without their padding, where the model can."""
         self.packs = pack_rows(self.model)
-        return self.packs
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
-        if self.packs:
-            row = pack(batch)
-            with self._output_reads(row.predicting) as read, attending_within(row.groups):
-                output = self.model(**row.model_inputs(), use_cache=False)
-        else:
-            with self._output_reads(batch.predicting) as read:
-                output = self.model(**batch.model_inputs(), use_cache=False)
+        layout = pack(batch) if self.packs else batch
+        with self._output_reads(layout.predicting) as read, attending_within(layout):
+            output = self.model(**layout.model_inputs(), use_cache=False)
         return output.logits.squeeze(0), read[0]  # a view: an index's backward pass would fill a copy
 
     def new_cache(self, room: int) -> Cache:
@@ -124,6 +119,11 @@ class Policy(ResponseModel):
     @property
     def has_lora(self) -> bool:
         return isinstance(self.model, PeftModel)
+
+    def pack_rows(self) -> None:
+        super().pack_rows()
+        if self.critic is not None:
+            self.critic.packs = pack_rows(self.critic.model)
 
     def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and float32 values (N,) of the N response tokens: the value of the state before each."""

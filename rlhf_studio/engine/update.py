@@ -13,7 +13,7 @@ from torch import Tensor
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.fused import consume_logits
-from rlhf_studio.engine.lanes import Lanes
+from rlhf_studio.engine.lanes import dealt
 from rlhf_studio.engine.last_pass import LastPass
 from rlhf_studio.engine.policy import Policy, spread
 from rlhf_studio.engine.sharding import clip, is_split, total_norm
@@ -168,9 +168,7 @@ class Updater:
         index = index[lengths.argsort(stable=True)]
         if not self._policy.packs:  # a part is as wide as its longest episode: similar ones together
             return list(index.split(size))
-        count = math.ceil(len(index) / size)
-        dealt = torch.arange(len(index), device=index.device) % (2 * count)  # back and forth, so that all parts have as many tokens
-        return [index[(dealt == part) | (dealt == 2 * count - 1 - part)] for part in range(count)]
+        return [index.new_tensor(rows) for rows in dealt(index.tolist(), math.ceil(len(index) / size))]
 
     def _micro_batch(self, task: _Minibatch, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
         """Adds this part's gradients, to the parameters' own or to a lane's ``gradients``.

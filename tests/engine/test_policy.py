@@ -67,7 +67,9 @@ def test_without_its_adapters_the_policy_is_the_base_model(make_trainer: Callabl
     trainer.step()
     batch = play(trainer).tokens
     loaded = load_causal_lm(str(tmp_path / "policy"), "main", torch.float32, lambda text, fraction: None).model
-    base = logits_of(ResponseModel(loaded), batch)
+    start = ResponseModel(loaded)
+    start.pack_rows()
+    base = logits_of(start, batch)
     with trainer.player.reference.active() as reference:
         assert torch.equal(logits_of(reference, batch), base)
     assert not torch.equal(logits_of(trainer.player.policy, batch), base)  # outside the block the adapters are back

@@ -123,6 +123,10 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k2"}
     trainer = make_trainer(ppo=ppo, generation={"response_length": 6, "response_length_min": 2})
     shift(trainer, seed=1)
+    trainer.player = replace(trainer.player, recorded_step=None)  # what is hooked below must be asked
+    for model in (trainer.player.policy, trainer.player.reference._copy):
+        assert model is not None
+        model.packs = False  # a packed row has no padding
     clean = play(trainer)
     assert not clean.tokens.mask.all()
     trainer.prompts.restore({"pass": 0, "place": 0})

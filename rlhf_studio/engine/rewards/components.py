@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 import torch
@@ -36,6 +36,7 @@ from rlhf_studio.engine.rewards.python_function import PythonFunction
 from rlhf_studio.engine.rewards.references import reference_source
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.rules import Rule, keyword_rule, length_rule, regex_rule, repetition_rule
+from rlhf_studio.engine.team import ALONE
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -91,7 +92,7 @@ def build_source(component: RewardComponent, field: str, compute: Compute, repor
 def _model(
     component: RewardModelReward | EnsembleReward, name: str, model_field: str, field: str, compute: Compute, report: Report
 ) -> RewardModelScorer:
-    own = Compute(compute.device, DTYPES.get(component.dtype, compute.dtype))
+    own = replace(compute, dtype=DTYPES.get(component.dtype, compute.dtype), team=ALONE)
     try:
         loaded = load_reward_model(name, component.revision, component.label, own.dtype, report, field)
     except ConfigError as error:  # an ensemble's setting is called otherwise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,9 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.lanes import dealt
 from rlhf_studio.engine.loading import LoadedRewardModel
+from rlhf_studio.engine.packing import attending_within, pack_rows, pack_texts
 from rlhf_studio.engine.rewards.chats import OwnChat
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left
@@ -45,23 +48,29 @@ class RewardModelScorer:
         self._compute = compute
         positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
+        self._packs = compute.device.type == "cpu" and _reads_its_last_token(loaded.model) and pack_rows(loaded.model)
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
     @torch.no_grad()
     def __call__(self, episodes: Episodes) -> Tensor:
         """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))  # rows of equal length together: less padding
-        pad = self._unused_id(texts)
-        if pad is None:  # nothing to pad with: each text alone
-            return torch.cat([self._alone(text) for text in texts])
-        self._model.config.get_text_config().pad_token_id = pad  # once for all: lanes share the model
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))
         size, scores = self._compute.lanes.share(len(order), self._settings.batch_size), torch.empty(len(texts))
+        if self._packs:
+            parts, pad = dealt(order, math.ceil(len(order) / size)), None
+        else:
+            pad = self._unused_id(texts)
+            if pad is None:  # nothing to pad with: each text alone
+                return torch.cat([self._alone(text) for text in texts])
+            self._model.config.get_text_config().pad_token_id = pad  # once for all: lanes share the model
+            parts = [order[start : start + size] for start in range(0, len(order), size)]  # of equal length together: less padding
 
         def score(rows: list[int]) -> None:
-            scores[rows] = self._score_batch([texts[row] for row in rows], pad)
+            part = [texts[row] for row in rows]
+            scores[rows] = self._score_packed(part) if self._packs else self._score_batch(part, pad)
 
-        self._compute.lanes.map(score, [order[start : start + size] for start in range(0, len(order), size)])
+        self._compute.lanes.map(score, parts)
         return scores
 
     def _texts(self, episodes: Episodes) -> list[str]:
@@ -98,6 +107,13 @@ class RewardModelScorer:
             output = self._model(**{name: torch.tensor(rows, device=self._compute.device) for name, rows in inputs.items()})
         return self._pick(output.logits.float()).cpu()
 
+    def _score_packed(self, texts: list[_Text]) -> Tensor:
+        row = pack_texts([text.ids for text in texts], self._compute.device)
+        with self._compute.autocast(), attending_within(row):
+            states = self._model.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
+            logits = self._model.score(row.predicting(states))
+        return self._pick(logits.float()).cpu()
+
     def _pick(self, logits: Tensor) -> Tensor:
         if self._settings.output == "logit":
             return logits[:, self._label]
@@ -110,6 +126,11 @@ class RewardModelScorer:
             return own
         size = self._model.get_input_embeddings().weight.shape[0]
         return next((candidate for candidate in range(size) if candidate not in used), None)
+
+
+def _reads_its_last_token(model: PreTrainedModel) -> bool:
+    """Whether the scores are one linear layer over the last token's state, as transformers has it for decoders."""
+    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) is nn.Linear
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
