@@ -51,12 +51,12 @@ def record_step(policy: Policy) -> RecordedStep:
     with policy.merged(), torch.no_grad():
         example = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked below
+            warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
             try:
                 step = RecordedStep(torch.jit.trace(_Step(policy), (*example[:3], *_states(example[3])), check_trace=False))
+                _check(policy, step)
             except RuntimeError as error:
-                raise CannotRecord(f"its step cannot be recorded ({str(error).splitlines()[0]})") from error
-            _check(policy, step)
+                raise CannotRecord(f"its step cannot be recorded ({str(error).strip().splitlines()[0]})") from error
     return step
 
 

@@ -262,6 +262,7 @@ def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[.
     weights = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
     tokens, said = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
     assert all(isinstance(layer, RoomyLayer) for layer in policy.new_cache(8).layers)
+    assert trainer.player.recorded_step is not None and policy.packs
     with policy.merged():
         merged = [module.disable_adapters for module in policy.modules() if isinstance(module, LoraLayer)]
     assert all(merged) and bool(merged) == bool(lora)

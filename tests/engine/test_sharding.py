@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from rlhf_studio.engine.sharding import (
     whole_weights,
 )
 from rlhf_studio.engine.team import Team
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.launcher import launch_in_file
 from rlhf_studio.inputs.machine import machine_problems
@@ -238,25 +237,6 @@ def test_a_broken_policy_is_told_when_all_are_done() -> None:
         draw(model, 2, {"response_length": 6}, team=Slow(4))
     assert len(model.calls) == 4
     assert PAD == 4
-
-
-def test_every_process_makes_as_many_passes(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone, short episodes get a pass of their own where that is quicker; with split weights the number may not depend on lengths."""
-    monkeypatch.setattr("rlhf_studio.engine.update.PART_COSTS", 1)
-    trainer = make_trainer(ppo={"batch_size": 16, "mini_batch_size": 16}, generation={"response_length": 12, "stop_token": "none"})
-    tokens = trainer_tokens(trainer)
-    updater = trainer.updater
-    assert len(updater._micro_batches(tokens, torch.arange(16))) == 2
-    updater._compute = Compute(torch.device("cpu"), torch.float32, SecondOfTwo())
-    assert len(updater._micro_batches(tokens, torch.arange(16))) == 1
-
-
-def trainer_tokens(trainer: Trainer) -> Any:
-    from tests.engine.conftest import play
-
-    tokens = play(trainer, size=16).tokens
-    tokens.mask[:8, 2:] = False
-    return tokens
 
 
 # --- settings ----------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""The recorded decoding step against the model's own, and every way to do without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine import recorded_step
+from rlhf_studio.engine.build import build_trainer
+from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.fused import _tanh_gelu
+from rlhf_studio.engine.recorded_step import CannotRecord, _example, _Step, record_step
+from rlhf_studio.engine.rollout import sample
+from rlhf_studio.engine.trainer import Trainer
+from tests.engine.conftest import small_config
+from tests.engine.small_models import save_policy
+
+LORA = {"enabled": True, "r": 4}
+
+
+@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama", "opt", "qwen2", "qwen3"])
+def test_it_gives_the_models_own_numbers_after_updates_too(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, family: str, lora: dict[str, Any]
+) -> None:
+    save_policy(tmp_path / family, family, spread=0.2)
+    trainer = make_trainer(model={"policy": str(tmp_path / family)}, lora=lora)
+    step, policy = trainer.player.recorded_step, trainer.player.policy
+    assert step is not None
+    seen = []
+    for _ in range(2):
+        with policy.merged(), torch.no_grad():
+            for rows, length in ((4, 9), (1, 1), (7, 30)):
+                ours, own = (function(*_example(policy, rows, length)) for function in (step, policy.next_logits))
+                for mine, expected in zip(ours, own, strict=True):
+                    torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
+            seen.append(ours[0])
+        trainer.step()
+    assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
+
+
+def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]) -> None:
+    policy = (trainer := make_trainer()).player.policy
+    step = trainer.player.recorded_step
+    assert step is not None
+    found = []
+    for next_logits in (step, policy.next_logits):
+        ids, attention, positions, cache = _example(policy, rows=5, length=4)
+        cache.layers = [type(layer)(9) for layer in cache.layers]
+        with torch.no_grad():
+            policy.next_logits(torch.full((5, 4), 3), attention[:, :-1], torch.arange(4).expand(5, 4), cache)
+            logits = [next_logits(ids, attention, positions, cache)[0]]
+            kept = torch.tensor([0, 3])
+            cache.batch_select_indices(kept)
+            attention = torch.cat([attention[kept], torch.ones(2, 1, dtype=torch.int64)], dim=1)
+            logits.append(next_logits(ids[kept] + 1, attention, positions[kept] + 1, cache)[0])
+        assert cache.get_seq_length() == 6
+        found.append(logits)
+    for mine, expected in zip(*found, strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_sampling_with_and_without_it_gives_the_same_episodes(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(model={"value_head_init": "normal"}, generation={"response_length": 12})
+    batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
+    both = []
+    for player in (trainer.player, replace(trainer.player, recorded_step=None)):
+        both.append(sample(player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2))
+    (tokens, said), (others, others_said) = both
+    assert torch.equal(tokens.response_ids, others.response_ids) and torch.equal(tokens.mask, others.mask)
+    assert not tokens.mask.all()  # rows ended, and left
+    for name in ("logprobs", "entropy", "values"):
+        torch.testing.assert_close(getattr(said, name), getattr(others_said, name), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("bloom", "models of the family bloom are not recorded"),
+        ("phi3", "its key-value cache is of a kind of its own"),  # it has a window
+    ],
+)
+def test_what_is_not_recorded_is_sampled_all_the_same_and_told(tmp_path: Path, family: str, why: str) -> None:
+    save_policy(tmp_path / family, family)
+    config = small_config(tmp_path, model={"policy": str(tmp_path / family)})
+    trainer, notes = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+    assert trainer.player.recorded_step is None
+    assert f"Sampling goes through the model step by step, which is slower: {why}." in notes
+    trainer.step()
+
+
+def test_rotations_that_grow_are_not_recorded(make_trainer: Callable[..., Trainer]) -> None:
+    policy = make_trainer("llama").player.policy
+    record_step(policy)
+    policy.model.config.rope_parameters["rope_type"] = "dynamic"
+    with pytest.raises(CannotRecord, match="its rotary embedding is dynamic"):
+        record_step(policy)
+
+
+def test_a_recording_that_gives_other_numbers_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_trainer().player.policy
+    own = _Step.forward
+
+    def forward(self: _Step, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        logits, hidden = own(self, *inputs)
+        return logits * 1.001, hidden
+
+    monkeypatch.setattr(_Step, "forward", forward)
+    with pytest.raises(CannotRecord, match="gives other numbers"):
+        record_step(policy)
+
+
+def test_a_recording_that_keeps_a_number_of_the_example_is_refused(
+    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The activation in blocks would keep how many the example has."""
+    policy = make_trainer().player.policy
+    monkeypatch.setattr("rlhf_studio.engine.fused.GELU_BLOCK", 64)
+    monkeypatch.setattr("rlhf_studio.engine.fused._few_tanh_gelu", lambda x: _tanh_gelu(x, None))
+    with pytest.raises(CannotRecord, match="its step cannot be recorded"):
+        record_step(policy)
+
+
+def test_a_model_that_cannot_be_recorded_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        raise RuntimeError("not for a recording\nand more")
+
+    policy = make_trainer().player.policy
+    monkeypatch.setattr(_Step, "forward", fail)
+    with pytest.raises(CannotRecord, match=r"its step cannot be recorded \(not for a recording\)"):
+        record_step(policy)
+
+
+def test_only_one_cpu_with_full_precision_records(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlhf_studio.engine.build.record_step", lambda policy: pytest.fail("recorded"))
+    assert make_trainer(model={"dtype": "bfloat16"}).player.recorded_step is None
+    assert recorded_step.TOLERANCE <= 1e-5
