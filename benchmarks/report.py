@@ -94,6 +94,20 @@ def floors(results: Results) -> list[str]:
     return lines
 
 
+def profiles(results: Results) -> list[str]:
+    """Shares of one update by kind of operation."""
+    found = [result for name, result in results.items() if name.startswith("profile-")]
+    if not found:
+        return ["Not measured yet."]
+    kinds = list(found[0]["kinds"])
+    lines = [f"| | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
+    for one in found:
+        total = sum(one["kinds"].values())
+        shares = [f"{100 * one['kinds'][kind] / total:.1f} %" for kind in kinds]
+        lines.append(f"| {one['workload']} | {' | '.join(shares)} |")
+    return [*lines, "", *(line for one in found for line in _made_by(one["workload"], one))]
+
+
 def viewers(results: Results) -> list[str]:
     """What watching costs."""
     found = results.get("viewers")
@@ -151,6 +165,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "workloads": workloads,
     "speed": speed,
     "floors": floors,
+    "profiles": profiles,
     "viewers": viewers,
     "recording": recording,
     "parity": parity,

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import machine, ours, recipe, rounds, summary
+from benchmarks.speed import machine, profile, recipe, rounds, summary
 from benchmarks.speed.floor import floor
 from benchmarks.speed.job import Job
 from benchmarks.speed.models import default_cache, prepare
@@ -44,7 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
             require_gpu(name)
         job = make_job(name, options)
         if options.profile:
-            print(ours.profile(job))
+            found = profile.profile(job)
+            print("\n".join(profile.lines(found)), flush=True)
+            made_by = f"python -m benchmarks.speed --workload {name} --profile"
+            about = {"workload": name, "command": made_by, "date": datetime.date.today().isoformat(), "machine": machine.describe()}
+            write(found | about, options.json, f"profile-{name}")
             continue
         result = measure(job, options)
         print("\n".join(summary.lines(result)), flush=True)
@@ -61,7 +65,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=machine.threads_here(), help="CPU threads of every contestant")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here instead of benchmarks/results/")
     parser.add_argument("--no-recording", action="store_true", help="ours without what the Live page shows")
-    parser.add_argument("--profile", action="store_true", help="ours only: a table of the top operations of one update")
+    parser.add_argument("--profile", action="store_true", help="ours only, on one thread: where the time of one update goes")
     options = parser.parse_args(arguments)
     options.against = [name for name in options.against.split(",") if name]
     if unknown := [name for name in options.against if name not in PEERS]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,38 +84,6 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
             laps.stop()
             tokens.append(record.metrics["tokens/response_length"] * job.workload.batch)
     return laps, tokens
-
-
-def profile(job: Job, rows: int = 25) -> str:
-    """The operations that take most time of their own in one update after the warm-up, as a compact table."""
-    import torch
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
-
-    torch.set_num_threads(job.threads)
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if job.workload.gpu else [])]
-    with running(run_config(job)) as (trainer, writer):
-        for _ in range(job.workload.warm_up):
-            writer.commit_step(trainer.step())
-        with torch_profile(activities=kinds) as measured:
-            began = time.perf_counter()
-            record = trainer.step()
-            writer.commit_step(record)
-            wall = time.perf_counter() - began
-    own = "self_device_time_total" if job.workload.gpu else "self_cpu_time_total"
-    return profile_table(measured.key_averages(), record.metrics, wall, own, rows)
-
-
-def profile_table(events: Any, metrics: dict[str, float], wall: float, own: str, rows: int) -> str:
-    """One line per operation: milliseconds of its own, share of all, calls, milliseconds with what it calls."""
-    events = sorted(events, key=lambda event: -getattr(event, own))
-    total = sum(getattr(event, own) for event in events) or 1
-    phases = ", ".join(f"{name.removeprefix('time/')} {metrics[name]:.2f} s" for name in (*PHASE_OF, "time/record") if name in metrics)
-    lines = [f"one update under the profiler: {wall:.2f} s ({phases})", f"{'own ms':>9} {'share':>6} {'calls':>7} {'all ms':>9}  operation"]
-    for event in events[:rows]:
-        mine, all_of_it = getattr(event, own), getattr(event, own.removeprefix("self_"))
-        lines.append(f"{mine / 1e3:9.1f} {100 * mine / total:5.1f}% {event.count:7d} {all_of_it / 1e3:9.1f}  {event.key[:70]}")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

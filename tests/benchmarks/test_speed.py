@@ -6,15 +6,15 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import report
 from benchmarks.speed import __main__ as command
-from benchmarks.speed import machine, models, ours, recipe, rounds, summary
+from benchmarks.speed import machine, models, ours, profile, recipe, rounds, summary
 from benchmarks.speed.floor import Floor, floor
 from benchmarks.speed.job import Job
 from benchmarks.speed.meter import Laps, peak_resident
@@ -250,14 +250,31 @@ def test_prompts_are_the_same_ids_for_everybody(real_job: Job) -> None:
     assert first == json.loads(Path(real_job.inputs.ids).read_text(encoding="utf-8"))[: SMOKE.batch]
 
 
-def test_the_profile_names_operations_and_their_share() -> None:
-    def event(key: str, own: float) -> SimpleNamespace:
-        return SimpleNamespace(key=key, self_cpu_time_total=own, cpu_time_total=2 * own, count=3)
+def test_a_profile_adds_up_operations_by_kind() -> None:
+    times = [("aten::mm", 3.0, 2), ("aten::addmm", 1.0, 1), ("aten::mul_", 0.5, 4), ("_TanhGELU", 0.25, 1), ("aten::copy_", 0.25, 1)]
+    found = profile.result(times, {"time/update": 4.0, "time/rollout": 1.5}, 5.5, "2.0")
+    assert found["phases"] == {"rollout": 1.5, "update": 4.0}
+    spent = {kind: seconds for kind, seconds in found["kinds"].items() if seconds}
+    assert spent == {"matrix products": 4.0, "copies and gathers": 0.25, "arithmetic per element": 0.5, "between operations": 0.25}
+    head, first, *_, last = profile.lines(found)
+    assert head == "one update on one thread under the profiler: 5.50 s (rollout 1.50 s, update 4.00 s)"
+    assert first.split() == ["80.0%", "matrix", "products"] and last.split() == ["250.0", "5.0%", "1", "aten::copy_"]
+    table = report.profiles({"profile-w1": found | {"workload": "w1", "command": "c", "date": "d", "machine": {"cpu": "x", "cpus": 2}}})
+    assert table[2] == "| w1 | 80.0 % | 0.0 % | 0.0 % | 0.0 % | 5.0 % | 10.0 % | 5.0 % |"
 
-    text = ours.profile_table([event("aten::add", 1e3), event("aten::mm", 3e3)], {"time/update": 1.0}, 2.0, "self_cpu_time_total", rows=1)
-    head, _, line = text.splitlines()
-    assert head == "one update under the profiler: 2.00 s (update 1.00 s)"
-    assert line.split() == ["3.0", "75.0%", "3", "6.0", "aten::mm"]
+
+def test_every_operation_has_one_kind() -> None:
+    expected = {
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward": "attention",
+        "aten::native_layer_norm_backward": "norms",
+        "aten::_fused_adamw_": "optimizer",
+        "aten::index_select": "copies and gathers",
+        "aten::addcmul_": "arithmetic per element",
+        "aten::add_": "arithmetic per element",
+        "aten::addmm": "matrix products",
+        "aten::view": "between operations",
+    }
+    assert {name: profile.kind_of(name) for name in expected} == expected
 
 
 def test_the_recipe_is_told_to_the_peers_as_it_is(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rlhf_studio.config import PPOConfig, RewardConfig, SFTConfig
 from rlhf_studio.config.wording import component_kinds
@@ -20,6 +19,7 @@ from rlhf_studio.engine.adapters import save_model
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
+from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sft import run_training
 from rlhf_studio.engine.trainer import Trainer
@@ -163,14 +163,13 @@ def test_every_kind_has_a_name_and_a_weight(monkeypatch: pytest.MonkeyPatch, kin
 @pytest.mark.parametrize("kind", ["reward_model", "ensemble"])
 def test_so_many_texts_are_scored_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     seen: list[int] = []
-    original = PreTrainedModel.__call__
+    original = RewardModelScorer._score_packed
 
-    def counted(model: PreTrainedModel, *arguments: Any, **inputs: Any) -> Any:
-        if "Classification" in type(model).__name__:
-            seen.append(len(inputs["input_ids"]))
-        return original(model, *arguments, **inputs)
+    def counted(scorer: RewardModelScorer, texts: list[Any]) -> Any:
+        seen.append(len(texts))
+        return original(scorer, texts)
 
-    monkeypatch.setattr(PreTrainedModel, "__call__", counted)
+    monkeypatch.setattr(RewardModelScorer, "_score_packed", counted)
     folder = save_reward_model(tmp_path)
     named = {"model": str(folder)} if kind == "reward_model" else {"models": f"{folder},{folder}"}
     scores({"kind": kind, "batch_size": 2, **named})
