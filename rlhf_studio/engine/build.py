@@ -56,7 +56,7 @@ def build_trainer(
         policy.pack_rows()
         reference.pack_rows()
     scorer = Scorer(config.reward, compute, report, permissions)
-    step, step_notes = _recorded(policy, compute)
+    step, step_notes = _recorded(policy, config, compute)
     player = Player(
         policy=policy,
         reference=reference,
@@ -93,12 +93,12 @@ def _split(policy: Policy, reference: Reference, compute: Compute) -> None:
     policy.value_head.to(compute.device)
 
 
-def _recorded(policy: Policy, compute: Compute) -> tuple[RecordedStep | None, list[str]]:
+def _recorded(policy: Policy, config: RunConfig, compute: Compute) -> tuple[RecordedStep | None, list[str]]:
     """The policy's decoding step for lanes, and a note where a CPU has to do without."""
     if compute.device.type != "cpu" or compute.team.sharded or compute.dtype is not torch.float32:
         return None, []
     try:
-        return record_step(policy), []
+        return record_step(policy, config.generation), []
     except CannotRecord as error:
         return None, [f"Sampling goes through the model step by step, which is slower: {error}."]
 

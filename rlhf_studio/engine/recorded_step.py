@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
-from rlhf_studio.engine.policy import Policy, ResponseModel
+from rlhf_studio.engine.drawing import Drawn, draw_next
+from rlhf_studio.engine.policy import Policy
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
 GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a recording would keep the first
@@ -30,31 +32,36 @@ class CannotRecord(Exception):
 
 
 class RecordedStep:
-    """:meth:`ResponseModel.next_logits` for a single token per row, with :class:`RoomyLayer` caches. Any thread may call it.
+    """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches. Any thread may call it.
 
     It reads the model's weights where they are: updates and merged adapters show at once.
     """
 
-    def __init__(self, script: Any):
-        self._script = script
+    def __init__(self, script: Any, settings: GenerationConfig):
+        self._script, self._settings = script, settings
+
+    def draws_with(self, settings: GenerationConfig) -> bool:
+        """Whether it was recorded with this temperature and these cuts."""
+        return all(getattr(settings, name) == getattr(self._settings, name) for name in ("temperature", "top_k", "top_p"))
 
     @torch.no_grad()
-    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
-        """Logits (B, V) and hidden states (B, H) after ``ids`` (B, 1); ``cache`` grows by one token."""
-        return self._script(ids, attention, positions, *_states(cache))
+    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+        """What follows ``ids`` (B, 1), drawn with ``uniforms`` (B,); ``cache`` grows by one token."""
+        return Drawn(*self._script(ids, attention, positions, uniforms, *_states(cache)))
 
 
-def record_step(policy: Policy) -> RecordedStep:
+def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
     """Record one decoding step of the policy, adapters merged as while sampling. Raises :class:`CannotRecord`."""
     if why := _why_not(policy):
         raise CannotRecord(why)
     with policy.merged(), torch.no_grad():
-        example = _example(policy, rows=2, length=3)
+        *inputs, cache = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
             try:
-                step = RecordedStep(torch.jit.trace(_Step(policy), (*example[:3], *_states(example[3])), check_trace=False))
-                _check(policy, step)
+                script = torch.jit.trace(_Step(policy, settings), (*inputs, *_states(cache)), check_trace=False)
+                step = RecordedStep(script, settings)
+                _check(policy, step, settings)
             except RuntimeError as error:
                 raise CannotRecord(f"its step cannot be recorded ({str(error).strip().splitlines()[0]})") from error
     return step
@@ -73,17 +80,17 @@ def _why_not(policy: Policy) -> str:
 class _Step(nn.Module):
     """What is recorded: attention over states whose last place this step fills."""
 
-    def __init__(self, model: ResponseModel):
+    def __init__(self, policy: Policy, settings: GenerationConfig):
         super().__init__()
-        self.model = model
+        self.policy, self._settings = policy, settings
 
-    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, *states: Tensor) -> tuple[Tensor, Tensor]:
-        cache = DynamicCache(config=self.model.model.config)
+    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        cache = DynamicCache(config=self.policy.model.config)
         cache.layers = [_FullLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
         lowest = torch.finfo(states[0].dtype).min
         # Four dimensions are taken as they are; from two, the model would work out a mask in Python, from numbers that change.
         mask = torch.zeros_like(attention, dtype=states[0].dtype).masked_fill(attention == 0, lowest)[:, None, None, :]
-        return self.model.next_logits(ids, mask, positions, cache)
+        return tuple(draw_next(self.policy, self._settings, ids, mask, positions, uniforms, cache))
 
 
 class _FullLayer(DynamicLayer):
@@ -103,16 +110,16 @@ class _FullLayer(DynamicLayer):
         return self.keys.shape[2] - 1
 
 
-def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor, Cache]:
+def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Cache]:
     """Inputs of a step after ``length`` tokens; the first row has a token less than the others."""
-    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
-    drawn = torch.randint(vocabulary, (rows, length + 1), generator=torch.Generator().manual_seed(rows))
+    vocabulary, generator = policy.model.get_input_embeddings().weight.shape[0], torch.Generator().manual_seed(rows)
+    drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
     attention = torch.ones_like(drawn)
     attention[0, 0] = 0
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
     cache = policy.new_cache(length + 1)
     policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
-    return drawn[:, -1:], attention, positions[:, -1:], cache
+    return drawn[:, -1:], attention, positions[:, -1:], torch.rand(rows, generator=generator, dtype=torch.float64), cache
 
 
 def _states(cache: Cache) -> list[Tensor]:
@@ -120,9 +127,9 @@ def _states(cache: Cache) -> list[Tensor]:
     return [state for layer in cache.layers for state in layer.grow()]
 
 
-def _check(policy: Policy, step: RecordedStep) -> None:
+def _check(policy: Policy, step: RecordedStep, settings: GenerationConfig) -> None:
     for rows, length in ((3, 7), (1, 2)):
-        ours, own = (function(*_example(policy, rows, length)) for function in (step, policy.next_logits))
+        ours, own = step(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
         for mine, expected in zip(ours, own, strict=True):
             if mine.shape != expected.shape or not torch.allclose(mine, expected, atol=TOLERANCE, rtol=TOLERANCE):
                 raise CannotRecord("its recorded step gives other numbers than the model")

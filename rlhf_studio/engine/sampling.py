@@ -9,13 +9,14 @@ depends on its own numbers only: not on the batch it is in, nor on the process t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 
 import torch
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
+from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
 from rlhf_studio.engine.recorded_step import RecordedStep
@@ -50,7 +51,7 @@ def sample_responses(
         pad_id: fills the places after the end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         recorded: leading episodes whose likeliest tokens are noted.
-        step_of: the policy's recorded step, for the tokens after the first; None asks the policy itself.
+        step_of: the policy's recorded step, for the tokens after the first where it draws with these settings; None asks the policy.
         team: whose weights these are. Split weights need everyone for each token: whoever is done goes along until all are.
 
     Returns:
@@ -61,80 +62,38 @@ def sample_responses(
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     sheet = _Sheet(prompt_ids, prompt_mask, uniforms.shape[1] if team.sharded else int(limits.max()), pad_id, recorded)
-    rows = torch.arange(len(prompt_ids), device=prompt_ids.device)
-    going = torch.ones_like(rows, dtype=torch.bool)
-    cache = policy.new_cache(sheet.room)
-    next_logits = policy.next_logits
+    own_step = functools.partial(draw_next, policy, settings)
+    later_step = step_of if step_of is not None and step_of.draws_with(settings) else own_step
+    going, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(sheet.room)
     can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
     inputs, positions = prompt_ids, position_ids(prompt_mask)
     for step in range(sheet.longest):
-        logits, hidden = next_logits(inputs, sheet.attended(rows, step), positions, cache)
-        drawn = _draw(logits, uniforms[rows, step], settings)
-        values = policy.values(hidden) if policy.critic is None else None
-        going = sheet.write(step, rows, going, drawn, values) & (limits[rows] > step + 1)
+        ask = later_step if step else own_step
+        drawn = ask(inputs, sheet.attended(step), positions, sheet.of_rows(uniforms[:, step]), cache)
+        going = sheet.write(step, going, drawn) & (sheet.of_rows(limits) > step + 1)
         if stop_id is not None:
             going = going & (drawn.tokens != stop_id)
         count = int(going.sum())
         if not team.goes_on(count):
             break
         token = torch.where(going, drawn.tokens, pad_id)
-        if can_shrink and 0 < count < SHRINK_BELOW * len(rows):
+        if can_shrink and 0 < count < SHRINK_BELOW * len(going):
             kept = going.nonzero().squeeze(1)
             cache.batch_select_indices(kept)
-            rows, going, token = rows[kept], going[kept], token[kept]
-        inputs, positions = token[:, None], sheet.next_positions(rows, step)
-        next_logits = step_of or policy.next_logits
+            sheet.keep(kept)
+            going, token = going[kept], token[kept]
+        inputs, positions = token[:, None], sheet.next_positions(step)
     return sheet.finish()
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """One token per row: ids, log-probability and entropy (b,), and the distribution (b, V) as log-probabilities plus ``excess`` (b, 1)."""
-
-    tokens: Tensor
-    logprobs: Tensor
-    entropy: Tensor
-    distribution: Tensor
-    excess: Tensor
-
-
-def _draw(logits: Tensor, uniform: Tensor, settings: GenerationConfig) -> _Drawn:
-    x = logits.float() / settings.temperature
-    x -= x.amax(dim=-1, keepdim=True)
-    weights = x.exp()
-    total = weights.sum(dim=-1, keepdim=True)
-    # The sum needs more digits than float32 has: a vocabulary's tail of tiny probabilities would vanish beside 1.
-    cumulated = _cut(x, weights, settings).cumsum(dim=-1, dtype=torch.float64)
-    end = cumulated[:, -1:]
-    target = torch.minimum(uniform[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
-    tokens = torch.searchsorted(cumulated, target, right=True).clamp_(max=logits.shape[1] - 1)
-    excess = total.log()
-    mean = weights.mul_(x.clamp(min=torch.finfo(torch.float32).min)).sum(dim=-1, keepdim=True) / total
-    return _Drawn(tokens.squeeze(1), (x.gather(1, tokens) - excess).squeeze(1), (excess - mean).squeeze(1), x, excess)
-
-
-def _cut(x: Tensor, weights: Tensor, settings: GenerationConfig) -> Tensor:
-    """What is sampled from, up to a factor of each row: all of ``weights`` = exp(``x``) (b, V), the k largest, or the nucleus."""
-    if settings.top_k and settings.top_k < x.shape[-1]:
-        smallest = x.topk(settings.top_k, dim=-1).values[:, -1:]
-        weights = weights.masked_fill(x < smallest, 0.0)
-    return _keep_nucleus(weights / weights.sum(dim=-1, keepdim=True), settings.top_p) if settings.top_p < 1 else weights
-
-
-def _keep_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Keep the smallest set of tokens whose probability reaches ``top_p``; the likeliest always stays."""
-    ordered, order = probabilities.sort(dim=-1, descending=True)
-    before = ordered.cumsum(dim=-1) - ordered
-    return torch.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(before >= top_p, 0.0))
-
-
 class _Sheet:
-    """What is written down while sampling, (B, L) each."""
+    """What is written down while sampling. ``rows`` are the episodes still in the batch; None as long as that is all of them."""
 
     def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, recorded: int):
-        self.longest, self._recorded = longest, recorded
+        self.longest, self._recorded, self._here = longest, recorded, recorded
         self._prompt_ids, self._prompt_mask = prompt_ids, prompt_mask
         self._prompt_lengths = prompt_mask.sum(dim=1)
+        self._rows: Tensor | None = None
         shape, device = (len(prompt_ids), longest), prompt_ids.device
         self._ids = torch.full(shape, pad_id, dtype=torch.int64, device=device)
         # A row that has ended keeps getting padding, which its later (unused) positions may not attend to.
@@ -142,52 +101,56 @@ class _Sheet:
         self._logprobs, self._entropy, self._values = (torch.zeros(shape, device=device) for _ in range(3))
         self._top: list[tuple[Tensor, Tensor]] = []
         self._last = 0
-        self._failure: NonFiniteError | None = None
 
     @property
     def room(self) -> int:
         return self._attention.shape[1]
 
-    def attended(self, rows: Tensor, step: int) -> Tensor:
+    def of_rows(self, x: Tensor) -> Tensor:
+        """Of (B, ...) what belongs to the rows in the batch."""
+        return x if self._rows is None else x[self._rows]
+
+    def keep(self, places: Tensor) -> None:
+        """Drop all rows of the batch but those at ``places``, which ascend."""
+        self._rows = places if self._rows is None else self._rows[places]
+        self._here = int((self._rows < self._recorded).sum())
+
+    def attended(self, step: int) -> Tensor:
         """(b, P + step) attention mask of the rows before token ``step`` is drawn."""
-        return self._attention[rows, : self._prompt_ids.shape[1] + step]
+        return self.of_rows(self._attention[:, : self._prompt_ids.shape[1] + step])
 
-    def next_positions(self, rows: Tensor, step: int) -> Tensor:
+    def next_positions(self, step: int) -> Tensor:
         """(b, 1) position of token ``step``: real tokens before it."""
-        return self._prompt_lengths[rows, None] + step
+        return self.of_rows(self._prompt_lengths)[:, None] + step
 
-    def write(self, step: int, rows: Tensor, going: Tensor, drawn: _Drawn, values: Tensor | None) -> Tensor:
+    def write(self, step: int, going: Tensor, drawn: Drawn) -> Tensor:
         """Note token ``step`` of the rows that are still going, and return which those are: none after a token that cannot be drawn."""
-        broken = going & ~torch.isfinite(drawn.logprobs)
-        if broken.any():
-            episode = int(rows[broken.to(torch.int8).argmax()])
-            self._failure = NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
-            return torch.zeros_like(going)
+        rows = slice(None) if self._rows is None else self._rows
         self._ids[rows, step] = torch.where(going, drawn.tokens, self._ids[rows, step])
         self._attention[rows, self._prompt_ids.shape[1] + step] = going.long()
-        self._logprobs[rows, step] = torch.where(going, drawn.logprobs, 0.0)
-        self._entropy[rows, step] = torch.where(going, drawn.entropy, 0.0)
-        if values is not None:
-            self._values[rows, step] = torch.where(going, values, 0.0)
+        for noted, now in ((self._logprobs, drawn.logprobs), (self._entropy, drawn.entropy), (self._values, drawn.values)):
+            noted[rows, step] = torch.where(going, now, 0.0)
         if self._recorded:
-            self._note_top(rows, drawn)
+            self._note_top(drawn)
         self._last = step + 1
-        return going
+        return going & (torch.isfinite(drawn.logprobs) | ~going).all()
 
-    def _note_top(self, rows: Tensor, drawn: _Drawn) -> None:
-        chosen = rows < self._recorded
-        best = drawn.distribution[chosen].topk(min(TOP, drawn.distribution.shape[1]), dim=-1)
-        ids, logprobs = (torch.zeros((self._recorded, best.indices.shape[1]), dtype=x.dtype) for x in (best.indices, best.values))
-        where = rows[chosen].cpu()
-        ids[where], logprobs[where] = best.indices.cpu(), (best.values - drawn.excess[chosen]).cpu()
-        self._top.append((ids, logprobs))
+    def _note_top(self, drawn: Drawn) -> None:
+        best = drawn.distribution[: self._here].topk(min(TOP, drawn.distribution.shape[1]), dim=-1)
+        columns = best.indices.cpu(), (best.values - drawn.excess[: self._here]).cpu()
+        if self._here < self._recorded:
+            assert self._rows is not None
+            where = self._rows[: self._here].cpu()
+            columns = tuple(x.new_zeros((self._recorded, x.shape[1])).index_copy(0, where, x) for x in columns)
+        self._top.append(columns)
 
     def finish(self) -> tuple[TokenBatch, Reading]:
         """What was written down. Raises :class:`NonFiniteError` where it ended early."""
-        if self._failure is not None:
-            raise self._failure
+        logprobs, entropy, values = (x[:, : self._last] for x in (self._logprobs, self._entropy, self._values))
+        if not torch.isfinite(logprobs).all():
+            step, episode = (~torch.isfinite(logprobs)).T.nonzero()[0].tolist()
+            raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
         mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._last]
         tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._last], mask)
-        logprobs, entropy, values = (x[:, : self._last] for x in (self._logprobs, self._entropy, self._values))
         top = Alternatives(*(torch.stack(column, dim=1) for column in zip(*self._top, strict=True))) if self._top else None
         return tokens, Reading(logprobs, entropy, values, top)

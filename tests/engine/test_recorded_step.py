@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine import recorded_step
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.fused import _tanh_gelu
 from rlhf_studio.engine.recorded_step import CannotRecord, _example, _Step, record_step
 from rlhf_studio.engine.rollout import sample
@@ -22,6 +25,11 @@ from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
 LORA = {"enabled": True, "r": 4}
+
+
+def assert_same(ours: Drawn, own: Drawn) -> None:
+    for mine, expected in zip(ours, own, strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
@@ -37,10 +45,9 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
     for _ in range(2):
         with policy.merged(), torch.no_grad():
             for rows, length in ((4, 9), (1, 1), (7, 30)):
-                ours, own = (function(*_example(policy, rows, length)) for function in (step, policy.next_logits))
-                for mine, expected in zip(ours, own, strict=True):
-                    torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
-            seen.append(ours[0])
+                ours = step(*_example(policy, rows, length))
+                assert_same(ours, draw_next(policy, trainer.config.generation, *_example(policy, rows, length)))
+            seen.append(ours.distribution)
         trainer.step()
     assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
 
@@ -50,20 +57,44 @@ def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]
     step = trainer.player.recorded_step
     assert step is not None
     found = []
-    for next_logits in (step, policy.next_logits):
-        ids, attention, positions, cache = _example(policy, rows=5, length=4)
+    for ask in (step, functools.partial(draw_next, policy, trainer.config.generation)):
+        ids, attention, positions, uniforms, cache = _example(policy, rows=5, length=4)
         cache.layers = [type(layer)(9) for layer in cache.layers]
         with torch.no_grad():
             policy.next_logits(torch.full((5, 4), 3), attention[:, :-1], torch.arange(4).expand(5, 4), cache)
-            logits = [next_logits(ids, attention, positions, cache)[0]]
+            first = ask(ids, attention, positions, uniforms, cache)
             kept = torch.tensor([0, 3])
             cache.batch_select_indices(kept)
             attention = torch.cat([attention[kept], torch.ones(2, 1, dtype=torch.int64)], dim=1)
-            logits.append(next_logits(ids[kept] + 1, attention, positions[kept] + 1, cache)[0])
+            found.append((first, ask(first.tokens[kept, None], attention, positions[kept] + 1, uniforms[kept], cache)))
         assert cache.get_seq_length() == 6
-        found.append(logits)
-    for mine, expected in zip(*found, strict=True):
-        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
+    for ours, own in zip(*found, strict=True):
+        assert_same(ours, own)
+
+
+def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[..., Trainer]) -> None:
+    """TorchScript looks at the first calls and then goes over its program again: a run that was resumed would be at another call."""
+    policy = (trainer := make_trainer()).player.policy
+    step = record_step(policy, trainer.config.generation)
+    sizes = [(6, 9), (3, 12), (6, 9), (1, 5)] * 5
+    distributions: dict[tuple[int, int], Tensor] = {}
+    for size in sizes:
+        distribution = step(*_example(policy, *size)).distribution
+        assert torch.equal(distributions.setdefault(size, distribution), distribution)
+
+
+@pytest.mark.parametrize("changed", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}])
+def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer], changed: dict[str, Any]) -> None:
+    trainer = make_trainer()
+    settings = trainer.config.generation.model_copy(update=changed)
+    step = trainer.player.recorded_step
+    assert step is not None and step.draws_with(trainer.config.generation) and not step.draws_with(settings)
+    batch = trainer.prompts.batch([0, 1, 2, 3])
+    ours, own = (
+        sample(player, batch, settings, torch.Generator().manual_seed(0))[1]
+        for player in (trainer.player, replace(trainer.player, recorded_step=None))
+    )
+    assert torch.equal(ours.logprobs, own.logprobs) and torch.equal(ours.entropy, own.entropy)
 
 
 def test_sampling_with_and_without_it_gives_the_same_episodes(make_trainer: Callable[..., Trainer]) -> None:
@@ -97,23 +128,23 @@ def test_what_is_not_recorded_is_sampled_all_the_same_and_told(tmp_path: Path, f
 
 def test_rotations_that_grow_are_not_recorded(make_trainer: Callable[..., Trainer]) -> None:
     policy = make_trainer("llama").player.policy
-    record_step(policy)
+    record_step(policy, GenerationConfig())
     policy.model.config.rope_parameters["rope_type"] = "dynamic"
     with pytest.raises(CannotRecord, match="its rotary embedding is dynamic"):
-        record_step(policy)
+        record_step(policy, GenerationConfig())
 
 
 def test_a_recording_that_gives_other_numbers_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_trainer().player.policy
     own = _Step.forward
 
-    def forward(self: _Step, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        logits, hidden = own(self, *inputs)
-        return logits * 1.001, hidden
+    def forward(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
+        tokens, logprobs, *rest = own(self, *inputs)
+        return tokens, logprobs * 1.001, *rest
 
     monkeypatch.setattr(_Step, "forward", forward)
     with pytest.raises(CannotRecord, match="gives other numbers"):
-        record_step(policy)
+        record_step(policy, GenerationConfig())
 
 
 def test_a_recording_that_keeps_a_number_of_the_example_is_refused(
@@ -124,20 +155,20 @@ def test_a_recording_that_keeps_a_number_of_the_example_is_refused(
     monkeypatch.setattr("rlhf_studio.engine.fused.GELU_BLOCK", 64)
     monkeypatch.setattr("rlhf_studio.engine.fused._few_tanh_gelu", lambda x: _tanh_gelu(x, None))
     with pytest.raises(CannotRecord, match="its step cannot be recorded"):
-        record_step(policy)
+        record_step(policy, GenerationConfig())
 
 
 def test_a_model_that_cannot_be_recorded_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
         raise RuntimeError("not for a recording\nand more")
 
     policy = make_trainer().player.policy
     monkeypatch.setattr(_Step, "forward", fail)
     with pytest.raises(CannotRecord, match=r"its step cannot be recorded \(not for a recording\)"):
-        record_step(policy)
+        record_step(policy, GenerationConfig())
 
 
 def test_only_one_cpu_with_full_precision_records(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.build.record_step", lambda policy: pytest.fail("recorded"))
+    monkeypatch.setattr("rlhf_studio.engine.build.record_step", lambda *_: pytest.fail("recorded"))
     assert make_trainer(model={"dtype": "bfloat16"}).player.recorded_step is None
     assert recorded_step.TOLERANCE <= 1e-5
