@@ -35,7 +35,7 @@ def run_config(job: Job) -> Any:
         "reward": {"components": [{"kind": "reward_model", "model": inputs.reward, "batch_size": workload.batch}]},
         "ppo": {
             **{name: value for name, value in job.settings.items() if name not in NOT_PPO},
-            **{"steps": workload.all_updates, "batch_size": workload.batch, "mini_batch_size": workload.mini or workload.batch},
+            **{"steps": workload.all_updates + 1, "batch_size": workload.batch, "mini_batch_size": workload.mini or workload.batch},
             **{"micro_batch_size": workload.micro, "ppo_epochs": workload.epochs, "max_grad_norm": 0.0},
         },
         "generation": {
@@ -72,9 +72,9 @@ def running(config: Any) -> Iterator[tuple[Any, Any]]:
 
 def measure(job: Job) -> tuple[Laps, list[float]]:
     """Run the job; seconds of every update, and tokens sampled in each."""
-    laps, tokens = Laps(), []
+    laps, tokens, workload = Laps(), [], job.workload
     with running(run_config(job)) as (trainer, writer):
-        while not trainer.finished:
+        for _ in range(workload.all_updates):  # the run is a step longer: its end, with the watched prompts, is no part of an update
             laps.start()
             record = trainer.step()
             if job.recording:
@@ -82,7 +82,7 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
             for name, phase in PHASE_OF.items():
                 laps.add(phase, record.metrics.get(name, 0.0))
             laps.stop()
-            tokens.append(record.metrics["tokens/response_length"] * job.workload.batch)
+            tokens.append(record.metrics["tokens/response_length"] * workload.batch)
     return laps, tokens
 
 

@@ -90,7 +90,7 @@ _W0 = Workload("w0", "smoke test, all weights", _DOLL, _DOLL, batch=8, prompt=(2
 _W1 = Workload("w1", "tiny model, all weights", _TINY, _TINY, batch=64, prompt=(8, 16), response=32, micro=64)
 _W2 = Workload(
     "w2", "GPT-2 of 124 M weights, LoRA", _GPT2, Shape(4, 256, 4, 50257),
-    batch=16, prompt=(8, 16), response=48, micro=16, lora=("c_attn",), updates=3,
+    batch=16, prompt=(8, 16), response=48, micro=16, lora=("c_attn",), updates=2,
 )  # fmt: skip
 _W3 = Workload(
     "w3", "GPT-2 of 124 M weights, all weights, GPU", _GPT2, _GPT2,
