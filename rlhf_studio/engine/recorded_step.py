@@ -1,10 +1,9 @@
 """A decoding step, recorded once and then run from start to end without Python.
 
 One step of a small model is some hundred short operations. Between any two of them stands Python, and lanes that sample at the same
-time wait for its lock far longer than they compute. TorchScript's interpreter runs a recorded step without that lock and without a
-compiler. torch calls it deprecated but ships nothing else of the kind, so nothing depends on it: a recording is only used for families
-where it is tested, and after it gave the model's own numbers for another batch, another length and other tokens. Otherwise sampling goes
-through the model itself.
+time wait for each other's turn. TorchScript's interpreter runs a recorded step without Python's lock and without a compiler. torch calls
+it deprecated but ships nothing else of the kind, so nothing depends on it: a recording is only used for families where it is tested, and
+after it gave the model's own numbers for another batch, another length and other tokens. Otherwise sampling goes through the model itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from rlhf_studio.engine.policy import Policy
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
 GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a recording would keep the first
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4  # a wrong recording is wrong by far more; rounding adds up over many layers
 
 
 class CannotRecord(Exception):
