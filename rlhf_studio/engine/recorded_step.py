@@ -30,6 +30,11 @@ class CannotRecord(Exception):
     """Why a model's step is not recorded, for people."""
 
 
+def _first_line(error: Exception) -> str:
+    """What an error says, or its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 class RecordedStep:
     """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches. Any thread may call it.
 
@@ -61,8 +66,10 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
                 script = torch.jit.trace(_Step(policy, settings), (*inputs, *_states(cache)), check_trace=False)
                 step = RecordedStep(script, settings)
                 _check(policy, step, settings)
-            except RuntimeError as error:
-                raise CannotRecord(f"its step cannot be recorded ({str(error).strip().splitlines()[0]})") from error
+            except CannotRecord:
+                raise
+            except Exception as error:  # whatever a model says to it: the model itself can still be asked
+                raise CannotRecord(f"its step cannot be recorded ({_first_line(error)})") from error
     return step
 
 

@@ -160,13 +160,23 @@ def test_a_recording_that_keeps_a_number_of_the_example_is_refused(
         record_step(policy, GenerationConfig())
 
 
-def test_a_model_that_cannot_be_recorded_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("not for a recording\nand more"), "not for a recording"),
+        (ValueError("too many values"), "too many values"),
+        (TypeError(), "TypeError"),
+    ],
+)
+def test_a_model_that_cannot_be_recorded_is_refused(
+    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
     def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
-        raise RuntimeError("not for a recording\nand more")
+        raise error
 
     policy = make_trainer().player.policy
     monkeypatch.setattr(_Step, "forward", fail)
-    with pytest.raises(CannotRecord, match=r"its step cannot be recorded \(not for a recording\)"):
+    with pytest.raises(CannotRecord, match=rf"its step cannot be recorded \({told}\)"):
         record_step(policy, GenerationConfig())
 
 
