@@ -252,6 +252,20 @@ def test_an_episode_does_not_depend_on_the_others() -> None:
     assert play(slice(7, 23), shrinks=True)[:2] == (texts[7:23], logprobs[7:23])
 
 
+def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
+    ids, mask = torch.arange(60)[:, None] % 5, torch.ones((60, 1), dtype=torch.bool)
+    settings, uniforms = GenerationConfig(response_length=12), numbers(60, 12)
+    found = []
+    for shrinks in (True, False):
+        model: Any = TableModel(shrinks=shrinks)
+        tokens, said = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_id=2, pad_id=PAD, recorded=20)
+        assert said.top is not None
+        noted = tokens.mask[:20]
+        found.append((said.top.ids[noted], said.top.logprobs[noted]))
+    assert noted[:, 6:].any() and not noted[:, 6:].all()  # some of them left early
+    assert all(torch.equal(ours, plain) for ours, plain in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2", "gpt_neox"])
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
 def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:
