@@ -38,15 +38,14 @@ class RoomyLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.keys.shape[2]
-        end = start + key_states.shape[2]
-        self._all_keys[:, :, start:end] = key_states
-        self._all_values[:, :, start:end] = value_states
-        self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
-        return self.keys, self.values
+        keys, values = self.grow(key_states.shape[2])
+        keys[:, :, start:] = key_states
+        values[:, :, start:] = value_states
+        return keys, values
 
-    def grow(self) -> tuple[Tensor, Tensor]:
-        """Keys and values with a place more at the end, which the caller fills."""
-        end = self.keys.shape[2] + 1
+    def grow(self, tokens: int = 1) -> tuple[Tensor, Tensor]:
+        """Keys and values with places for ``tokens`` more at the end, which the caller fills."""
+        end = self.keys.shape[2] + tokens
         self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
         return self.keys, self.values
 

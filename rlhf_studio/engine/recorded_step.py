@@ -20,6 +20,7 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.types import position_ids
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
 GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a recording would keep the first
@@ -122,7 +123,7 @@ def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Te
     drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
     attention = torch.ones_like(drawn)
     attention[0, 0] = 0
-    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
+    positions = position_ids(attention)
     cache = policy.new_cache(length + 1)
     policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
     return drawn[:, -1:], attention, positions[:, -1:], torch.rand(rows, generator=generator, dtype=torch.float64), cache
