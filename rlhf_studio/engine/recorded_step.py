@@ -8,7 +8,9 @@ after it gave the model's own numbers for another batch, another length and othe
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +21,9 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
+from rlhf_studio.engine.lanes import ONE_LANE, Lanes
 from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.prepacked import layers_to_prepack, multiplying_by, prepack
 from rlhf_studio.engine.types import position_ids
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
@@ -36,36 +40,42 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+DecodingStep = Callable[[Tensor, Tensor, Tensor, Tensor, Cache], Drawn]
+"""Takes token ids (B, 1), the attention mask up to them, their positions, random numbers (B,) and the cache, which grows by one."""
+
+
 class RecordedStep:
-    """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches. Any thread may call it.
+    """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches."""
 
-    It reads the model's weights where they are: updates and merged adapters show at once.
-    """
+    def __init__(self, script: Any, settings: GenerationConfig, layers: Sequence[nn.Module]):
+        self._script, self._settings, self._layers = script, settings, layers
 
-    def __init__(self, script: Any, settings: GenerationConfig):
-        self._script, self._settings = script, settings
+    def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> DecodingStep | None:
+        """The step with the weights as they are now, adapters included where they are merged; any thread may call it.
 
-    def draws_with(self, settings: GenerationConfig) -> bool:
-        """Whether it was recorded with this temperature and these cuts."""
-        return all(getattr(settings, name) == getattr(self._settings, name) for name in ("temperature", "top_k", "top_p"))
+        ``lanes`` lay the weights out. None where it was recorded for another temperature or other cuts.
+        """
+        if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
+            return None
+        return functools.partial(self._run, prepack(self._layers, lanes))
 
     @torch.no_grad()
-    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
-        """What follows ``ids`` (B, 1), drawn with ``uniforms`` (B,); ``cache`` grows by one token."""
-        return Drawn(*self._script(ids, attention, positions, uniforms, *_states(cache)))
+    def _run(self, packed: list[Tensor], ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+        return Drawn(*self._script(ids, attention, positions, uniforms, *packed, *_states(cache)))
 
 
 def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
     """Record one decoding step of the policy, adapters merged as while sampling. Raises :class:`CannotRecord`."""
     if why := _why_not(policy):
         raise CannotRecord(why)
+    layers = layers_to_prepack(policy.model, settings.response_length)
     with policy.merged(), torch.no_grad():
         *inputs, cache = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
             try:
-                script = torch.jit.trace(_Step(policy, settings), (*inputs, *_states(cache)), check_trace=False)
-                step = RecordedStep(script, settings)
+                script = torch.jit.trace(_Step(policy, settings, layers), (*inputs, *prepack(layers), *_states(cache)), check_trace=False)
+                step = RecordedStep(script, settings, layers)
                 _check(policy, step, settings)
             except CannotRecord:
                 raise
@@ -85,19 +95,21 @@ def _why_not(policy: Policy) -> str:
 
 
 class _Step(nn.Module):
-    """What is recorded: attention over states whose last place this step fills."""
+    """What is recorded: attention over states whose last place this step fills, and products with weights that are handed in."""
 
-    def __init__(self, policy: Policy, settings: GenerationConfig):
+    def __init__(self, policy: Policy, settings: GenerationConfig, layers: Sequence[nn.Module]):
         super().__init__()
-        self.policy, self._settings = policy, settings
+        self.policy, self._settings, self._layers = policy, settings, tuple(layers)
 
-    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        packed, states = others[: len(self._layers)], others[len(self._layers) :]
         cache = DynamicCache(config=self.policy.model.config)
         cache.layers = [_FullLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
         lowest = torch.finfo(states[0].dtype).min
         # Four dimensions are taken as they are; from two, the model would work out a mask in Python, from numbers that change.
         mask = torch.zeros_like(attention, dtype=states[0].dtype).masked_fill(attention == 0, lowest)[:, None, None, :]
-        return tuple(draw_next(self.policy, self._settings, ids, mask, positions, uniforms, cache))
+        with multiplying_by(self._layers, packed):
+            return tuple(draw_next(self.policy, self._settings, ids, mask, positions, uniforms, cache))
 
 
 class _FullLayer(DynamicLayer):
@@ -135,8 +147,10 @@ def _states(cache: Cache) -> list[Tensor]:
 
 
 def _check(policy: Policy, step: RecordedStep, settings: GenerationConfig) -> None:
+    ready = step.ready(settings)
+    assert ready is not None
     for rows, length in ((3, 7), (1, 2)):
-        ours, own = step(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
+        ours, own = ready(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
         for mine, expected in zip(ours, own, strict=True):
             if mine.shape != expected.shape or not torch.allclose(mine, expected, atol=TOLERANCE, rtol=TOLERANCE):
                 raise CannotRecord("its recorded step gives other numbers than the model")

@@ -126,10 +126,11 @@ def sample(
                 limits=None if limits is None else limits[rows],
                 recorded=max(min(first + recorded, rows.stop) - start, 0),
                 team=player.compute.team,
-                step_of=player.recorded_step,
+                later_step=later_step,
             )
 
     with player.policy.merged():
+        later_step = player.recorded_step and player.recorded_step.ready(settings, player.compute.lanes)
         return join_lanes(player.compute.lanes.map(play, range(first, stop, size)), player.pad_id)
 
 

@@ -19,7 +19,7 @@ from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
-from rlhf_studio.engine.recorded_step import RecordedStep
+from rlhf_studio.engine.recorded_step import DecodingStep
 from rlhf_studio.engine.team import ALONE, Team
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
 
@@ -39,7 +39,7 @@ def sample_responses(
     limits: Tensor | None = None,
     recorded: int = 0,
     team: Team = ALONE,
-    step_of: RecordedStep | None = None,
+    later_step: DecodingStep | None = None,
 ) -> tuple[TokenBatch, Reading]:
     """Sample one response per prompt.
 
@@ -51,7 +51,7 @@ def sample_responses(
         pad_id: fills the places after the end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         recorded: leading episodes whose likeliest tokens are noted.
-        step_of: the policy's recorded step, for the tokens after the first where it draws with these settings; None asks the policy.
+        later_step: the policy's recorded step, for the tokens after the first; None asks the policy.
         team: whose weights these are. Split weights need everyone for each token: whoever is done goes along until all are.
 
     Returns:
@@ -63,12 +63,11 @@ def sample_responses(
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     sheet = _Sheet(prompt_ids, prompt_mask, uniforms.shape[1] if team.sharded else int(limits.max()), pad_id, recorded)
     own_step = functools.partial(draw_next, policy, settings)
-    later_step = step_of if step_of is not None and step_of.draws_with(settings) else own_step
     going, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(sheet.room)
     can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
     inputs, positions = prompt_ids, position_ids(prompt_mask)
     for step in range(sheet.longest):
-        ask = later_step if step else own_step
+        ask = later_step if step and later_step else own_step
         drawn = ask(inputs, sheet.attended(step), positions, sheet.of_rows(uniforms[:, step]), cache)
         going = sheet.write(step, going, drawn) & (sheet.of_rows(limits) > step + 1)
         if stop_id is not None:

@@ -13,7 +13,7 @@ from rlhf_studio.config import EnsembleReward, RewardComponent, RewardModelRewar
 from rlhf_studio.inputs.hardware import Machine
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.shape import ModelShape
-from rlhf_studio.inputs.sizes import BITS, target_names, trained_values
+from rlhf_studio.inputs.sizes import BITS, LEAST_NUMBERS, lays_weights_out, target_names, trained_values
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
 CPU_FRAMEWORK = (360_000_000, 460_000_000)  # Python, torch and transformers, imported and having run
@@ -79,13 +79,14 @@ def _phases(parts: Sequence[Part]) -> Iterable[int]:
     """Least bytes of the phases that do not overlap: learning, sampling, scoring."""
     sizes = {part.name: part.low or 0 for part in parts if not part.lasting}
     learning = sizes.pop(ACTIVATIONS, 0) + sizes.pop(LOGITS, 0)
-    sampling = sizes.pop(CACHE, 0) + sizes.pop(SAMPLING, 0) + sizes.pop(MERGED, 0)
+    sampling = sizes.pop(CACHE, 0) + sizes.pop(SAMPLING, 0) + sizes.pop(MERGED, 0) + sizes.pop(LAID_OUT, 0)
     return [learning, sampling, *sizes.values()]
 
 
 POLICY, REFERENCE, CRITIC, REWARDS = "Policy", "Reference", "Critic", "Reward models"
 GRADIENTS, OPTIMIZER, FRAMEWORK, MERGED = "Gradients", "Optimizer", "Framework", "Merged adapters"
 CACHE, SAMPLING, LOGITS, ACTIVATIONS, SCORING = "KV cache", "Next-token odds", "Logits", "Activations", "Scoring"
+LAID_OUT = "Weights laid out"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def make_plan(config: RunConfig, models: Models, machine: Machine, prompt: tuple
     longest = config.data.max_prompt_tokens
     prompt = (min(prompt[0], longest), min(prompt[1], longest)) if prompt else (longest, longest)
     size = compute_bytes(config, machine)
-    parts = [*_lasting(config, models, machine, size), *_passing(config, models, prompt, size)]
+    parts = [*_lasting(config, models, machine, size), *_passing(config, models, prompt, machine)]
     missing = [part.name.lower() for part in parts if part.low is None]
     unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
     return Plan(machine, parts, unknown)
@@ -186,8 +187,9 @@ def _reference(config: RunConfig, count: int | None, reference: ModelFacts | Non
     return Part(REFERENCE, count, _times(count, size), _times(count, size))
 
 
-def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], size: int) -> Iterable[Part]:
+def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine: Machine) -> Iterable[Part]:
     """What is held while a phase runs."""
+    size = compute_bytes(config, machine)
     ppo, response, shape = config.ppo, config.generation.response_length, models.policy.shape
     if shape is None or (models.critic is not None and models.critic.shape is None):
         yield from (Part(name, None, None, None, lasting=False) for name in (CACHE, SAMPLING, LOGITS, ACTIVATIONS))
@@ -204,6 +206,9 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], size: i
         # While sampling, base and adapters are one matrix; the base's own weights are kept beside it.
         merged = shape.block_parameters * FLOAT32
         yield Part(MERGED, 0, merged, merged, lasting=False)
+    plain = machine.device == "cpu" and size == FLOAT32 and config.model.quantization == "none"
+    if plain and (laid_out := FLOAT32 * _large_matrices(shape)) and lays_weights_out(laid_out, machine.total, response):
+        yield Part(LAID_OUT, 0, 0, laid_out, lasting=False)  # where the family and the processor's library allow it
     # The logits of the response, a copy of the real tokens' rows that is used up in place, and the gradients of both.
     logits = micro * response * shape.vocabulary * FLOAT32
     kept = 2 * ppo.batch_size * response * shape.vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
@@ -220,6 +225,12 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], size: i
             if facts.shape
         ]
         yield Part(SCORING, 0, max(reading, default=0) * size // 4, max(reading, default=0) * size, lasting=False)
+
+
+def _large_matrices(shape: ModelShape) -> int:
+    """Weights in the matrices that are large enough to be laid out anew for sampling."""
+    blocks, head = (shape.block_parameters, shape.hidden * shape.inner), (shape.vocabulary * shape.hidden,) * 2
+    return sum(count for count, matrix in (blocks, head) if matrix >= LEAST_NUMBERS)
 
 
 def _kept_per_token(shape: ModelShape, config: RunConfig) -> int:

@@ -13,6 +13,17 @@ from rlhf_studio.inputs.models import ModelFacts
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
 BITS = {"none": 32, "8bit": 8, "4bit": 4}  # per weight of the policy's base
 MEGABYTE = 1_000_000
+LEAST_NUMBERS = 1 << 19  # in a matrix that sampling on a CPU lays out anew: smaller ones are multiplied as fast as they lie
+LEAST_TOKENS = 16  # of a response: before that, laying out costs more than it saves
+MEMORY_SHARE = 8  # at most this part of the machine's memory is spent on it
+
+
+def lays_weights_out(needed: int, total: int | None, tokens: int) -> bool:
+    """Whether sampling on a CPU makes a second layout of the weights, for responses of ``tokens``.
+
+    ``needed`` and ``total``: bytes of that layout and of the machine's memory.
+    """
+    return tokens >= LEAST_TOKENS and (total is None or needed <= total // MEMORY_SHARE)
 
 
 def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:

@@ -18,13 +18,20 @@ from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.fused import _tanh_gelu
-from rlhf_studio.engine.recorded_step import RECORDED_FAMILIES, CannotRecord, _example, _Step, record_step
+from rlhf_studio.engine.recorded_step import RECORDED_FAMILIES, CannotRecord, DecodingStep, _example, _Step, record_step
 from rlhf_studio.engine.rollout import sample
 from rlhf_studio.engine.trainer import Trainer
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
 LORA = {"enabled": True, "r": 4}
+
+
+def ready(trainer: Trainer) -> DecodingStep:
+    assert trainer.player.recorded_step is not None
+    step = trainer.player.recorded_step.ready(trainer.config.generation)
+    assert step is not None
+    return step
 
 
 def assert_same(ours: Drawn, own: Drawn) -> None:
@@ -41,11 +48,10 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
     config = tmp_path / family / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": None}))  # some have one; without it they are recorded
     trainer = make_trainer(model={"policy": str(tmp_path / family)}, lora=lora)
-    step, policy = trainer.player.recorded_step, trainer.player.policy
-    assert step is not None
-    seen = []
+    policy, seen = trainer.player.policy, []
     for _ in range(2):
         with policy.merged(), torch.no_grad():
+            step = ready(trainer)
             for rows, length in ((4, 9), (1, 1), (7, 30)):
                 ours = step(*_example(policy, rows, length))
                 assert_same(ours, draw_next(policy, trainer.config.generation, *_example(policy, rows, length)))
@@ -56,10 +62,8 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
 
 def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]) -> None:
     policy = (trainer := make_trainer()).player.policy
-    step = trainer.player.recorded_step
-    assert step is not None
     found = []
-    for ask in (step, functools.partial(draw_next, policy, trainer.config.generation)):
+    for ask in (ready(trainer), functools.partial(draw_next, policy, trainer.config.generation)):
         ids, attention, positions, uniforms, cache = _example(policy, rows=5, length=4)
         cache.layers = [type(layer)(9) for layer in cache.layers]
         with torch.no_grad():
@@ -77,7 +81,7 @@ def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]
 def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[..., Trainer]) -> None:
     """TorchScript looks at the first calls and then goes over its program again: a run that was resumed would be at another call."""
     policy = (trainer := make_trainer()).player.policy
-    step = record_step(policy, trainer.config.generation)
+    step = ready(trainer)
     sizes = [(6, 9), (3, 12), (6, 9), (1, 5)] * 5
     distributions: dict[tuple[int, int], Tensor] = {}
     for size in sizes:
@@ -90,7 +94,7 @@ def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer
     trainer = make_trainer()
     settings = trainer.config.generation.model_copy(update=changed)
     step = trainer.player.recorded_step
-    assert step is not None and step.draws_with(trainer.config.generation) and not step.draws_with(settings)
+    assert step is not None and step.ready(trainer.config.generation) is not None and step.ready(settings) is None
     batch = trainer.prompts.batch([0, 1, 2, 3])
     ours, own = (
         sample(player, batch, settings, torch.Generator().manual_seed(0))[1]

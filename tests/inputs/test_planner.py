@@ -111,6 +111,24 @@ def test_full_training_by_hand() -> None:
     assert made.measured_range() == (made.low, made.high)
 
 
+def test_sampling_on_a_cpu_lays_large_matrices_out_where_there_is_room() -> None:
+    large = facts({**GPT2, "n_embd": 512, "vocab_size": 1024}, parameters=1000)
+    roomy = replace(CPU, total=10**12)
+
+    def laid_out(policy: ModelFacts = large, machine: Machine = roomy, length: int = 16, **model: str) -> Any:
+        return table(plan(settings(generation={"response_length": length}, model=model), policy, machine)).get("Weights laid out")
+
+    blocks, head = 2 * (4 * 512 * 512 + 2 * 512 * 2048), 1024 * 512
+    assert laid_out() == (0, 0, 4 * (blocks + head))
+    assert laid_out(facts({**GPT2, "vocab_size": 2**17}, parameters=1000)) == (0, 0, 4 * 2**17 * 8)  # the small blocks are left
+    assert laid_out(machine=replace(roomy, total=8 * 4 * (blocks + head))) is not None
+    assert laid_out(machine=replace(roomy, total=8 * 4 * (blocks + head) - 1)) is None
+    assert laid_out(facts(parameters=1000)) is None and laid_out(length=15) is None
+    assert laid_out(machine=GPU) is None and laid_out(dtype="bfloat16") is None
+    made = plan(settings(generation={"response_length": 16}), large, roomy)
+    assert made.low == plan(settings(generation={"response_length": 16}), large, CPU).low  # it need not happen
+
+
 def test_a_critic_of_its_own_is_trained_whole() -> None:
     critic = facts({**GPT2, "n_layer": 1}, parameters=600)
     for lora in (False, True):

@@ -1,0 +1,72 @@
+"""Weight matrices laid out once for many products with few rows.
+
+A decoding step multiplies each of a model's matrices by a handful of rows. A product lays the matrix out for the processor first,
+which then takes about as long as the arithmetic, and again for the next token. oneDNN hands that layout out and takes it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from rlhf_studio.engine.lanes import ONE_LANE, Lanes
+from rlhf_studio.inputs.hardware import processor
+from rlhf_studio.inputs.sizes import LEAST_NUMBERS, lays_weights_out
+
+ROWS = 8  # the layout is chosen for so many, and serves any number
+
+
+def layers_to_prepack(model: nn.Module, tokens: int) -> list[nn.Module]:
+    """The layers of ``model`` whose weights are worth it for responses of ``tokens``; none where oneDNN or the memory is missing."""
+    if not torch.backends.mkldnn.is_available():
+        return []
+    layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_worth_it(module.weight)]
+    needed = sum(layer.weight.nbytes for layer in layers)
+    return layers if lays_weights_out(needed, processor().total, tokens) else []
+
+
+def _is_worth_it(weight: Tensor) -> bool:
+    return weight.numel() >= LEAST_NUMBERS and weight.dtype is torch.float32 and weight.device.type == "cpu"
+
+
+@torch.no_grad()
+def prepack(layers: Sequence[nn.Module], lanes: Lanes = ONE_LANE) -> list[Tensor]:
+    """The layers' weights as they are now, opaque to everything but :func:`multiplying_by`."""
+    return lanes.map(_lay_out, layers)
+
+
+def _lay_out(layer: nn.Module) -> Tensor:
+    matrix = layer.weight.t() if isinstance(layer, Conv1D) else layer.weight
+    return torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), ROWS)
+
+
+@contextlib.contextmanager
+def multiplying_by(layers: Sequence[nn.Module], packed: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, the layers multiply by these instead of their weights; to be recorded, not to be learned from."""
+    for layer, weights in zip(layers, packed, strict=True):
+        layer.forward = functools.partial(_multiply, layer, weights)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # the class's own shows again
+
+
+def _multiply(layer: nn.Module, packed: Tensor, x: Tensor) -> Tensor:
+    return _product()(x, packed, layer.bias)
+
+
+@functools.cache
+def _product() -> Any:
+    """The product as TorchScript, made when it is needed: a recording cannot hold the operator's list of no scalars otherwise."""
+
+    def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+
+    return torch.jit.script(product)

@@ -1,0 +1,117 @@
+"""Products with weights laid out once, against the layers' own and the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from rlhf_studio.engine.lanes import Lanes
+from rlhf_studio.engine.prepacked import layers_to_prepack, multiplying_by, prepack
+from rlhf_studio.engine.recorded_step import CannotRecord, record_step
+from rlhf_studio.engine.rollout import sample
+from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.inputs.sizes import LEAST_TOKENS
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+
+
+@pytest.fixture
+def matrices_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlhf_studio.engine.prepacked.LEAST_NUMBERS", 1)
+
+
+def small_layers() -> list[nn.Module]:
+    torch.manual_seed(0)
+    convolution = Conv1D(24, 40)
+    nn.init.normal_(convolution.bias)
+    return [nn.Linear(40, 24), nn.Linear(40, 7, bias=False), convolution]
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (8, 40), (33, 40), (5, 1, 40)])
+@torch.no_grad()
+def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
+    layers, x = small_layers(), torch.randn(shape)
+    own = [layer(x) for layer in layers]
+    with multiplying_by(layers, prepack(layers, Lanes(2))):
+        ours = [layer(x) for layer in layers]
+        layers[0].weight.add_(1)
+        torch.testing.assert_close(layers[0](x), own[0])  # what was laid out is a copy
+    for mine, expected in zip(ours, own, strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(layers[0](x), own[0])  # and the layer's own weights are back in use
+
+
+def test_layers_multiply_by_their_own_weights_again_after_a_failure() -> None:
+    layers = small_layers()
+    with pytest.raises(ValueError, match="stop"), multiplying_by(layers, prepack(layers)):
+        raise ValueError("stop")
+    assert not any("forward" in vars(layer) for layer in layers)
+
+
+def test_large_matrices_in_full_precision_are_laid_out() -> None:
+    large, small, half = nn.Linear(1024, 512), nn.Linear(1024, 511), nn.Linear(1024, 1024, dtype=torch.bfloat16)
+    model = nn.ModuleList([large, small, half, Conv1D(1024, 768), nn.Embedding(1024, 1024)])
+    assert layers_to_prepack(model, LEAST_TOKENS) == [large, model[3]]
+    assert layers_to_prepack(model, LEAST_TOKENS - 1) == []
+
+
+@pytest.mark.parametrize(("total", "chosen"), [(8 * 40 * 24 * 4, 1), (8 * 40 * 24 * 4 - 1, 0), (None, 1)])
+def test_they_take_an_eighth_of_the_memory_at_most(
+    monkeypatch: pytest.MonkeyPatch, matrices_of_any_size: None, total: int | None, chosen: int
+) -> None:
+    from rlhf_studio.engine import prepacked
+
+    here = replace(prepacked.processor(), total=total)
+    monkeypatch.setattr(prepacked, "processor", lambda: here)
+    assert len(layers_to_prepack(small_layers()[0], LEAST_TOKENS)) == chosen
+
+
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2", "gpt_neox"])
+def test_sampling_gives_the_models_own_numbers_after_updates_too(
+    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, family: str, lora: dict[str, Any]
+) -> None:
+    settings = {"response_length": LEAST_TOKENS}
+    trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation=settings)
+    step = trainer.player.recorded_step
+    assert step is not None and len(step._layers) > 4
+    batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
+    for _ in range(2):
+        ours, own = (
+            sample(player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+            for player in (trainer.player, replace(trainer.player, recorded_step=None))
+        )
+        assert torch.equal(ours[0].response_ids, own[0].response_ids)
+        for name in ("logprobs", "entropy", "values"):
+            torch.testing.assert_close(getattr(ours[1], name), getattr(own[1], name), atol=2e-5, rtol=1e-5)
+        seen.append(ours[1].logprobs[:, 0])
+        trainer.step()
+    assert not torch.allclose(*seen, atol=1e-5)  # the update did change what is computed
+
+
+def test_laid_out_again_it_gives_the_same_bits(make_trainer: Callable[..., Trainer], matrices_of_any_size: None) -> None:
+    """A run that was resumed lays its weights out at another time."""
+    trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
+    batch = trainer.prompts.batch([0, 1, 2])
+    first, *later = (sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
+    assert all(torch.equal(said.logprobs, first.logprobs) for said in later)
+
+
+def test_a_wrong_layout_is_refused(
+    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
+
+    def lay_out_another(layers: list[nn.Module], *lanes: Lanes) -> list[Tensor]:
+        columns, rows = layers[-1].weight.shape
+        return prepack([*layers[:-1], nn.Linear(rows, columns)], *lanes)
+
+    monkeypatch.setattr("rlhf_studio.engine.recorded_step.prepack", lay_out_another)
+    with pytest.raises(CannotRecord, match="gives other numbers"):
+        record_step(trainer.player.policy, trainer.config.generation)
