@@ -74,7 +74,9 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
             try:
-                script = torch.jit.trace(_Step(policy, settings, layers), (*inputs, *prepack(layers), *_states(cache)), check_trace=False)
+                example = (*inputs, *prepack(layers), *_states(cache))
+                script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
+                del example  # weights among them
                 step = RecordedStep(script, settings, layers)
                 _check(policy, step, settings)
             except CannotRecord:

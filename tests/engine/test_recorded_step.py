@@ -89,6 +89,12 @@ def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[
         assert torch.equal(distributions.setdefault(size, distribution), distribution)
 
 
+def test_it_keeps_nothing_of_its_example(make_trainer: Callable[..., Trainer]) -> None:
+    """Weights laid out anew are among the inputs: as much memory as the model again."""
+    step = make_trainer().player.recorded_step
+    assert step is not None and list(step._script._c._retrieve_traced_inputs()) == []
+
+
 @pytest.mark.parametrize("changed", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}])
 def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer], changed: dict[str, Any]) -> None:
     trainer = make_trainer()
