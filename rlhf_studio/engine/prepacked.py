@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlhf_studio.engine.lanes import ONE_LANE, Lanes
 from rlhf_studio.inputs.hardware import processor
 from rlhf_studio.inputs.sizes import LEAST_NUMBERS, lays_weights_out
 
@@ -35,10 +35,38 @@ def _is_worth_it(weight: Tensor) -> bool:
     return weight.numel() >= LEAST_NUMBERS and weight.dtype is torch.float32 and weight.device.type == "cpu"
 
 
+@dataclass
+class LaidOut:
+    """One layer's weights, laid out.
+
+    Taken for every rollout and given back after it, so much memory would come back in pieces that an update cannot use: it is kept.
+
+    Attributes:
+        packed: opaque to everything but :func:`multiplying_by`.
+        lasting: the weights are frozen, and no adapter is added to them while sampling.
+        version: torch's count of the changes to them.
+    """
+
+    layer: nn.Module
+    packed: Tensor
+    lasting: bool
+    version: int
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Lay out the weights as they are now, unless they are the same."""
+        version = self.layer.weight._version
+        if not self.lasting or version != self.version:
+            self.packed.copy_(_lay_out(self.layer))
+            self.version = version
+
+
 @torch.no_grad()
-def prepack(layers: Sequence[nn.Module], lanes: Lanes = ONE_LANE) -> list[Tensor]:
-    """The layers' weights as they are now, opaque to everything but :func:`multiplying_by`."""
-    return lanes.map(_lay_out, layers)
+def lay_out(layers: Sequence[nn.Module], places: Sequence[int]) -> list[LaidOut]:
+    """The layers' weights as they are now; ``places`` are their addresses while no adapter is added to them."""
+    weights = [layer.weight for layer in layers]
+    lasting = [not weight.requires_grad and weight.data_ptr() == place for weight, place in zip(weights, places, strict=True)]
+    return [LaidOut(layer, _lay_out(layer), stays, layer.weight._version) for layer, stays in zip(layers, lasting, strict=True)]
 
 
 def _lay_out(layer: nn.Module) -> Tensor:

@@ -8,7 +8,6 @@ after it gave the model's own numbers for another batch, another length and othe
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.lanes import ONE_LANE, Lanes
 from rlhf_studio.engine.policy import Policy
-from rlhf_studio.engine.prepacked import layers_to_prepack, multiplying_by, prepack
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_prepack, multiplying_by
 from rlhf_studio.engine.types import position_ids
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
@@ -47,20 +46,23 @@ DecodingStep = Callable[[Tensor, Tensor, Tensor, Tensor, Cache], Drawn]
 class RecordedStep:
     """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches."""
 
-    def __init__(self, script: Any, settings: GenerationConfig, layers: Sequence[nn.Module]):
-        self._script, self._settings, self._layers = script, settings, layers
+    def __init__(self, script: Any, settings: GenerationConfig, laid_out: Sequence[LaidOut]):
+        self._script, self._settings, self._laid_out = script, settings, laid_out
 
     def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> DecodingStep | None:
         """The step with the weights as they are now, adapters included where they are merged; any thread may call it.
 
-        ``lanes`` lay the weights out. None where it was recorded for another temperature or other cuts.
+        ``lanes`` lay the weights out, for every step that was made ready before too. None where it was recorded for another temperature or
+        other cuts.
         """
         if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
             return None
-        return functools.partial(self._run, prepack(self._layers, lanes))
+        lanes.map(LaidOut.refresh, self._laid_out)
+        return self._run
 
     @torch.no_grad()
-    def _run(self, packed: list[Tensor], ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+    def _run(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+        packed = (weights.packed for weights in self._laid_out)
         return Drawn(*self._script(ids, attention, positions, uniforms, *packed, *_states(cache)))
 
 
@@ -69,15 +71,16 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
     if why := _why_not(policy):
         raise CannotRecord(why)
     layers = layers_to_prepack(policy.model, settings.response_length)
+    places = [layer.weight.data_ptr() for layer in layers]
     with policy.merged(), torch.no_grad():
         *inputs, cache = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
             try:
-                example = (*inputs, *prepack(layers), *_states(cache))
+                laid_out = lay_out(layers, places)
+                example = (*inputs, *(weights.packed for weights in laid_out), *_states(cache))
                 script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
-                del example  # weights among them
-                step = RecordedStep(script, settings, layers)
+                step = RecordedStep(script, settings, laid_out)
                 _check(policy, step, settings)
             except CannotRecord:
                 raise

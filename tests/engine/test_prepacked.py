@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.lanes import Lanes
-from rlhf_studio.engine.prepacked import layers_to_prepack, multiplying_by, prepack
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_prepack, multiplying_by
 from rlhf_studio.engine.recorded_step import CannotRecord, record_step
 from rlhf_studio.engine.rollout import sample
 from rlhf_studio.engine.trainer import Trainer
@@ -33,12 +33,20 @@ def small_layers() -> list[nn.Module]:
     return [nn.Linear(40, 24), nn.Linear(40, 7, bias=False), convolution]
 
 
+def laid_out(layers: list[nn.Module]) -> list[LaidOut]:
+    return lay_out(layers, [layer.weight.data_ptr() for layer in layers])
+
+
+def packed(layers: list[nn.Module]) -> list[Tensor]:
+    return [weights.packed for weights in laid_out(layers)]
+
+
 @pytest.mark.parametrize("shape", [(1, 40), (8, 40), (33, 40), (5, 1, 40)])
 @torch.no_grad()
 def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
     layers, x = small_layers(), torch.randn(shape)
     own = [layer(x) for layer in layers]
-    with multiplying_by(layers, prepack(layers, Lanes(2))):
+    with multiplying_by(layers, packed(layers)):
         ours = [layer(x) for layer in layers]
         layers[0].weight.add_(1)
         torch.testing.assert_close(layers[0](x), own[0])  # what was laid out is a copy
@@ -47,9 +55,41 @@ def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
     assert not torch.allclose(layers[0](x), own[0])  # and the layer's own weights are back in use
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+@torch.no_grad()
+def test_changed_weights_are_laid_out_in_the_same_memory(frozen: bool) -> None:
+    layers = small_layers()
+    for layer in layers:
+        layer.requires_grad_(not frozen)
+    kept = laid_out(layers)
+    before, x = [weights.packed for weights in kept], torch.randn(4, 40)
+    for layer in layers:
+        layer.weight.copy_(torch.randn_like(layer.weight))  # as a resumed run does, frozen or not
+    own = [layer(x) for layer in layers]
+    Lanes(2).map(LaidOut.refresh, kept)
+    with multiplying_by(layers, before):
+        for layer, expected in zip(layers, own, strict=True):
+            torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_only_frozen_weights_without_adapters_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = small_layers()
+    layers[0].requires_grad_(False)
+    layers[1].requires_grad_(False)
+    places = [layer.weight.data_ptr() for layer in layers]
+    layers[1].weight.data = layers[1].weight.data + 1  # an adapter is added
+    kept = lay_out(layers, places)
+    assert [weights.lasting for weights in kept] == [True, False, False]
+    monkeypatch.setattr("rlhf_studio.engine.prepacked._lay_out", lambda layer: pytest.fail("laid out again"))
+    kept[0].refresh()
+    for weights in kept[1:]:
+        with pytest.raises(pytest.fail.Exception):
+            weights.refresh()
+
+
 def test_layers_multiply_by_their_own_weights_again_after_a_failure() -> None:
     layers = small_layers()
-    with pytest.raises(ValueError, match="stop"), multiplying_by(layers, prepack(layers)):
+    with pytest.raises(ValueError, match="stop"), multiplying_by(layers, packed(layers)):
         raise ValueError("stop")
     assert not any("forward" in vars(layer) for layer in layers)
 
@@ -80,7 +120,7 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
     settings = {"response_length": LEAST_TOKENS}
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation=settings)
     step = trainer.player.recorded_step
-    assert step is not None and len(step._layers) > 4
+    assert step is not None and len(step._laid_out) > 4
     batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
     for _ in range(2):
         ours, own = (
@@ -108,10 +148,10 @@ def test_a_wrong_layout_is_refused(
 ) -> None:
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
 
-    def lay_out_another(layers: list[nn.Module], *lanes: Lanes) -> list[Tensor]:
-        columns, rows = layers[-1].weight.shape
-        return prepack([*layers[:-1], nn.Linear(rows, columns)], *lanes)
+    def lay_out_another(layers: list[nn.Module], places: list[int]) -> list[LaidOut]:
+        other = nn.Linear(*reversed(layers[-1].weight.shape)).requires_grad_(False)
+        return lay_out([*layers[:-1], other], [*places[:-1], other.weight.data_ptr()])
 
-    monkeypatch.setattr("rlhf_studio.engine.recorded_step.prepack", lay_out_another)
+    monkeypatch.setattr("rlhf_studio.engine.recorded_step.lay_out", lay_out_another)
     with pytest.raises(CannotRecord, match="gives other numbers"):
         record_step(trainer.player.policy, trainer.config.generation)
