@@ -208,7 +208,8 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine
         yield Part(MERGED, 0, merged, merged, lasting=False)
     plain = machine.device == "cpu" and size == FLOAT32 and config.model.quantization == "none"
     if plain and (laid_out := FLOAT32 * _large_matrices(shape)) and lays_weights_out(laid_out, machine.total, response):
-        yield Part(LAID_OUT, 0, 0, laid_out, lasting=False)  # where the family and the processor's library allow it
+        # Where the family and the processor's library allow it; what comes and goes beside it leaves holes of up to the same size.
+        yield Part(LAID_OUT, 0, 0, 2 * laid_out, lasting=False)
     # The logits of the response, a copy of the real tokens' rows that is used up in place, and the gradients of both.
     logits = micro * response * shape.vocabulary * FLOAT32
     kept = 2 * ppo.batch_size * response * shape.vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
