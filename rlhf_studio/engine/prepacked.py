@@ -22,7 +22,7 @@ from rlhf_studio.inputs.sizes import LEAST_NUMBERS, lays_weights_out
 ROWS = 8  # the layout is chosen for so many, and serves any number
 
 
-def layers_to_prepack(model: nn.Module, tokens: int) -> list[nn.Module]:
+def layers_to_lay_out(model: nn.Module, tokens: int) -> list[nn.Module]:
     """The layers of ``model`` whose weights are worth it for responses of ``tokens``; none where oneDNN or the memory is missing."""
     if not torch.backends.mkldnn.is_available():
         return []

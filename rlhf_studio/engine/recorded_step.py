@@ -22,7 +22,7 @@ from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
 from rlhf_studio.engine.lanes import ONE_LANE, Lanes
 from rlhf_studio.engine.policy import Policy
-from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_prepack, multiplying_by
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, multiplying_by
 from rlhf_studio.engine.types import position_ids
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
@@ -58,10 +58,11 @@ class RecordedStep:
         if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
             return None
         lanes.map(LaidOut.refresh, self._laid_out)
-        return self._run
+        return self.run
 
     @torch.no_grad()
-    def _run(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+    def run(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
+        """A :data:`DecodingStep` with the weights as they were laid out last."""
         packed = (weights.packed for weights in self._laid_out)
         return Drawn(*self._script(ids, attention, positions, uniforms, *packed, *_states(cache)))
 
@@ -70,7 +71,7 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
     """Record one decoding step of the policy, adapters merged as while sampling. Raises :class:`CannotRecord`."""
     if why := _why_not(policy):
         raise CannotRecord(why)
-    layers = layers_to_prepack(policy.model, settings.response_length)
+    layers = layers_to_lay_out(policy.model, settings.response_length)
     places = [layer.weight.data_ptr() for layer in layers]
     with policy.merged(), torch.no_grad():
         *inputs, cache = _example(policy, rows=2, length=3)
@@ -81,7 +82,7 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
                 example = (*inputs, *(weights.packed for weights in laid_out), *_states(cache))
                 script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
                 step = RecordedStep(script, settings, laid_out)
-                _check(policy, step, settings)
+                _check(policy, step.run, settings)
             except CannotRecord:
                 raise
             except Exception as error:  # whatever a model says to it: the model itself can still be asked
@@ -151,11 +152,9 @@ def _states(cache: Cache) -> list[Tensor]:
     return [state for layer in cache.layers for state in layer.grow()]
 
 
-def _check(policy: Policy, step: RecordedStep, settings: GenerationConfig) -> None:
-    ready = step.ready(settings)
-    assert ready is not None
+def _check(policy: Policy, step: DecodingStep, settings: GenerationConfig) -> None:
     for rows, length in ((3, 7), (1, 2)):
-        ours, own = ready(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
+        ours, own = step(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
         for mine, expected in zip(ours, own, strict=True):
             if mine.shape != expected.shape or not torch.allclose(mine, expected, atol=TOLERANCE, rtol=TOLERANCE):
                 raise CannotRecord("its recorded step gives other numbers than the model")

@@ -63,11 +63,12 @@ def sample_responses(
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     sheet = _Sheet(prompt_ids, prompt_mask, uniforms.shape[1] if team.sharded else int(limits.max()), pad_id, recorded)
     own_step = functools.partial(draw_next, policy, settings)
+    later_step = later_step or own_step
     going, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(sheet.room)
     can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
     inputs, positions = prompt_ids, position_ids(prompt_mask)
     for step in range(sheet.longest):
-        ask = later_step if step and later_step else own_step
+        ask = later_step if step else own_step
         drawn = ask(inputs, sheet.attended(step), positions, sheet.of_rows(uniforms[:, step]), cache)
         going = sheet.write(step, going, drawn) & (sheet.of_rows(limits) > step + 1)
         if stop_id is not None:

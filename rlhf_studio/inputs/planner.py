@@ -104,7 +104,7 @@ def make_plan(config: RunConfig, models: Models, machine: Machine, prompt: tuple
     longest = config.data.max_prompt_tokens
     prompt = (min(prompt[0], longest), min(prompt[1], longest)) if prompt else (longest, longest)
     size = compute_bytes(config, machine)
-    parts = [*_lasting(config, models, machine, size), *_passing(config, models, prompt, machine)]
+    parts = [*_lasting(config, models, machine, size), *_passing(config, models, prompt, machine, size)]
     missing = [part.name.lower() for part in parts if part.low is None]
     unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
     return Plan(machine, parts, unknown)
@@ -187,9 +187,8 @@ def _reference(config: RunConfig, count: int | None, reference: ModelFacts | Non
     return Part(REFERENCE, count, _times(count, size), _times(count, size))
 
 
-def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine: Machine) -> Iterable[Part]:
+def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine: Machine, size: int) -> Iterable[Part]:
     """What is held while a phase runs."""
-    size = compute_bytes(config, machine)
     ppo, response, shape = config.ppo, config.generation.response_length, models.policy.shape
     if shape is None or (models.critic is not None and models.critic.shape is None):
         yield from (Part(name, None, None, None, lasting=False) for name in (CACHE, SAMPLING, LOGITS, ACTIVATIONS))

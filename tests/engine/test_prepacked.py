@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.lanes import Lanes
-from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_prepack, multiplying_by
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, multiplying_by
 from rlhf_studio.engine.recorded_step import CannotRecord, record_step
 from rlhf_studio.engine.rollout import sample
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.inputs.hardware import processor
 from rlhf_studio.inputs.sizes import LEAST_TOKENS
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
@@ -97,19 +98,16 @@ def test_layers_multiply_by_their_own_weights_again_after_a_failure() -> None:
 def test_large_matrices_in_full_precision_are_laid_out() -> None:
     large, small, half = nn.Linear(1024, 512), nn.Linear(1024, 511), nn.Linear(1024, 1024, dtype=torch.bfloat16)
     model = nn.ModuleList([large, small, half, Conv1D(1024, 768), nn.Embedding(1024, 1024)])
-    assert layers_to_prepack(model, LEAST_TOKENS) == [large, model[3]]
-    assert layers_to_prepack(model, LEAST_TOKENS - 1) == []
+    assert layers_to_lay_out(model, LEAST_TOKENS) == [large, model[3]]
+    assert layers_to_lay_out(model, LEAST_TOKENS - 1) == []
 
 
 @pytest.mark.parametrize(("total", "chosen"), [(8 * 40 * 24 * 4, 1), (8 * 40 * 24 * 4 - 1, 0), (None, 1)])
 def test_they_take_an_eighth_of_the_memory_at_most(
     monkeypatch: pytest.MonkeyPatch, matrices_of_any_size: None, total: int | None, chosen: int
 ) -> None:
-    from rlhf_studio.engine import prepacked
-
-    here = replace(prepacked.processor(), total=total)
-    monkeypatch.setattr(prepacked, "processor", lambda: here)
-    assert len(layers_to_prepack(small_layers()[0], LEAST_TOKENS)) == chosen
+    monkeypatch.setattr("rlhf_studio.engine.prepacked.processor", lambda: replace(processor(), total=total))
+    assert len(layers_to_lay_out(small_layers()[0], LEAST_TOKENS)) == chosen
 
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
