@@ -89,9 +89,7 @@ class Worker:
     def run(self, *, resume: bool) -> int:
         """Load, train, end; every way out leaves a state and, where something went wrong, a cause."""
         try:
-            self._writer.set_state("loading", phase="Starting")
-            trainer = self._load(resume)
-            self._train(trainer)
+            self._train(self._load(resume))
         except StopRequested as stop:
             self._writer.event(EventRecord("info", "stop", f"Stopped: {stop}."))
             self._writer.set_state("stopped")

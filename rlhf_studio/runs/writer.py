@@ -42,7 +42,7 @@ class RunWriter:
     """
 
     def __init__(self, run_dir: Path):
-        """Open the database, carry it forward if it is older, and drop requests that were meant for an earlier engine.
+        """Open the database, carry it forward if it is older, say "loading", and drop requests that were meant for an earlier engine.
 
         Raises:
             AlreadyRunning: another process holds the engine lock.
@@ -77,7 +77,12 @@ class RunWriter:
         with self._transaction() as connection:
             _expire_commands(connection, "a new start of the run", early_too=False)
             connection.execute("UPDATE commands SET early = 0 WHERE early = 1")
-            connection.execute("UPDATE run SET pid = ?", (os.getpid(),))
+            # In this very transaction: a row that a killed engine left as "running" would else be believed, now that somebody lives.
+            connection.execute(
+                """UPDATE run SET pid = ?, state = 'loading', phase = 'Starting', fraction = NULL, cause = '',
+                   started_at = coalesce(started_at, ?), ended_at = NULL""",
+                (os.getpid(), time.time()),
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -123,15 +128,13 @@ class RunWriter:
         progress = None if fraction is None or math.isnan(fraction) else min(1.0, max(0.0, float(fraction)))
         with self._transaction() as connection:
             connection.execute(
-                """UPDATE run SET state = ?, phase = ?, fraction = ?, cause = ?, device = coalesce(?, device),
-                   started_at = coalesce(started_at, ?), ended_at = ?""",
+                """UPDATE run SET state = ?, phase = ?, fraction = ?, cause = ?, device = coalesce(?, device), ended_at = ?""",
                 (
                     state,
                     encode_text(phase),
                     progress,
                     encode_text(cause),
                     None if device is None else encode_text(device),
-                    now,
                     now if state in ENDED else None,
                 ),
             )

@@ -168,7 +168,9 @@ def test_other_kinds_of_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["~/model", "../x", "a/b/c", "a..b", "a.", "a--b", "-o", "x\0y", "\ud800", "http://169.254.169.254/", "a b", "$(id)", "a\n"]
 )
-def test_names_that_are_neither_folder_nor_hub_id_never_reach_the_hub(name: str) -> None:
+def test_names_that_are_neither_folder_nor_hub_id_never_reach_the_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")  # so that ../x is nobody's folder
     assert_refused(name, "there is no folder")
 
 

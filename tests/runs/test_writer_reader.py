@@ -12,7 +12,7 @@ from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, State, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 
 
@@ -54,6 +54,17 @@ def test_everything_comes_back_unchanged(run: Path):
         assert [event.id for event in events] == list(range(1, len(NASTY_TEXTS) + 1))
         assert same([EventRecord(e.level, e.kind, e.text, e.data) for e in events], record.events)
         assert {event.step for event in events} == {1}
+
+
+@pytest.mark.parametrize("left", ["running", "paused", "stopped", "failed"])
+def test_whoever_opens_a_run_is_loading_from_the_first_moment(run: Path, left: State):
+    with EngineLock(run), RunWriter(run) as writer:
+        assert RunReader(run).status().state == "loading"
+        writer.set_state(left, cause="why it ended")
+        before = RunReader(run).status()
+    with EngineLock(run), RunWriter(run):
+        status = RunReader(run).status()  # before the engine has said anything, the last one's words do not count
+    assert (status.state, status.cause, status.ended_at, status.started_at) == ("loading", "", None, before.started_at)
 
 
 def test_short_and_empty_responses(run: Path):
