@@ -218,7 +218,7 @@ def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int
     from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
     from rlhf_studio.runs.reader import RunReader
 
-    _before_torch()
+    before_torch()
     try:
         engine = RunReader(run_dir).config().engine
         if not is_follower(os.environ) and COORDINATED not in os.environ:
@@ -234,10 +234,12 @@ def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int
         raise ConfigError([Problem("", str(error))]) from error
 
 
-def _before_torch() -> None:
+def before_torch() -> None:
     """What torch and CUDA read from the environment when they load; what is set already stays."""
-    # Threads that wait should sleep, not spin: on a laptop the browser and the app need the same cores.
+    # Threads that wait should sleep: on a laptop the browser and the app need the same cores. But not at once: between two operations
+    # of a decoding step pass some microseconds, and waking up takes longer than that.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # well under a millisecond
     # GPUs are numbered as nvidia-smi lists them, not the fastest first: cuda:1 is then the one that the form shows.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
@@ -248,7 +250,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     config, permissions = _configuration(options), permissions_of(options)
-    _before_torch()
+    before_torch()
     from rlhf_studio.engine.rewards.score_command import score_text  # torch and transformers load here, after the cheap checks
     from rlhf_studio.engine.rewards.trial import Text
 
@@ -257,7 +259,7 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _score_server(options: argparse.Namespace) -> int:
-    _before_torch()
+    before_torch()
     from rlhf_studio.engine.rewards.score_server import serve
 
     return serve(permissions_from_environment(os.environ))

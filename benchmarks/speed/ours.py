@@ -16,6 +16,7 @@ from benchmarks.speed import contestant
 from benchmarks.speed.job import Job
 from benchmarks.speed.meter import Laps
 from benchmarks.speed.workloads import LORA_ALPHA, LORA_RANK
+from rlhf_studio.cli import before_torch
 
 PHASE_OF = {"time/rollout": "rollout", "time/score": "scoring", "time/reference": "scoring", "time/update": "optimisation"}
 NOT_PPO = ("temperature", "seed")
@@ -87,4 +88,5 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
 
 
 if __name__ == "__main__":
+    before_torch()
     sys.exit(contestant.run(sys.argv[1:], measure, ("peft",)))

@@ -31,7 +31,7 @@ def dealt(items: Sequence[Item], hands: int) -> list[list[Item]]:
 
 
 class Lanes:
-    """``count`` lanes that divide torch's threads among them; one lane is this very thread, with all of torch's."""
+    """``count`` lanes that divide torch's threads among those at work; one lane is this very thread, with all of torch's."""
 
     def __init__(self, count: int):
         self.count = count
@@ -45,9 +45,10 @@ class Lanes:
         if self._pool is None or len(items) < 2:
             return [work(item) for item in items]
         with_gradients, threads = torch.is_grad_enabled(), torch.get_num_threads()
+        share = max(threads // min(self.count, len(items)), 1)
 
         def run(item: Item) -> Result:
-            torch.set_num_threads(max(threads // self.count, 1))  # each thread has a count of its own
+            torch.set_num_threads(share)  # each thread has a count of its own
             with torch.set_grad_enabled(with_gradients):
                 return work(item)
 
@@ -65,9 +66,9 @@ class Lanes:
         """The parts, which ascend in size, one hand for each lane; fewer where there are fewer parts."""
         return dealt(parts, self.count)
 
-    def share(self, rows: int, most: int) -> int:
-        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time; fewer lanes where there are few rows."""
-        lanes = max(min(self.count, rows // LEAST_ROWS), 1)
+    def share(self, rows: int, most: int, least: int = LEAST_ROWS) -> int:
+        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time; in fewer lanes where they had under ``least``."""
+        lanes = max(min(self.count, rows // least), 1)
         return max(math.ceil(min(rows, most) / lanes), 1)
 
 

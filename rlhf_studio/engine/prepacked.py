@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from rlhf_studio.engine.lanes import LEAST_ROWS
 from rlhf_studio.inputs.hardware import processor
 from rlhf_studio.inputs.sizes import LEAST_NUMBERS, lays_weights_out
 
 ROWS = 8  # the layout is chosen for so many, and serves any number
+ROWS_PER_READING = 16  # reading a large matrix takes a core as long as multiplying so many rows by it
 
 
 def layers_to_lay_out(model: nn.Module, tokens: int) -> list[nn.Module]:
@@ -29,6 +31,16 @@ def layers_to_lay_out(model: nn.Module, tokens: int) -> list[nn.Module]:
     layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_worth_it(module.weight)]
     needed = sum(layer.weight.nbytes for layer in layers)
     return layers if lays_weights_out(needed, processor().total, tokens) else []
+
+
+def least_rows(model: nn.Module, layers: Sequence[nn.Module]) -> int:
+    """Rows that are worth a lane of their own, when these ``layers`` of ``model`` are laid out.
+
+    Every lane reads all weights for each token. Where that is most of a step, lanes with few rows read as much as they multiply, and are
+    slower than all threads together, each of which reads its part of every matrix.
+    """
+    large = sum(layer.weight.numel() for layer in layers)
+    return ROWS_PER_READING if 2 * large > sum(weight.numel() for weight in model.parameters()) else LEAST_ROWS
 
 
 def _is_worth_it(weight: Tensor) -> bool:

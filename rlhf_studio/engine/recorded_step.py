@@ -20,9 +20,9 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
-from rlhf_studio.engine.lanes import ONE_LANE, Lanes
+from rlhf_studio.engine.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.policy import Policy
-from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, multiplying_by
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, least_rows, multiplying_by
 from rlhf_studio.engine.types import position_ids
 
 RECORDED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
@@ -44,10 +44,15 @@ DecodingStep = Callable[[Tensor, Tensor, Tensor, Tensor, Cache], Drawn]
 
 
 class RecordedStep:
-    """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches."""
+    """:func:`drawing.draw_next` for a single token per row, with :class:`RoomyLayer` caches.
 
-    def __init__(self, script: Any, settings: GenerationConfig, laid_out: Sequence[LaidOut]):
+    Attributes:
+        rows_per_lane: with fewer, lanes sample more slowly apart than together.
+    """
+
+    def __init__(self, script: Any, settings: GenerationConfig, laid_out: Sequence[LaidOut], rows_per_lane: int = LEAST_ROWS):
         self._script, self._settings, self._laid_out = script, settings, laid_out
+        self.rows_per_lane = rows_per_lane
 
     def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> DecodingStep | None:
         """The step with the weights as they are now, adapters included where they are merged; any thread may call it.
@@ -81,7 +86,7 @@ def record_step(policy: Policy, settings: GenerationConfig) -> RecordedStep:
                 laid_out = lay_out(layers, places)
                 example = (*inputs, *(weights.packed for weights in laid_out), *_states(cache))
                 script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
-                step = RecordedStep(script, settings, laid_out)
+                step = RecordedStep(script, settings, laid_out, least_rows(policy.model, layers))
                 _check(policy, step.run, settings)
             except CannotRecord:
                 raise

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens, join_lanes
+from rlhf_studio.engine.lanes import LEAST_ROWS
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
 from rlhf_studio.engine.reading import Reader, Reading
@@ -110,7 +111,8 @@ def sample(
         limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)
     uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
     first, stop, _ = part.indices(count)
-    size = player.compute.lanes.share(stop - first, stop - first)
+    least = player.recorded_step.rows_per_lane if player.recorded_step else LEAST_ROWS
+    size = player.compute.lanes.share(stop - first, stop - first, least)
 
     def play(start: int) -> tuple[TokenBatch, Reading]:
         rows = slice(start, min(start + size, stop))

@@ -54,6 +54,14 @@ def test_parts_in_flight_are_no_more_than_a_micro_batch(rows: int, most: int, ex
     assert Lanes(2).share(rows, most) == expected
 
 
+def test_lanes_at_work_share_the_threads_and_few_rows_are_no_lane() -> None:
+    torch.set_num_threads(8)
+    assert Lanes(4).map(lambda _: torch.get_num_threads(), range(2)) == [4, 4]
+    assert Lanes(4).map(lambda _: torch.get_num_threads(), range(5)) == [2] * 5
+    assert Lanes(4).map(lambda _: torch.get_num_threads(), [0]) == [8] and torch.get_num_threads() == 8
+    assert [Lanes(4).share(rows, rows, least=16) for rows in (16, 31, 32, 64, 128)] == [16, 31, 16, 16, 32]
+
+
 def test_there_are_as_many_lanes_as_threads_up_to_four() -> None:
     for threads, lanes in ((1, 1), (3, 3), (9, 4)):
         torch.set_num_threads(threads)

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.lanes import Lanes
-from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, multiplying_by
+from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, least_rows, multiplying_by
 from rlhf_studio.engine.recorded_step import CannotRecord, record_step
 from rlhf_studio.engine.rollout import sample
+from rlhf_studio.engine.sampling import sample_responses
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.inputs.hardware import processor
 from rlhf_studio.inputs.sizes import LEAST_TOKENS
@@ -139,6 +141,31 @@ def test_laid_out_again_it_gives_the_same_bits(make_trainer: Callable[..., Train
     batch = trainer.prompts.batch([0, 1, 2])
     first, *later = (sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
     assert all(torch.equal(said.logprobs, first.logprobs) for said in later)
+
+
+def test_a_lane_of_its_own_takes_more_rows_where_reading_weights_is_most_of_a_step() -> None:
+    large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1023, bias=False)
+    assert least_rows(nn.ModuleList([large, small]), [large]) == 16
+    assert least_rows(nn.ModuleList([large, small]), [small]) == 8
+    assert least_rows(nn.ModuleList([large, small]), []) == 8
+
+
+@pytest.mark.parametrize(("recorded", "parts"), [(True, [18]), (False, [9, 9])])
+def test_threads_with_few_rows_of_a_large_model_sample_together(
+    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, recorded: bool, parts: list[int]
+) -> None:
+    trainer, played = make_trainer(generation={"response_length": LEAST_TOKENS}), []
+    player = replace(trainer.player, compute=replace(trainer.compute, lanes=Lanes(2)))
+    if not recorded:
+        player = replace(player, recorded_step=None)
+
+    def count(policy: Policy, prompt_ids: Tensor, *rest: Any, **named: Any) -> Any:
+        played.append(len(prompt_ids))
+        return sample_responses(policy, prompt_ids, *rest, **named)
+
+    monkeypatch.setattr("rlhf_studio.engine.rollout.sample_responses", count)
+    sample(player, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
+    assert played == parts
 
 
 def test_a_wrong_layout_is_refused(
