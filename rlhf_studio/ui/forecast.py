@@ -22,6 +22,7 @@ NOTES = {
     "KV cache": "Keys and values of all responses while they are sampled.",
     "Next-token odds": "Odds of every token of the vocabulary, for all responses while they are sampled.",
     "Merged adapters": "Base and adapters as one matrix while sampling; the base's own weights are kept beside it.",
+    "Weights laid out": "A second layout of large matrices, in which sampling multiplies faster; kept for the whole run.",
     "Logits": "Scores of every token of the vocabulary, for one micro-batch.",
     "Activations": "What the forward pass keeps for the backward pass, for one micro-batch.",
     "Scoring": "What the reward models need while they read.",

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from rlhf_studio.config_io import parse_config
+from rlhf_studio.inputs import planner
 from rlhf_studio.inputs.hardware import Machine
 from rlhf_studio.inputs.models import check_causal_lm
 from rlhf_studio.inputs.planner import Models, Part, Plan, make_plan
 from rlhf_studio.inputs.savings import Change
 from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.forecast import memory_view, short_count, span, time_rows
+from rlhf_studio.ui.forecast import NOTES, memory_view, short_count, span, time_rows
 
 CPU = Machine("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
 PARTS = [Part("Policy", 1_130_000, 4_500_000, 4_500_000), Part("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
@@ -52,6 +53,8 @@ def test_every_part_of_a_plan_is_explained() -> None:
         plan = make_plan(config, Models(policy, [policy] if judge in components else []), CPU)
         rows = memory_view(plan, None)["rows"]
         assert len(rows) == len(plan.parts) > 8 and all(row["help"] and row["size"] for row in rows)
+    named = {value for name, value in vars(planner).items() if name.isupper() and isinstance(value, str)}
+    assert {part.name for part in PARTS} < named == set(NOTES)  # parts that only some models have are explained too
 
 
 def test_what_is_unknown_is_called_unknown() -> None:
