@@ -239,7 +239,7 @@ def before_torch() -> None:
     # Threads that wait should sleep: on a laptop the browser and the app need the same cores. But not at once: between two operations
     # of a decoding step pass some microseconds, and waking up takes longer than that.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # well under a millisecond
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # turns of waiting; with a third of them the gain was half gone
     # GPUs are numbered as nvidia-smi lists them, not the fastest first: cuda:1 is then the one that the form shows.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
