@@ -41,3 +41,9 @@ def test_the_examples_of_the_page_are_valid_and_no_kind_is_missing() -> None:
     assert len(examples) == 5
     shown = {component.kind for example in examples for component in config_from_yaml(example).reward.components}
     assert set(KINDS) == shown | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+def test_repetition_is_a_penalty_from_the_start() -> None:
+    (component,) = parse_config({"reward": {"components": [{"kind": "repetition"}]}}).reward.components
+    assert component.weight == -1.0
+    assert {kind for kind, model in KINDS.items() if model().weight != 1.0} == {"repetition"}

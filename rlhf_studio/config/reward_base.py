@@ -7,14 +7,19 @@ from typing import Any
 from rlhf_studio.config.base import Section, setting
 
 
+def weight_setting(default: float) -> Any:
+    """A component's weight, for those that start from another one than 1."""
+    return setting(
+        default, "Weight", "The component's score is multiplied by this before all are summed; negative turns it into a penalty.",
+        level="basic", ge=-1000, le=1000,
+    )  # fmt: skip
+
+
 class Component(Section):
     """What every reward component has."""
 
     name: str = setting("", "Name", "Label of this component in charts and tables; empty takes its kind.", max_length=60)
-    weight: float = setting(
-        1.0, "Weight", "The component's score is multiplied by this before all are summed; negative turns it into a penalty.",
-        level="basic", ge=-1000, le=1000,
-    )  # fmt: skip
+    weight: float = weight_setting(1.0)
 
 
 REVISION = setting("main", "Hub revision", "Branch, tag or commit to load when the model is a hub id.", min_length=1, max_length=200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from rlhf_studio.config.base import setting
-from rlhf_studio.config.reward_base import Component
+from rlhf_studio.config.reward_base import Component, weight_setting
 
 
 class LengthReward(Component):
@@ -65,9 +65,10 @@ class RegexReward(Component):
 
 
 class RepetitionReward(Component):
-    """Share of repeated n-grams in the response, 0 (none) to 1; use a negative weight to penalise it."""
+    """Share of repeated n-grams in the response, 0 (none) to 1; its weight is negative from the start, which makes it a penalty."""
 
     kind: Literal["repetition"] = "repetition"
+    weight: float = weight_setting(-1.0)
     n: int = setting(3, "n-gram size", "Length of the word groups that are compared.", unit="words", level="basic", ge=1, le=20)
 
 

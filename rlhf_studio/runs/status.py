@@ -139,7 +139,7 @@ def _interruption(entry: Entry | None, run_dir: Path) -> str:
         how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {last_log_line(run_dir) or 'none'}"
     else:
         how = "The engine ended without saying why: it was killed, memory ran out, or the machine went down."
-    return f"{how} Resume goes on from the last checkpoint."
+    return how
 
 
 def _exit(code: int) -> str:

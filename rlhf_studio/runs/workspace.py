@@ -32,12 +32,12 @@ class Workspace:
     def runs(self) -> list[RunStatus]:
         """All runs, newest first. Folders that cannot be read as a run are listed as failed, with the cause."""
         known = studio.read(self.root)
-        found = [self._listed(folder, known) for folder in self.folders()]
+        found = [self.listed(folder, known) for folder in self.folders()]
         return sorted((run for run in found if run is not None), key=lambda run: (run.created_at, run.run_id), reverse=True)
 
     def status(self, run_id: str) -> RunStatus:
         """One run as :meth:`runs` lists it: a damaged run gives its cause, it does not raise."""
-        run = self._listed(self.run_dir(run_id), studio.read(self.root, run_id))
+        run = self.listed(self.run_dir(run_id), studio.read(self.root, run_id))
         if run is None:
             raise _missing(run_id)
         return run
@@ -70,7 +70,8 @@ class Workspace:
         except OSError as error:
             raise store_error(error, self.root) from error
 
-    def _listed(self, folder: Path, known: studio.Studio) -> RunStatus | None:
+    def listed(self, folder: Path, known: studio.Studio) -> RunStatus | None:
+        """One of :meth:`folders` as :meth:`runs` lists it; None when it was deleted meanwhile. ``known``: the queue and the names."""
         try:
             created_at = folder.lstat().st_mtime
             paths.run_dir(self.root, folder.name)  # refuses links and names no run may have

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, LoraConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.ui.reward_form import COMPONENT_TITLES, COMPONENT_USED_WHEN, GROUP_OF, ITEM_LISTS, suggestions
@@ -23,9 +23,12 @@ SECTION_TITLES = {
     "generation": "Generation",
     "engine": "Engine",
 }
-# A setting that matters only while another has a certain value; the form shows it then.
+# A setting that matters only while another has a certain value, and matters itself; the form shows it then.
 USED_WHEN: dict[str, tuple[str, Any]] = {
-    **{f"lora.{name}": ("lora.enabled", True) for name in ("r", "alpha", "dropout", "target_modules")},
+    **{f"lora.{name}": ("lora.enabled", True) for name in LoraConfig.model_fields if name != "enabled"},
+    "critic.start": ("critic.kind", "separate"),
+    "critic.model": ("critic.start", "model"),
+    "critic.revision": ("critic.start", "model"),
     "data.system_text": ("data.chat_template", True),
     "ppo.kl_target": ("ppo.kl_controller", "adaptive"),
     "ppo.kl_horizon": ("ppo.kl_controller", "adaptive"),
@@ -127,6 +130,11 @@ def values_of(config: RunConfig) -> dict[str, Any]:
     for section in SECTIONS:
         flat.update({f"{section}.{name}": value for name, value in data[section].items()})
     return flat
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """A run's settings as the form takes them over: all but its name, and the recipe that they started from."""
+    return {"values": {**values_of(config), "name": ""}, "basis": config.recipe}
 
 
 def nested(values: Any) -> dict[str, Any]:

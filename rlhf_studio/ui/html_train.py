@@ -28,7 +28,7 @@ SCRIPTS = {
         "sections.js",
         "tryit.js",
     ],
-    "runs.js": ["runs.js", "dialogs.js", "dom.js", "format.js", "poll.js"],
+    "runs.js": ["runs.js", "dialogs.js", "dom.js", "format.js", "handover.js", "poll.js"],
 }
 _HEADING = '<h1 class="rt-brand">RLHF Studio</h1>'
 

@@ -62,6 +62,7 @@ class Chart:
         extras: prefix of metrics that are added when a run has at least two of them (``reward/``).
         zero: which axes always show 0.
         alone: title while there is nothing for the right axis, e.g. without a gold scorer.
+        least: the left axis is at least this high, in its own unit: smaller changes are rounding, not news.
         target: name of the setting that gives a dashed line on the left axis, shown when the run has that setting.
     """
 
@@ -74,6 +75,7 @@ class Chart:
     x_metric: str = ""
     extras: str = ""
     zero: Literal["", "left", "right", "both"] = ""
+    least: float = 0.0
     target: str = ""
     alone: str = ""
 
@@ -89,6 +91,7 @@ CHARTS = (
         "nats",
         "β",
         zero="both",
+        least=0.1,
         target="kl_target",
     ),
     Chart(
@@ -102,7 +105,7 @@ CHARTS = (
         alone="Score against KL",
     ),
     Chart("loss", "Losses", (Line("loss/policy_avg"), Line("loss/value_avg", "right")), "policy", "value", zero="right"),
-    Chart("entropy", "Entropy", (Line("policy/entropy_avg"),), "nats per token"),
+    Chart("entropy", "Entropy", (Line("policy/entropy_avg"),), "nats per token", least=0.05),
     Chart(
         "clip",
         "Clip fraction and ratio",
@@ -110,8 +113,9 @@ CHARTS = (
         "% of tokens",
         "ratio",
         zero="left",
+        least=1.0,
     ),
-    Chart("critic", "Explained variance", (Line("val/explained_variance"),), "share explained"),
+    Chart("critic", "Explained variance", (Line("val/explained_variance"),), "share explained", least=0.1),
     Chart(
         "length",
         "Response length",
@@ -156,11 +160,17 @@ TILES = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """One way to colour the tokens. ``scale``: ``diverging`` around 0, ``sequential`` from 0, or ``flag`` for yes and no."""
+    """One way to colour the tokens.
+
+    Attributes:
+        scale: ``diverging`` around 0, ``sequential`` from 0, or ``flag`` for yes and no.
+        noise: values up to this size are rounding errors of the forward pass, in the quantity's unit; they get no colour.
+    """
 
     name: str
     label: str
     scale: Literal["diverging", "sequential", "flag"] = "diverging"
+    noise: float = 1e-4
 
 
 QUANTITIES = (

@@ -20,10 +20,12 @@ from typing import Any
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_charts, live_data
+from rlhf_studio.ui.form import settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -193,6 +195,7 @@ class LiveFeed:
         self, workspace: Workspace, *, open_reader: Callable[[Any], Any] = RunReader, interval: float = 0.4, forget_after: float = 30.0
     ) -> None:
         self._workspace = workspace
+        self._all = Listing(workspace)
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
@@ -226,7 +229,7 @@ class LiveFeed:
         return answer if answer is not None else self._soon()
 
     def detail(self, run: str, kind: str, step: int = 0, sample: int = 0) -> Future[bytes]:
-        """Ask the thread for ``samples`` (of a step), ``tokens`` (of a sample), ``watched`` or ``log``, as complete JSON."""
+        """Ask the thread for ``samples`` (of a step), ``tokens`` (of a sample), ``watched``, ``settings`` or ``log``, as complete JSON."""
         self._ensure_thread()
         answer: Future[bytes] = Future()
         if not paths.is_run_name(run) or kind not in _DETAILS:
@@ -292,7 +295,7 @@ class LiveFeed:
         now = time.monotonic()
         if now - self._listing_asked < 10 and now - self._listing_read > 1 and self._listing_asked:
             self._listing_read = now
-            runs = self._workspace.runs()
+            runs = self._all.runs()
             alive = [run for run in runs if run.state in ("loading", "running", "paused")]
             newest = (alive or runs)[0].run_id if runs else None
             self._listing = live_data.encode_text({"newest": newest, "alive": bool(alive)})[1:-1]
@@ -336,5 +339,6 @@ _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "samples": lambda reader, step, sample: live_data.samples_payload(step, reader.rollouts(step)),
     "tokens": lambda reader, step, sample: live_data.tokens_payload(step, reader.rollout(step, sample)),
     "watched": lambda reader, step, sample: live_data.watched_payload(reader.watched()),
+    "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader.config())),
     "log": lambda reader, step, sample: live_data.encode_text({"text": live_data.without_secrets(reader.log_tail())}),
 }

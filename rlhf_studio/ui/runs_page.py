@@ -16,11 +16,12 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html_train import panel
 from rlhf_studio.ui.outlook import grouped, size
 
@@ -80,6 +81,7 @@ class RunsPage:
         self._workspace = workspace
         self._access = access
         self._queue_problem = queue_problem
+        self._all = Listing(workspace)
         self._lock = threading.Lock()
         self._listing: tuple[float, str, list[Json]] = (float("-inf"), "", [])
         self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
@@ -114,10 +116,9 @@ class RunsPage:
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:
-            config = self._workspace.reader(_run_id(data)).config()
+            return settings_of(self._workspace.reader(_run_id(data)).config())
         except StoreError as error:
             return {"problem": str(error)}
-        return {"values": {**values_of(config), "name": ""}, "basis": config.recipe}
 
     def waiting(self) -> int:
         """How many runs are alive or queued; 0 when that cannot be known, which the Runs page explains."""
@@ -131,7 +132,7 @@ class RunsPage:
         with self._lock:
             read_at, version, rows = self._listing
             if time.monotonic() - read_at > LISTING_SECONDS:
-                runs = self._workspace.runs()
+                runs = self._all.runs()
                 rows = [row_of(run, self._summary(run)) for run in runs]
                 self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
                 version = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]

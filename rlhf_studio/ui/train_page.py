@@ -7,7 +7,7 @@ The page itself is drawn by ``assets/train.js``. It asks here for everything it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class TrainPage:
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in problems})
             except ConfigError:
                 return {
-                    "problems": _problems(problems),
+                    "problems": _problems(problems, data),
                     "notes": [],
                     "sentence": "",
                     "figures": [],
@@ -134,7 +134,7 @@ class TrainPage:
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if problems:
             return {
-                "problems": _problems(problems + found),
+                "problems": _problems(problems + found, data),
                 "notes": [],
                 "sentence": "",
                 "figures": [],
@@ -143,7 +143,7 @@ class TrainPage:
                 "waiting": 0,
             }
         return {
-            "problems": _problems(found),
+            "problems": _problems(found, data),
             "notes": report.notes if report else [],
             "sentence": outlook.sentence(config),
             "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
@@ -178,7 +178,7 @@ class TrainPage:
         try:
             config = self._config(data, self._basis(data))
         except ConfigError as error:
-            return {"problems": _problems(error.problems)}
+            return {"problems": _problems(error.problems, data)}
         return {"text": config_to_yaml(config), "file_name": f"{config.recipe}.yaml"}
 
     def from_yaml(self, data: Any, request: gr.Request) -> Json:
@@ -187,9 +187,9 @@ class TrainPage:
         try:
             config = config_from_yaml(text if isinstance(text, str) else "")
         except ConfigError as error:
-            return {"problems": _problems(error.problems)}
+            return {"problems": _problems(error.problems, data)}
         except ValueError as error:  # PyYAML lets some through, for instance a date with a 13th month
-            return {"problems": _problems([Problem("", f"this is not valid YAML: {error}")])}
+            return {"problems": _problems([Problem("", f"this is not valid YAML: {error}")], data)}
         return {"values": values_of(config), "basis": config.recipe if config.recipe in self._recipes else next(iter(self._recipes))}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
@@ -212,10 +212,10 @@ class TrainPage:
                 raise ConfigError(problems)
             run_id = self._submit(config, config.name or recipe.title)
         except ConfigError as error:
-            return {"problems": _problems(error.problems), "nonce": nonce}
+            return {"problems": _problems(error.problems, data), "nonce": nonce}
         except (StoreError, OSError) as error:
             logger.exception("a run could not be created")
-            return {"problems": _problems([Problem("", f"the run could not be created: {error}")]), "nonce": nonce}
+            return {"problems": _problems([Problem("", f"the run could not be created: {error}")], data), "nonce": nonce}
         self._started = {**dict(list(self._started.items())[1 - REMEMBERED_STARTS :]), nonce: run_id}
         return {"run_id": run_id, "nonce": nonce}
 
@@ -319,20 +319,34 @@ def _member(data: Any, key: str) -> Any:
     return data.get(key) if isinstance(data, dict) else None
 
 
-def _problems(problems: list[Problem]) -> list[dict[str, str]]:
-    """Problems for the page, in the order of the form."""
+def _problems(problems: list[Problem], data: Any) -> list[dict[str, str]]:
+    """Problems for the page that sent ``data``, in the order of the form."""
 
     def place(problem: Problem) -> int:
         section = problem.field.split(".")[0]
         return SECTIONS.index(section) if section in SECTIONS else -1
 
-    return [{"field": problem.field, "message": plain(problem.message)} for problem in sorted(problems, key=place)]
+    names = set(texts_in(_member(data, "values")))
+    return [{"field": problem.field, "message": plain(problem.message, names)} for problem in sorted(problems, key=place)]
 
 
-def plain(message: str) -> str:
-    """The checker's "input should be greater than or equal to 0" as people say it, beginning with a capital."""
+def texts_in(values: Any) -> Iterator[str]:
+    """All texts among the form's values: names that people wrote, whose case must stay."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from texts_in(value)
+
+
+def plain(message: str, names: Container[str] = ()) -> str:
+    """The checker's "input should be greater than or equal to 0" as people say it, beginning with a capital.
+
+    A name keeps its case: the first word stays as it is when it is one of ``names``, or no plain word (gpt2, config.json, a/b).
+    """
     if message.startswith("string should have at least 1 character"):
         return "Needs a value"
     for stiff, simple in _PLAIN.items():
         message = message.replace(stiff, simple)
-    return message[:1].upper() + message[1:]
+    first = next(iter(message.split()), "")
+    return message[:1].upper() + message[1:] if first.isalpha() and first not in names else message

@@ -21,7 +21,7 @@ from rlhf_studio.runs.launch import child_environment
 from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested
-from rlhf_studio.ui.train_page import plain
+from rlhf_studio.ui.train_page import plain, texts_in
 
 PATIENCE = 300.0  # seconds without any sign of life
 IDLE = 600.0  # seconds after which an unused helper is ended
@@ -113,7 +113,8 @@ class TryReward:
         try:
             message = request_of(sent)
         except ConfigError as error:
-            problems = [{"field": problem.field, "message": plain(problem.message)} for problem in error.problems]
+            names = set(texts_in(sent.get("values")))
+            problems = [{"field": problem.field, "message": plain(problem.message, names)} for problem in error.problems]
             return {"state": "failed", "error": "The settings must be in order first.", "problems": problems}
         with self._lock:
             if self._closed:

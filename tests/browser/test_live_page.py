@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import Heartbeat
 from tests.ui.fake_run import HOSTILE, FakeRun, config
@@ -211,6 +214,44 @@ def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspac
     second.close()
 
 
+def test_rounding_is_neither_coloured_nor_judged_and_judging_takes_three_steps(open_page, workspace):
+    run = FakeRun(workspace, name="first step")
+    run.load()
+    run.run()
+    noise = {"objective/kl": -3.3e-7, "objective/kl_k3": 2e-14, "val/explained_variance": -9.5e-7, "episode": 64.0}
+
+    def commit(step, **metrics):
+        rollout = run._rollout(step, 0)
+        flat = {"kl": np.resize([4.8e-7, -4.8e-7], rollout.length).astype(np.float32)}
+        rollout = replace(rollout, tokens=replace(rollout.tokens, arrays={**rollout.tokens.arrays, **flat}))
+        run.writer.commit_step(StepRecord(step, {**noise, **metrics}, [rollout]))
+
+    tile = "[data-term='{}'].rs-tile".format
+    commit(1)
+    page = open_page(f"?run={run.run_id}")
+    wait_for_step(page, 1)
+    for metric in ("objective/kl", "val/explained_variance"):
+        page.wait_for_selector(tile(metric))
+        assert page.inner_text(f"{tile(metric)} .rs-tile-value") == "0.00"
+        assert "usual" not in page.inner_text(tile(metric))
+    page.click(".rs-inspector button[data-value=kl]")
+    strengths = "[...document.querySelectorAll('.rs-token')].map((node) => node.style.getPropertyValue('--v'))"
+    page.wait_for_function(f"{strengths}.every((strength) => strength === '0.0%')")
+    assert "no token is coloured" in page.inner_text(".rs-scale")
+    low, high = (f"document.querySelector('[data-chart=kl] .rs-plot')?._fullLayout?.yaxis.range[{end}]" for end in (0, 1))
+    page.wait_for_function(f"{high} - {low} >= 0.1")
+
+    far = {"objective/kl": 40.0, "val/explained_variance": -2.0}
+    commit(2, **far)
+    wait_for_step(page, 2)
+    assert "usual" not in page.inner_text(tile("objective/kl"))  # two steps are no trend
+    commit(3, **far)
+    wait_for_step(page, 3)
+    page.wait_for_function("(tile) => document.querySelector(tile).textContent.includes('usual: 0 to 15')", arg=tile("objective/kl"))
+    assert "usual: 0 to 1" in page.inner_text(tile("val/explained_variance"))
+    run.close()
+
+
 def test_choice_of_step_sample_and_token_survives_updates_and_a_reload(open_page, run):
     page = open_page(f"?run={run.run_id}")
     page.locator(".rs-row").nth(3).click()
@@ -300,7 +341,7 @@ def test_states_say_what_is_going_on(open_page, workspace):
     run.fail("The reward was NaN. Lower the learning rate, then resume.")
     page.wait_for_selector(".rs-banner[data-tone=failed]")
     assert "Lower the learning rate" in page.locator(".rs-banner").inner_text()
-    assert "Last checkpoint: step 20" in page.locator(".rs-banner").inner_text()
+    assert "goes on from the checkpoint of step 20 (1.3 MB) and trains step 21 again." in page.locator(".rs-banner").inner_text()
     page.wait_for_function("document.querySelector('.rs-log').textContent.includes('NonFinite')")
     page.get_by_role("button", name="Resume", exact=True).wait_for()
 
@@ -314,6 +355,9 @@ def test_a_killed_engine_shows_within_five_seconds(open_page, workspace):
     run.lock.release()
     page.wait_for_selector(".rs-live[data-state=interrupted] .rs-banner")
     assert time.monotonic() - killed_at < 5
+    said = page.locator(".rs-banner").inner_text()
+    assert "No checkpoint was written, so Resume can only begin again at step 1." in said
+    assert "last checkpoint" not in said and "is kept" not in said  # one sentence on it, and a true one
     run.writer.close()
 
 
@@ -392,7 +436,7 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
         }""",
         base,
     )
-    assert told["numbers"] == ["−1.00", "0.0031", "–", "−1.0e−7", "123\u2009456"] and told["share"] == "9.1\u2009%"
+    assert told["numbers"] == ["−1.00", "0.0031", "–", "0.00", "123\u2009456"] and told["share"] == "9.1\u2009%"
     assert told["durations"] == ["1:15", "1:01:40", "–"]
     assert told["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
     assert told["axis"] == [300, 30, 4, 4] and told["steps"] == "20,40,50"

@@ -263,6 +263,56 @@ def test_ones_own_model_asks_for_what_is_missing(page: Any) -> None:
     expect(page.locator('[data-setting="model.policy"] .rt-problem')).to_have_text("There is no folder ./no/such/folder")
 
 
+def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_checked(page: Any) -> None:
+    page.get_by_role("radio", name="Your own model").click()
+    wrong = page.locator('[data-setting="model.policy"] .rt-problem')
+    expect(wrong).to_have_text("Needs a value")
+    held = []
+
+    def hold(route: Any) -> None:  # checks wait until the test lets them go
+        held.append(route) if '"check"' in (route.request.post_data or "") else route.continue_()
+
+    page.route(re.compile("/component_server"), hold)
+    page.get_by_role("radio", name="Tiny world", exact=False).first.click()
+    expect(wrong).to_be_hidden()
+    expect(page.locator(".rt-problems")).to_be_hidden()
+    expect(page.locator(".rt-checking")).to_have_text("Checking")
+    expect(page.locator(".rt-sentence")).to_have_text("Checking these settings.")
+    until(lambda: page.wait_for_timeout(20) is None and len(held) > 0)
+    for route in held:
+        route.continue_()
+    expect(page.locator(".rt-sentence")).to_contain_text("world-policy writes 64 responses")
+    expect(page.locator(".rt-checking")).to_have_text("")
+
+
+def test_settings_that_cannot_matter_are_not_shown(page: Any) -> None:
+    page.get_by_role("button", name="All settings").click()
+    for title in ("LoRA", "Critic"):
+        section(page, title).click()
+    rank, dora = page.locator("#setting-lora-r"), page.locator("#setting-lora-use_dora")
+    start, model = page.locator("#setting-critic-start"), page.locator("#setting-critic-model")
+    for hidden in (rank, dora, start, model):
+        expect(hidden).to_be_hidden()
+    page.locator("#setting-lora-enabled").check()
+    expect(dora).to_be_visible()
+    page.get_by_role("radio", name="separate", exact=True).click()
+    expect(start).to_be_visible()
+    expect(model).to_be_hidden()
+    start.select_option("model")
+    expect(model).to_be_visible()
+    page.get_by_role("radio", name="shared", exact=True).click()
+    expect(model).to_be_hidden()  # what it depends on does not matter any more
+
+
+def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any, server: Server) -> None:
+    run_id = finished(server, "the one shown")
+    page.locator("#setting-ppo-steps").fill("33")  # what the form held before
+    page.goto(f"{server.url}?run={run_id}")
+    page.get_by_role("button", name="start a variation").click()
+    expect(page.locator("#setting-ppo-steps")).to_have_value("2")
+    expect(page.locator(".rt-form > .rt-message")).to_have_text("These are the settings of the one shown.")
+
+
 def test_reward_components_are_added_weighted_and_removed(page: Any) -> None:
     section(page, "Reward").click()
     page.get_by_role("button", name="Pattern").click()

@@ -81,7 +81,8 @@ def test_the_cause_names_what_is_known(tmp_path: Path):
     log = tmp_path / "engine.log"
     assert derived_cause(tmp_path / "1", "running", None).startswith("The engine ended without saying why: it was killed, memory")
     killed = derived_cause(tmp_path / "2", "running", entry("done", exit_code=-signal.SIGKILL))
-    assert "SIGKILL" in killed and "memory ran out" in killed and "Resume" in killed
+    assert "SIGKILL" in killed and "memory ran out" in killed
+    assert "Resume" not in killed  # what that does depends on the checkpoints, which the page knows
     older = derived_cause(tmp_path / "3", "running", entry("done", exit_code=-signal.SIGKILL, seq=4))
     assert "SIGKILL" not in older  # that exit belongs to an earlier start
     segfault = derived_cause(tmp_path / "4", "running", entry("done", exit_code=-signal.SIGSEGV))

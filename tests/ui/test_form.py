@@ -66,6 +66,8 @@ def test_dependent_settings_name_settings_that_exist() -> None:
     for name, (other, _) in USED_WHEN.items():
         assert name in names and other in names
     assert FIELDS["lora.r"]["used_when"] == {"name": "lora.enabled", "value": True}
+    without_rule = {name for name in names if name.startswith(("lora.", "critic.")) and name not in USED_WHEN}
+    assert without_rule == {"lora.enabled", "critic.kind"}  # nothing else matters without LoRA, or with a shared critic
 
 
 def test_the_description_is_plain_json() -> None:

@@ -12,6 +12,7 @@ import pytest
 from rlhf_studio.config import RunConfig
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import ALIVE, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -104,8 +105,8 @@ def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspa
 def test_many_viewers_cost_one_reading(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     ended(workspace)
     read: list[int] = []
-    listing = Workspace.runs
-    monkeypatch.setattr(Workspace, "runs", lambda self: read.append(1) or listing(self))
+    listing = Listing.runs
+    monkeypatch.setattr(Listing, "runs", lambda self: read.append(1) or listing(self))
     for _ in range(30):
         page.runs({}, VIEWER)
     assert len(read) == 1

@@ -245,6 +245,21 @@ def test_plain_words() -> None:
     assert plain("") == ""
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["lvwerra/gpt2-imdb holds no model", "gpt2 has no tokenizer", "config.json of x is not valid JSON", "policy is a file"],
+)
+def test_names_of_models_and_files_keep_their_case(message: str) -> None:
+    assert plain(message, {"policy"}) == message
+
+
+def test_a_model_with_a_plain_name_keeps_its_case_on_the_page(bench: Bench) -> None:
+    (problem,) = [
+        problem for problem in bench.page.check(sent(model__policy="distilled"), OPERATOR)["problems"] if problem["field"] == "model.policy"
+    ]
+    assert "distilled" in problem["message"] and "Distilled" not in problem["message"]
+
+
 # --- viewers look at the form, not at the machine ----------------------------------------------------------------------------------
 
 

@@ -3,19 +3,22 @@
 const MINUS = "\u2212";
 const NONE = "\u2013";
 
-/** A number with `digits` decimals (two more when it would read as 0) and a real minus sign; an en dash when there is none. */
+/**
+ * A number with `digits` decimals and a real minus sign; an en dash when there is none. One that would read as 0 gets two decimals
+ * more; one that would read as 0 even then is the noise of float32 and is written as 0.
+ */
 export function number(value, digits = 2) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
-  if (size >= 1e6) return exponent(value);
-  if (digits && size > 0 && size < 10 ** -digits) return size < 1e-12 ? (0).toFixed(digits) : size < 10 ** -digits / 200 ? exponent(value) : fixed(value, digits + 2);
+  if (size >= 1e9) return exponent(value);
+  if (digits && size < 10 ** -digits && size >= 10 ** -digits / 200) return fixed(value, digits + 2);
   const text = size.toFixed(digits);
   const grouped = size >= 10000 ? text.replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : text;
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped;
 }
 
 function exponent(value) {
-  return value.toExponential(1).replace(/^-/, MINUS).replace("e-", `e${MINUS}`).replace("e+", "e");
+  return value.toExponential(1).replace(/^-/, MINUS).replace("e+", "e");
 }
 
 /** Exactly `digits` decimals, never an exponent: for sums that must add up as shown. */

@@ -128,15 +128,14 @@ function phaseOf(status) {
 /** What the banner says: {tone, title, lines, rows} or null. */
 export function bannerOf(status, operator) {
   const saved = status.checkpoints[status.checkpoints.length - 1];
-  const from = saved ? `Last checkpoint: step ${saved.step} (${bytes(saved.bytes)}).` : "No checkpoint was written, so Resume starts from the beginning.";
-  const how = operator ? [from] : [];
+  const how = operator ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
     case "queued":
       return { tone: "queued", title: status.queue_position > 1 ? `Waiting: number ${status.queue_position} in the queue` : "Waiting: next in the queue", lines: ["One run works at a time. This one starts by itself when those before it have ended."] };
     case "failed":
       return { tone: "failed", title: "The run failed", lines: [status.cause || "The engine gave no cause; its log is below.", ...how] };
     case "interrupted":
-      return { tone: "interrupted", title: `Interrupted after step ${status.step} of ${status.total}`, lines: [status.cause || "The engine ended without saying why.", "Every finished step is kept.", ...how] };
+      return { tone: "interrupted", title: `Interrupted after step ${status.step} of ${status.total}`, lines: [status.cause || "The engine ended without saying why.", ...how] };
     case "stopped":
       return { tone: "finished", title: `Stopped on request after step ${status.step} of ${status.total}`, lines: how, rows: status.summary };
     case "finished":
@@ -147,6 +146,15 @@ export function bannerOf(status, operator) {
   }
 }
 
+/** One sentence that is true whether there is a checkpoint or not. */
+function whatResumeDoes({ step }, saved) {
+  if (!saved) return step ? "No checkpoint was written, so Resume can only begin again at step 1." : "Resume begins at step 1.";
+  const from = `Resume goes on from the checkpoint of step ${saved.step} (${bytes(saved.bytes)})`;
+  if (saved.step >= step) return `${from}.`;
+  const again = saved.step + 1 === step ? `step ${step}` : `steps ${saved.step + 1} to ${step}`;
+  return `${from} and trains ${again} again.`;
+}
+
 function finishedLine(status) {
   const saved = status.checkpoints[status.checkpoints.length - 1];
   const took = status.worked !== null ? `${status.total} steps in ${duration(status.worked)}` : `${status.total} steps`;
@@ -154,9 +162,11 @@ function finishedLine(status) {
 }
 
 export class Banner {
+  /** @param go  what its links do: `vary` opens the form with this run's settings, `runs` the list of runs */
   constructor(go) {
     this.go = go;
     this.node = el("div", { class: "rs-banner", hidden: true });
+    this.problem = el("p", { class: "rs-banner-problem", role: "alert" });
     this.shown = "";
   }
 
@@ -177,12 +187,20 @@ export class Banner {
       el("strong", {}, content.title),
       (content.lines || []).map((line) => el("p", {}, line)),
       rows.length ? el("ul", { class: "rs-summary", "aria-label": "Mean of the first and of the last tenth of the steps" }, rows) : null,
-      next ? el("p", { class: "rs-next" }, "What next: compare the answers below, ", this.link("open_train", "start a variation"), " or ", this.link("open_runs", "see all runs"), ".") : null,
+      next ? el("p", { class: "rs-next" }, "What next: compare the answers below, ", this.link("vary", "start a variation"), " or ", this.link("runs", "see all runs"), ".") : null,
+      this.problem,
     );
+    this.say("");
   }
 
-  link(event, label) {
-    return el("button", { type: "button", class: "rs-link", onclick: () => this.go(event) }, label);
+  /** Say why a link could not do its work; an empty text says nothing. */
+  say(text) {
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
+  }
+
+  link(way, label) {
+    return el("button", { type: "button", class: "rs-link", onclick: () => this.go[way]() }, label);
   }
 }
 

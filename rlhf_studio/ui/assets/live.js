@@ -3,6 +3,7 @@ import { BeforeAndNow } from "./before.js";
 import { ChartGrid, loadPlotly } from "./charts.js";
 import { el, fill, memory, segmented, setText, show } from "./dom.js";
 import { EventPanel } from "./events.js";
+import { handOver } from "./handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
 import { Poller } from "./poll.js";
 import { SeriesStore } from "./store.js";
@@ -34,7 +35,7 @@ class LivePage {
   build() {
     const { page } = this;
     this.header = new Header((event) => this.trigger(event, { run: this.run }));
-    this.banner = new Banner((event) => this.trigger(event, {}));
+    this.banner = new Banner({ vary: () => this.vary(), runs: () => this.trigger("open_runs", {}) });
     this.lost = new LostBar(() => this.poller.wake());
     this.tiles = new Tiles(page.tiles);
     this.charts = new ChartGrid(page.charts, this.store, this.host);
@@ -225,6 +226,15 @@ class LivePage {
     if (this.waiting.dataset.text === title) return;
     this.waiting.dataset.text = title;
     fill(this.waiting, el("div", { class: "rs-spinner", "aria-hidden": "true" }), el("strong", {}, title), el("p", {}, text));
+  }
+
+  /** Open the form with this run's settings. */
+  async vary() {
+    const { name, run } = this.status;
+    const answer = await this.fetch({ kind: "settings" });
+    if (!answer || answer.problem) return this.banner.say(answer?.problem || "The app does not answer. Try again in a moment.");
+    handOver(answer, name || run);
+    return this.trigger("open_train", {});
   }
 
   receiveListing(reply) {

@@ -19,6 +19,7 @@ export class Outlook {
     this.plan = new MemoryPlan();
     this.measure = el("button", { type: "button", class: "rt-quiet rt-measure", hidden: true, onclick: () => onmeasure() });
     this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
+    this.checking = el("span", { class: "rt-checking", role: "status" });
     this.sentence = el("p", { class: "rt-sentence" });
     this.figures = el("dl", { class: "rt-figures" });
     this.notes = el("ul", { class: "rt-notes" });
@@ -31,7 +32,7 @@ export class Outlook {
     this.node = el(
       "aside",
       { class: "rt-outlook", "aria-label": "What will happen" },
-      el("div", { class: "rt-outlook-body" }, el("h2", {}, "What will happen"), this.sentence, this.problems, this.figures, this.measure, this.plan.node, this.notes, this.commandBox),
+      el("div", { class: "rt-outlook-body" }, el("div", { class: "rt-head" }, el("h2", {}, "What will happen"), this.checking), this.sentence, this.problems, this.figures, this.measure, this.plan.node, this.notes, this.commandBox),
       el("div", { class: "rt-outlook-foot" }, operator ? [name, this.queue, el("div", { class: "rt-startbar" }, this.button)] : el("p", { class: "rt-message" }, whyNot)),
     );
     const fit = () => requestAnimationFrame(() => this.fit());
@@ -51,18 +52,24 @@ export class Outlook {
   /** Settings changed and the answer is on its way. */
   waiting() {
     this.node.setAttribute("aria-busy", "true");
+    setText(this.checking, "Checking");
+  }
+
+  /** The answer is here. */
+  settled() {
+    this.node.removeAttribute("aria-busy");
+    setText(this.checking, "");
   }
 
   lost() {
-    this.node.removeAttribute("aria-busy");
+    this.settled();
     setText(this.sentence, "The app does not answer. What you see may be out of date.");
   }
 
   show(answer) {
     this.last = answer;
-    this.node.removeAttribute("aria-busy");
     const wrong = answer.problems.length;
-    setText(this.sentence, answer.sentence || "These settings cannot run yet.");
+    setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : "Checking these settings."));
     fill(this.figures, answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))));
     this.plan.show(answer.memory);
     show(this.measure, Boolean(answer.measure));

@@ -1,7 +1,8 @@
 // The Runs page: a table of all runs that keeps itself up to date, and what may be done with each.
 import { ask } from "./dialogs.js";
-import { el, fill, memory, setText, show } from "./dom.js";
+import { el, fill, setText, show } from "./dom.js";
 import { duration, integer, number } from "./format.js";
+import { handOver } from "./handover.js";
 import { Poller } from "./poll.js";
 
 const BUSY_WAIT = 2000;
@@ -184,9 +185,7 @@ class RunsPage {
   async copySettings(row) {
     const answer = await this.wanted(this.server.settings({ run: row.id }));
     if (!answer) return;
-    // the Train page takes them at once when it is there, and from memory when it is opened for the first time
-    memory.set("train", { card: answer.basis, values: answer.values });
-    window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { ...answer, name: row.name } }));
+    handOver(answer, row.name);
     this.trigger("go_train", {});
   }
 

@@ -83,7 +83,7 @@ export class SampleTable {
       { role: "option", class: "rs-row", tabindex: "-1", "data-sample": row.sample, "aria-selected": "false", "aria-label": label },
       el("span", { class: "c-order" }, String(row.sample + 1)),
       el("span", { class: "c-response" }, el("span", { class: "rs-prompt" }, readable(row.prompt, 400)), el("span", { class: "rs-response" }, readable(row.response, 600)), row.stopped ? null : el("span", { class: "rs-chip" }, "cut")),
-      el("span", { class: `c-score ${row.score < 0 ? "minus" : "plus"}` }, number(row.score)),
+      el("span", { class: `c-score ${number(row.score).startsWith("\u2212") ? "minus" : "plus"}` }, number(row.score)),
       gold ? el("span", { class: "c-gold" }, number(row.gold)) : null,
       el("span", { class: "c-kl" }, number(row.kl, 1)),
       el("span", { class: "c-length" }, String(row.length)),

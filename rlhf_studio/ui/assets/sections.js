@@ -95,8 +95,7 @@ export class Sections {
       show(section.changed, changed > 0);
       let hidden = 0;
       for (const field of section.fields) {
-        const rule = field.spec.used_when;
-        const used = !rule || this.state.value(rule.name) === rule.value;
+        const used = this.used(field.spec);
         field.node.classList.toggle("rt-unused", !used);
         // a wrong or changed setting must never be out of sight
         const kept = field.spec.level === "basic" || (field.changed && !this.picker.shows(field.spec.name)) || field.node.classList.contains("rt-invalid");
@@ -105,6 +104,11 @@ export class Sections {
       }
       setText(section.more, hidden ? `${hidden} more under All settings` : "");
     }
+  }
+
+  /** Whether a setting matters now: the one that it depends on has the value for it, and matters itself. */
+  used({ used_when: rule }) {
+    return !rule || (this.state.value(rule.name) === rule.value && this.used(this.fields.get(rule.name).spec));
   }
 
   /** Open these sections and close the others. */

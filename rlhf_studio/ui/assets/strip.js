@@ -32,7 +32,7 @@ export class Strip {
     const edges = flag && settings ? [settings.cliprange_high, -settings.cliprange] : [];
     const line = valuesOf(sample.tokens, "values");
     this.count = values.length;
-    const limit = extent([...values, ...edges]);
+    const limit = extent([...values, ...edges], quantity.noise);
     const signed = quantity.scale !== "sequential";
     const y = (value, size) => (signed ? HEIGHT / 2 - (value / size) * (HEIGHT / 2 - INSET) : HEIGHT - INSET - (Math.max(0, value) / size) * (HEIGHT - 2 * INSET));
     const zero = y(0, 1);
@@ -42,7 +42,7 @@ export class Strip {
     this.hovered = svg("rect", { class: "hover", y: "0", width: "1", height: HEIGHT, x: "-2" });
     this.pinned = svg("rect", { class: "pinned", y: "0", width: "1", height: HEIGHT, x: "-2" });
     const same = quantity.name === "values";
-    const width = extent(line);
+    const width = extent(line, quantity.noise);
     const middle = (value) => HEIGHT / 2 - (value / width) * (HEIGHT / 2 - INSET);
     const points = line.map((value, index) => (value === null ? "" : `${index + 0.5},${middle(value).toFixed(2)}`)).join(" ");
     fill(

@@ -6,12 +6,13 @@ import { term } from "./tips.js";
 const WIDTH = 96;
 const HEIGHT = 22;
 const SPARK_POINTS = 60;
+const STEPS_TO_JUDGE = 3;
 
-/** SVG path through values, newest at the right; null for fewer than two. */
-export function sparkPath(values, width = WIDTH, height = HEIGHT) {
+/** SVG path through values, newest at the right; null for fewer than two. A change below `least` is drawn as hardly any. */
+export function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
   if (values.length < 2) return null;
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const span = high - low || 1;
+  const span = Math.max(high - low, least) || 1;
   const x = (index) => ((index / (values.length - 1)) * (width - 4) + 2).toFixed(1);
   const y = (value) => (height - 3 - ((value - low) / span) * (height - 6)).toFixed(1);
   return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
@@ -52,23 +53,30 @@ class TileView {
     show(this.node, values.length > 0);
     if (!values.length) return;
     const last = values[values.length - 1];
+    const judged = values.length >= STEPS_TO_JUDGE;
     setText(this.value, spec.percent ? percent(last, spec.digits) : number(last, spec.digits));
     const way = direction(values);
-    setText(this.arrow, way > 0 ? "↑" : way < 0 ? "↓" : "→");
-    this.arrow.setAttribute("aria-label", way > 0 ? "rising" : way < 0 ? "falling" : "steady");
-    const outside = isOutside(term(spec.metric), last);
-    setText(this.note, noteOf(spec, settings, outside));
-    this.node.classList.toggle("outside", outside);
-    this.line.setAttribute("d", sparkPath(values) || "");
+    setText(this.arrow, judged ? (way > 0 ? "↑" : way < 0 ? "↓" : "→") : "");
+    this.arrow.setAttribute("aria-label", judged ? (way > 0 ? "rising" : way < 0 ? "falling" : "steady") : "");
+    const usual = judged ? usualRange(spec, last) : "";
+    setText(this.note, usual || noteOf(spec, settings));
+    this.node.classList.toggle("outside", usual !== "");
+    this.line.setAttribute("d", sparkPath(values, finest(spec)) || "");
   }
 }
 
-function isOutside({ healthy_low: low, healthy_high: high }, value) {
-  return (low !== null && value < low) || (high !== null && value > high);
+/** The smallest change that the tile's number can show. */
+const finest = (spec) => 10 ** -spec.digits / (spec.percent ? 100 : 1);
+
+/** "usual: 0 to 15" for a value outside of what healthy runs have, by more than the tile's number can show; else "". */
+export function usualRange(spec, value) {
+  const { healthy_low: low, healthy_high: high } = term(spec.metric);
+  if (low === null || high === null || (value > low - finest(spec) && value < high + finest(spec))) return "";
+  const written = (edge) => String(Number((spec.percent ? 100 * edge : edge).toPrecision(6)));
+  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u2009%" : ""}`;
 }
 
-function noteOf(spec, settings, outside) {
-  if (outside) return "unusual";
+function noteOf(spec, settings) {
   if (spec.metric === "objective/kl" && settings?.kl_target) return `target ${number(settings.kl_target, 1)}`;
   if (spec.metric === "speed/tokens_per_second") return "tokens/s";
   if (spec.metric === "tokens/response_length") return "tokens";

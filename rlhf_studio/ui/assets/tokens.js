@@ -13,17 +13,17 @@ export function valuesOf(tokens, name) {
   return tokens.response_ids.map((_, index) => (after && old && after[index] !== null && old[index] !== null ? after[index] - old[index] : null));
 }
 
-/** The largest size among the values: both ends of a scale that is symmetric around 0. */
-export function extent(values) {
+/** The largest size among the values: both ends of a scale that is symmetric around 0; 1 when none is larger than `noise`. */
+export function extent(values, noise = 0) {
   const size = Math.max(0, ...values.filter((value) => value !== null).map(Math.abs));
-  return size > 0 ? size : 1;
+  return size > noise ? size : 1;
 }
 
-/** Colour strength 0 to 100. The square root keeps small values visible beside one large one; the legend says so. */
-export function strength(value, limit, scale) {
+/** Colour strength 0 to 100, none for noise. The square root keeps small values visible beside one large one; the legend says so. */
+export function strength(value, limit, { scale, noise }) {
   if (value === null) return 0;
   if (scale === "flag") return value > 0 ? 70 : 0;
-  return 100 * Math.sqrt(Math.min(1, Math.abs(value) / limit));
+  return Math.abs(value) <= noise ? 0 : 100 * Math.sqrt(Math.min(1, Math.abs(value) / limit));
 }
 
 /** The visible form of a token: text with glyphs for what cannot be seen. */
@@ -95,7 +95,7 @@ export class TokenView {
     this.quantity = quantity;
     if (!this.sample) return;
     this.values = valuesOf(this.sample.tokens, quantity.name);
-    this.limit = extent(this.values);
+    this.limit = extent(this.values, quantity.noise);
     this.list.dataset.scale = quantity.scale;
     this.paint(0, this.nodes.length);
   }
@@ -105,7 +105,7 @@ export class TokenView {
     for (let index = from; index < to; index += 1) {
       const node = this.nodes[index];
       const value = this.values[index];
-      node.style.setProperty("--v", `${strength(value, this.limit, this.quantity.scale).toFixed(1)}%`);
+      node.style.setProperty("--v", `${strength(value, this.limit, this.quantity).toFixed(1)}%`);
       node.dataset.sign = value < 0 ? "minus" : "plus";
       const said = this.quantity.scale === "flag" ? (value > 0 ? "clipped" : "not clipped") : `${lower(this.quantity.label)} ${number(value, 3)}`;
       node.setAttribute("aria-label", `Token ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${said}`);
@@ -154,13 +154,18 @@ export class Legend {
 
   update(quantity, values, unit) {
     this.node.dataset.scale = quantity.scale;
-    show(this.scale, quantity.scale !== "flag");
+    const plain = values.every((value) => value === null || Math.abs(value) <= quantity.noise);
+    show(this.scale, quantity.scale !== "flag" && !plain);
     if (quantity.scale === "flag") {
       const count = values.filter((value) => value > 0).length;
       fill(this.text, `${count} of ${values.length} tokens clipped`);
       return;
     }
-    const limit = extent(values);
+    if (plain) {
+      fill(this.text, `All values are 0 or within rounding of it (${quantity.noise}${unit ? ` ${unit}` : ""}), so no token is coloured.`);
+      return;
+    }
+    const limit = extent(values, quantity.noise);
     const marks = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
     fill(this.ticks, marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))));
     fill(this.text, unit);

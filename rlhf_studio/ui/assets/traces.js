@@ -95,12 +95,16 @@ function bandOf(spec, lines, hidden, colour) {
   return [];
 }
 
-/** Automatic ranges follow the lines: without this the healthy band would stretch them to its own edges. */
-function rangeOptions(traces, side, fromZero) {
+/**
+ * Automatic ranges follow the lines: without this the healthy band would stretch them to its own edges. An axis is at least
+ * `least` high, so that rounding does not fill the picture.
+ */
+function rangeOptions(traces, side, fromZero, least) {
   const values = traces.filter((trace) => trace.yaxis === side && !trace.stackgroup).flatMap((trace) => trace.y.filter(Number.isFinite));
   if (!values.length) return {};
   const [low, high] = values.reduce((edge, value) => [Math.min(edge[0], value), Math.max(edge[1], value)], [Infinity, -Infinity]);
-  const pad = 0.08 * (high - low || Math.abs(high) || 1);
+  const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), (least - (high - low)) / 2);
+  if (high - low < least) return { autorangeoptions: { include: [low - pad, high + pad], ...(fromZero ? { clipmin: 0 } : {}) } };
   return { autorangeoptions: { clipmax: high + pad, ...(fromZero ? {} : { clipmin: low - pad }) } };
 }
 
@@ -111,7 +115,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   const axis = { gridcolor: colour("grid"), zerolinecolor: colour("zero"), zerolinewidth: 1, linecolor: colour("grid"), nticks: 5, ticks: "", automargin: false };
   const wide = (side) => {
     const fromZero = spec.zero === side || spec.zero === "both";
-    return { rangemode: fromZero ? "tozero" : "normal", ...rangeOptions(traces, side === "left" ? "y" : "y2", fromZero) };
+    return { rangemode: fromZero ? "tozero" : "normal", ...rangeOptions(traces, side === "left" ? "y" : "y2", fromZero, side === "left" ? spec.least : 0) };
   };
   const lineAt = (step) => ({ x0: store.toAxis(step, mode), x1: store.toAxis(step, mode), xref: "x", yref: "paper", y0: 0, y1: 1 });
   const shown = spec.kind === "path" ? [] : marks;

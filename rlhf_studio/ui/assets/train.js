@@ -218,13 +218,22 @@ class TrainPage {
   edited() {
     if (!this.sections) return;
     const count = this.changes;
+    this.withdraw();
     setText(this.reset, count === 1 ? "Undo 1 change" : `Undo ${count} changes`);
     show(this.reset, count > 0);
-    this.outlook.waiting();
     this.tryIt.consider();
     this.checkSoon();
     const shown = Object.entries(this.state.values).filter(([name]) => name.startsWith("data.") || PREVIEWED.includes(name));
     this.preview.consider(shown);
+    this.outlook.waiting();
+  }
+
+  /** Take back what was said of settings that have changed since: it may be wrong now, and the next check will say. */
+  withdraw() {
+    const { problems } = this.outlook.last;
+    const settingOf = (field) => Object.keys(this.state.values).find((name) => field === name || field.startsWith(`${name}.`));
+    const left = problems.filter(({ field }) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field))));
+    if (left.length < problems.length) this.show({ ...this.outlook.last, problems: left });
   }
 
   payload(more) {
@@ -237,9 +246,13 @@ class TrainPage {
 
   async check() {
     const asked = (this.asked = Symbol("check"));
+    const { values } = this.state;
     try {
       const answer = await this.ask("check");
-      if (asked === this.asked) this.show(answer);
+      if (asked !== this.asked) return;
+      this.checked = values;
+      this.show(answer);
+      this.outlook.settled();
     } catch (error) {
       console.error("the settings could not be checked:", error);
       if (asked === this.asked) this.outlook.lost();

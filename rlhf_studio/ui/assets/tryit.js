@@ -139,8 +139,7 @@ export class TryIt {
   }
 
   problem(field, cause) {
-    const text = cause.charAt(0).toUpperCase() + cause.slice(1);
-    return field ? el("button", { type: "button", class: "rt-try-problem", onclick: () => this.reveal(field) }, text) : el("span", {}, text);
+    return field ? el("button", { type: "button", class: "rt-try-problem", onclick: () => this.reveal(field) }, cause) : el("span", {}, cause);
   }
 
   draw({ components, sum, final, tokens, notes }) {
