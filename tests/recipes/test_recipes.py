@@ -34,8 +34,8 @@ def test_the_published_settings() -> None:
     imdb, mean, tldr = (load_recipe(name).config for name in ("gpt2-imdb", "gpt2-imdb-mean", "tldr-pythia-1b"))
     assert (imdb.ppo.batch_size, imdb.ppo.learning_rate, imdb.ppo.kl_coef, imdb.ppo.kl_target) == (128, 1.41e-5, 0.2, 6.0)
     assert (imdb.ppo.kl_controller, imdb.ppo.kl_horizon, imdb.ppo.ppo_epochs) == ("adaptive", 10_000, 4)
-    assert (imdb.data.query_tokens_min, imdb.data.query_tokens_max) == (2, 8)
-    assert (imdb.generation.response_length_min, imdb.generation.response_length) == (4, 16)
+    assert (imdb.data.query_tokens_min, imdb.data.query_tokens_max) == (2, 7)  # LengthSampler(2, 8) never draws 8
+    assert (imdb.generation.response_length_min, imdb.generation.response_length) == (4, 15)  # LengthSampler(4, 16)
     (good,), (sour,) = imdb.reward.components, mean.reward.components
     assert (good.label, sour.label, good.output) == ("POSITIVE", "NEGATIVE", "logit")  # type: ignore[union-attr]
     assert imdb.model_copy(update={"recipe": "", "reward": mean.reward}) == mean.model_copy(update={"recipe": ""})
