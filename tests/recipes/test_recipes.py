@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
+from rlhf_studio.inputs.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 
 HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}
@@ -42,6 +44,17 @@ def test_the_published_settings() -> None:
     assert (tldr.ppo.batch_size, tldr.ppo.learning_rate, tldr.ppo.kl_coef) == (512, 3e-6, 0.05)
     assert (tldr.generation.response_length, tldr.generation.temperature, tldr.reward.missing_eos_penalty) == (53, 0.7, 1.0)
     assert tldr.ppo.steps == 1_000_000 // 512
+
+
+def test_the_sentiment_recipes_say_what_to_convert_first(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("gpt2-imdb", "gpt2-imdb-mean"):
+        recipe = load_recipe(name)
+        assert convert_command(recipe.config.model.policy) in recipe.first
+        assert cli.main(["recipes", "show", name]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"# {recipe.first}\n") and config_from_yaml(shown) == recipe.config
+    assert cli.main(["recipes", "list"]) == 0
+    assert capsys.readouterr().out.count("convert lvwerra/gpt2-imdb") == 2
 
 
 def test_the_two_worlds_differ_in_lora_and_both_are_watched_by_the_gold_scorer() -> None:
