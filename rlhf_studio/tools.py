@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.from_trl.table import answer
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -16,6 +18,14 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     convert.add_argument("out", type=Path, metavar="OUT", help="the folder to write; missing or empty")
     convert.add_argument("--revision", default="main", help="branch, tag or commit of a hub model")
     convert.set_defaults(run=_convert)
+
+
+def names_of_trl(message: str) -> list[Problem]:
+    """One problem for each option of TRL that argparse did not recognise, with our name for it; empty when there is none."""
+    if "unrecognized arguments" not in message:
+        return []
+    words = [word.replace("-", "_") for word in re.findall(r"--(?:no[-_])?([a-z][\w-]*)", message)]
+    return [Problem(f"--{word}", answer(word)) for word in words if answer(word)]
 
 
 def _convert(options: argparse.Namespace) -> int:

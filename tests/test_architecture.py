@@ -16,7 +16,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 # Which of our modules a layer may import. The world's grammar and gold reward are pure and belong to everyone's vocabulary.
 MAY_IMPORT = {
     "config": set(),
-    "config_io": {"config"},
+    "config_io": {"config", "from_trl.table"},
     "config_docs": {"config"},
     "from_trl": {"config", "config_io"},
     "glossary": set(),
@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "world": {"engine", "config", "config_io", "inputs"},
     "ui": {"config", "config_io", "glossary", "gpus", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
     "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui", "tools"},
-    "tools": {"config_io", "inputs"},
+    "tools": {"config_io", "inputs", "from_trl"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -67,6 +67,8 @@ def test_import_rules(path: Path) -> None:
             assert name.split(".")[0] not in NEVER_LOADED.get(layer, set()), f"{path} imports {name}"
             continue
         inner = name.removeprefix("rlhf_studio.")
+        if layer == "from_trl" and path.stem == "table":  # what config_io itself asks
+            allowed = set()
         if layer == "world" and path.stem not in ("build", "check", "__main__"):
             allowed = {"world"}
         assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), f"{path} may not import {name}"
