@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rlhf_studio import __version__
+from rlhf_studio import __version__, tools
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 
@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
     """Bad arguments end like every other bad input: one line, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError([Problem("", f"{message}; see '{self.prog} --help'")])
+        raise ConfigError(tools.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
     _add_runs(commands)
     _add_recipes(commands)
+    tools.add_commands(commands)
     return parser
 
 
@@ -303,14 +304,15 @@ def _recipes_list(options: argparse.Namespace) -> int:
     from rlhf_studio.recipes import list_recipes
 
     for recipe in list_recipes():
-        print(f"{recipe.name:16}{recipe.title}: {recipe.summary}")
+        print(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
     return 0
 
 
 def _recipes_show(options: argparse.Namespace) -> int:
     from rlhf_studio.recipes import load_recipe
 
-    print(config_to_yaml(load_recipe(options.name).config), end="")
+    recipe = load_recipe(options.name)
+    print((f"# {recipe.first}\n" if recipe.first else "") + config_to_yaml(recipe.config), end="")
     return 0
 
 

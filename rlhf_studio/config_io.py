@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config.wording import component_kinds, sentence, shortened
+from rlhf_studio.from_trl.table import answer
 
 MAX_YAML_BYTES = 1_000_000
 
@@ -58,6 +59,8 @@ def _problem(finding: Mapping[str, Any]) -> Problem:
     kinds, before = component_kinds(), ("", *finding["loc"])
     location = [str(part) for part, last in zip(finding["loc"], before, strict=False) if not (part in kinds and isinstance(last, int))]
     message = sentence(finding)
+    if finding["type"] == "extra_forbidden":
+        message = answer(location[-1]) or message
     if finding["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
@@ -174,7 +177,7 @@ def _set(target: Any, name: str, path: list[str], value: Any) -> None:
         if rest:
             target.setdefault(head, {})
     else:
-        raise ConfigError([Problem(name, "there is no such setting")])
+        raise ConfigError([Problem(name, answer(head) or "there is no such setting")])
     if rest:
         _set(target[key], name, rest, value)
     else:

@@ -16,7 +16,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 # Which of our modules a layer may import. The world's grammar and gold reward are pure and belong to everyone's vocabulary.
 MAY_IMPORT = {
     "config": set(),
-    "config_io": {"config"},
+    "config_io": {"config", "from_trl.table"},
     "config_docs": {"config"},
     "from_trl": {"config", "config_io"},
     "glossary": set(),
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "engine": {"ppo", "runs", "config", "config_io", "inputs", "world.gold"},
     "world": {"engine", "config", "config_io", "inputs"},
     "ui": {"config", "config_io", "glossary", "gpus", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
-    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui"},
+    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui", "tools"},
+    "tools": {"config_io", "inputs", "from_trl"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -39,6 +40,7 @@ NEVER_LOADED = {
     "inputs": {"torch", "transformers", "gradio"},
 }
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
+OPENS_PICKLES = PACKAGE / "engine" / "unpickling.py"  # in a process of its own, with torch's weights-only reader
 
 
 def layer_of(path: Path) -> str:
@@ -65,6 +67,8 @@ def test_import_rules(path: Path) -> None:
             assert name.split(".")[0] not in NEVER_LOADED.get(layer, set()), f"{path} imports {name}"
             continue
         inner = name.removeprefix("rlhf_studio.")
+        if layer == "from_trl" and path.stem == "table":  # what config_io itself asks
+            allowed = set()
         if layer == "world" and path.stem not in ("build", "check", "__main__"):
             allowed = {"world"}
         assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), f"{path} may not import {name}"
@@ -91,7 +95,8 @@ def test_forbidden_calls(path: Path) -> None:
     assert not {"pickle", "marshal", "shelve", "dill"} & {name.split(".")[0] for name in imports(path)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            assert ast.unparse(node.func) not in FORBIDDEN, f"{path}:{node.lineno}"
+            name = ast.unparse(node.func)
+            assert name not in FORBIDDEN or (name == "torch.load" and path == OPENS_PICKLES), f"{path}:{node.lineno}"
             for keyword in node.keywords:
                 value = getattr(keyword.value, "value", None)
                 assert not (keyword.arg in ("shell", "trust_remote_code") and value is True), f"{path}:{node.lineno}"
@@ -100,6 +105,13 @@ def test_forbidden_calls(path: Path) -> None:
             assert node.type is not None, f"{path}:{node.lineno}: name the exception"
             swallowed = all(isinstance(line, ast.Pass) for line in node.body)
             assert not swallowed, f"{path}:{node.lineno}: a swallowed exception; use contextlib.suppress with its name"
+
+
+def test_pickles_are_opened_once_as_weights_only_and_in_no_process_of_ours() -> None:
+    calls = [node for node in ast.walk(ast.parse(OPENS_PICKLES.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    (opening,) = [node for node in calls if ast.unparse(node.func) == "torch.load"]
+    assert {keyword.arg: ast.unparse(keyword.value) for keyword in opening.keywords}["weights_only"] == "True"
+    assert not any(name.endswith(OPENS_PICKLES.stem) for path in SOURCES for name in imports(path))
 
 
 def test_html_is_made_in_one_place() -> None:

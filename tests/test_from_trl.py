@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlhf_studio.from_trl import differences, document, groups, names_elsewhere, options, setting_of
-
-SECTIONS = ("classic", "experimental", "arguments", "constructor")
+from rlhf_studio import cli
+from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
+from rlhf_studio.from_trl.page import document, setting_of
+from rlhf_studio.from_trl.table import RELEASES, answer, differences, groups, names_elsewhere, options
 
 # The fields of trl 0.11.4's PPOConfig, written down from its source: that release does not install beside today's transformers.
 CLASSIC = """
@@ -29,7 +31,7 @@ def test_the_page_is_made_from_the_table() -> None:
     assert page.read_text(encoding="utf-8") == document(), "run: python -m rlhf_studio.from_trl > docs/from-trl.md"
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", RELEASES)
 def test_every_setting_exists_and_every_option_has_an_answer(section: str) -> None:
     for option in options(section):
         assert option.ours or option.note, f"{option.name} has neither a setting nor a reason"
@@ -45,7 +47,7 @@ def test_an_unknown_setting_is_noticed() -> None:
 
 
 def test_the_names_elsewhere_are_settings() -> None:
-    names = names_elsewhere()
+    names = [row[0] for row in names_elsewhere()]
     assert all(setting_of(name).title for name in names)
     assert len(names) == len(set(names))
 
@@ -71,3 +73,54 @@ def test_each_difference_is_shown_by_a_test() -> None:
     source = (Path(__file__).parent / "engine" / "test_trl_parity.py").read_text(encoding="utf-8")
     for difference in differences():
         assert f"def {difference.test}(" in source, difference.name
+
+
+# --- a name of TRL where a setting is expected -------------------------------------------------------------------------------
+
+
+def told(action: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        action()
+    return str(caught.value)
+
+
+def test_a_name_of_trl_is_answered_with_ours_wherever_settings_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = "num_ppo_epochs is TRL's name; here it is ppo.ppo_epochs"
+    assert told(lambda: config_from_yaml("ppo: {num_ppo_epochs: 1}")) == f"ppo.num_ppo_epochs: {here}"
+    assert told(lambda: config_from_yaml("num_ppo_epochs: 1")) == f"num_ppo_epochs: {here}"
+    assert told(lambda: parse_config(apply_overrides({}, {"ppo.num_ppo_epochs": "1"}))) == f"ppo.num_ppo_epochs: {here}"
+    component = "reward: {components: [{kind: reward_model, function_to_apply: none}]}"
+    assert told(lambda: config_from_yaml(component)).endswith("here it is reward.components.0.output")
+    assert told(lambda: config_from_yaml("ppo: {nothing: 1}")) == "ppo.nothing: there is no such setting"
+    for flag in ("--num_ppo_epochs", "--num-ppo-epochs"):
+        assert cli.main(["train", "--recipe", "world", flag, "1"]) == 2
+        assert here in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("target", "here it is ppo.kl_target"),
+        ("mini_batch_size", "here it is ppo.mini_batch_size"),
+        ("gradient_accumulation_steps", "ppo.mini_batch_size (TRL 0.11), or ppo.batch_size (TRL 1.12)"),
+        ("lora_alpha", "here it is lora.alpha"),
+        ("dataset_name", "here it is data.prompts"),
+        ("push_to_hub", "there is no such setting here (A run never uploads anything"),
+    ],
+)
+def test_answers(name: str, part: str) -> None:
+    assert part in answer(name)
+
+
+def test_every_field_of_trls_three_classes_has_an_answer() -> None:
+    trl = pytest.importorskip("trl", reason="trl 1.12 is not installed")
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    config = pytest.importorskip("trl.experimental.ppo", reason="trl 1.12 is not installed").PPOConfig
+    for kind in (config, trl.ScriptArguments, trl.ModelConfig):
+        for field in dataclasses.fields(kind):
+            assert answer(field.name), field.name
+    for section, kind in (("script", trl.ScriptArguments), ("model", trl.ModelConfig)):
+        fields = {field.name: field.default for field in dataclasses.fields(kind)}
+        assert {option.name: option.default for option in options(section)} == fields
+    for name in CLASSIC.split():
+        assert answer(name), name

@@ -36,6 +36,7 @@ from rlhf_studio.engine.fused import fuse_activations
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.machine import machine_problems
 from rlhf_studio.inputs.model_files import moved_base
+from rlhf_studio.inputs.pickles import convert_command
 
 Report = Callable[[str, float | None], None]
 """Called with what is going on, by name, and its progress from 0 to 1 (None when unknown)."""
@@ -67,6 +68,14 @@ def fetch(name: str, revision: str, report: Report, field: str) -> Path:
 
     Raises :class:`ConfigError` (naming ``field``) when there is nothing to load.
     """
+    folder = _folder(name, revision, report, field)
+    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+        way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
+        raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])
+    return folder
+
+
+def _folder(name: str, revision: str, report: Report, field: str) -> Path:
     resolved = resolve(name)
     if os.path.isdir(resolved):
         return Path(resolved)

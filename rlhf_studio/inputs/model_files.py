@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,15 @@ class ModelFiles:
 
     Attributes:
         folder: where they lie on this machine, or None when they are only on the hub.
-        fetch: gives the local path of one small file, from the hub if need be.
+        fetch: gives the local path of one file, from the hub if need be.
+        revision: of a hub model.
     """
 
     name: str
     folder: Path | None
     sizes: dict[str, int]
     fetch: Callable[[str], Path] = field(repr=False, compare=False)
+    revision: str = "main"
 
     def small(self, file_name: str) -> Path | None:
         """The local path of a small file, or None when the model has no such file or it is not small."""
@@ -85,7 +87,7 @@ class Hub:
         try:
             info = self._api.model_info(name, revision=revision, files_metadata=True, timeout=HUB_TIMEOUT_SECONDS)
             sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
-            files = ModelFiles(name, None, sizes, lambda file_name: self._download(name, revision, file_name))
+            files = ModelFiles(name, None, sizes, lambda file_name: self._download(name, revision, file_name), revision)
             for described in (file_name for file_name in DESCRIPTIONS if file_name in sizes):
                 files.fetch(described)  # shows now whether this machine may download from a gated model
             return files
@@ -111,7 +113,7 @@ class Hub:
         if config is None:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
             raise ModelError(f"{name} is not on this machine and the Hugging Face hub cannot be reached ({reason})") from None
-        return folder_files(name, Path(config).parent)
+        return replace(folder_files(name, Path(config).parent), revision=revision)
 
 
 def _network_error() -> type[Exception]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
+from rlhf_studio.inputs.pickles import convert_command, pickled_weights
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
 
@@ -157,7 +158,8 @@ def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ModelError(f"adapter_config.json of {files.name} does not name its base model")
     if "adapter_model.safetensors" not in files.sizes:
-        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; save it as safetensors")
+        way_out = _way_out(files) if "adapter_model.bin" in files.sizes else "save it as safetensors"
+        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; {way_out}")
     _tensors(files, ["adapter_model.safetensors"])
     return base if files.folder is None else moved_base(base, files.folder), revision
 
@@ -241,10 +243,15 @@ def _weight_files(files: ModelFiles) -> list[str]:
         return shards
     pickles = sorted(file_name for file_name in files.sizes if file_name.endswith(PICKLES))
     if pickles:
-        raise ModelError(
-            f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened; convert it to safetensors"
-        )
+        raise ModelError(f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened; {_way_out(files)}")
     raise ModelError(f"{files.name} has no weights: model.safetensors is missing")
+
+
+def _way_out(files: ModelFiles) -> str:
+    """What to do about pickled weights."""
+    if pickled_weights(files) is None:
+        return "save the model again with transformers, which writes safetensors"
+    return f"convert it first: {convert_command(files.name, files.revision)}"
 
 
 def _tensors(files: ModelFiles, weights: list[str]) -> dict[str, TensorInfo]:

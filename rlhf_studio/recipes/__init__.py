@@ -25,6 +25,7 @@ class Recipe:
         minutes: how long the run takes on two CPU cores, in minutes; None when nobody has measured it here.
         download: what is fetched first, e.g. ``0.5 GB``; empty when nothing is.
         gpu: which GPU the run needs, in words; empty when it needs none.
+        first: what may have to be done before the run can start, one sentence; empty when nothing.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Recipe:
     download: str
     gpu: str
     config: RunConfig
+    first: str = ""
 
 
 def list_recipes() -> list[Recipe]:
@@ -63,4 +65,4 @@ def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
     estimate = data["estimate"]
     minutes = float(estimate["minutes"]) if estimate.get("minutes") else None
     download, gpu = (str(estimate.get(key) or "") for key in ("download", "gpu"))
-    return Recipe(name, data["title"], data["summary"], minutes, download, gpu, config)
+    return Recipe(name, data["title"], data["summary"], minutes, download, gpu, config, str(data.get("first") or ""))

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from huggingface_hub import HfApi, constants
+from safetensors.torch import load_file
 
 from rlhf_studio.inputs.model_files import HUB_MEMORY_SECONDS, Hub, ModelError
 from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.pickles import convert
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -171,8 +174,25 @@ def test_a_gated_model_and_a_token(server: tuple[FakeHub, Hub], make_model: Any,
 def test_a_pickle_only_model(server: tuple[FakeHub, Hub], make_model: Any) -> None:
     fake, hub = server
     fake.repositories["someone/model"] = repository(make_model(), weights="pytorch_model.bin")
-    assert "has its weights only as a pickle (pytorch_model.bin)" in str(refused(hub, "someone/model"))
+    message = str(refused(hub, "someone/model"))
+    assert "has its weights only as a pickle (pytorch_model.bin)" in message
+    assert message.endswith("convert it first: python -m rlhf_studio convert someone/model converted/model")
     assert not any("pytorch_model.bin" in path for path in fake.asked)
+
+
+def test_a_pickle_only_model_is_fetched_and_converted(server: tuple[FakeHub, Hub], make_model: Any, tmp_path: Path) -> None:
+    fake, hub = server
+    source = make_model()
+    tensors = load_file(source / "model.safetensors")
+    torch.save(tensors, source / "pytorch_model.bin")
+    weights = (source / "pytorch_model.bin").read_bytes()
+    fake.repositories["someone/model"] = {**repository(source, weights="pytorch_model.bin"), "pytorch_model.bin": weights, "run.py": b"1"}
+    convert("someone/model", tmp_path / "out", hub=hub)
+    assert {name: tensor.tolist() for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items()} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
+    }
+    assert check_causal_lm(str(tmp_path / "out")).architecture == "GPT2LMHeadModel"
+    assert not (tmp_path / "out" / "run.py").exists()
 
 
 def test_a_data_repository_without_config(server: tuple[FakeHub, Hub]) -> None:

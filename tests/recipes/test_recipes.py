@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
+from rlhf_studio.inputs.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 
 HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}
@@ -34,14 +36,25 @@ def test_the_published_settings() -> None:
     imdb, mean, tldr = (load_recipe(name).config for name in ("gpt2-imdb", "gpt2-imdb-mean", "tldr-pythia-1b"))
     assert (imdb.ppo.batch_size, imdb.ppo.learning_rate, imdb.ppo.kl_coef, imdb.ppo.kl_target) == (128, 1.41e-5, 0.2, 6.0)
     assert (imdb.ppo.kl_controller, imdb.ppo.kl_horizon, imdb.ppo.ppo_epochs) == ("adaptive", 10_000, 4)
-    assert (imdb.data.query_tokens_min, imdb.data.query_tokens_max) == (2, 8)
-    assert (imdb.generation.response_length_min, imdb.generation.response_length) == (4, 16)
+    assert (imdb.data.query_tokens_min, imdb.data.query_tokens_max) == (2, 7)  # LengthSampler(2, 8) never draws 8
+    assert (imdb.generation.response_length_min, imdb.generation.response_length) == (4, 15)  # LengthSampler(4, 16)
     (good,), (sour,) = imdb.reward.components, mean.reward.components
     assert (good.label, sour.label, good.output) == ("POSITIVE", "NEGATIVE", "logit")  # type: ignore[union-attr]
     assert imdb.model_copy(update={"recipe": "", "reward": mean.reward}) == mean.model_copy(update={"recipe": ""})
     assert (tldr.ppo.batch_size, tldr.ppo.learning_rate, tldr.ppo.kl_coef) == (512, 3e-6, 0.05)
     assert (tldr.generation.response_length, tldr.generation.temperature, tldr.reward.missing_eos_penalty) == (53, 0.7, 1.0)
     assert tldr.ppo.steps == 1_000_000 // 512
+
+
+def test_the_sentiment_recipes_say_what_to_convert_first(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("gpt2-imdb", "gpt2-imdb-mean"):
+        recipe = load_recipe(name)
+        assert convert_command(recipe.config.model.policy) in recipe.first
+        assert cli.main(["recipes", "show", name]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"# {recipe.first}\n") and config_from_yaml(shown) == recipe.config
+    assert cli.main(["recipes", "list"]) == 0
+    assert capsys.readouterr().out.count("convert lvwerra/gpt2-imdb") == 2
 
 
 def test_the_two_worlds_differ_in_lora_and_both_are_watched_by_the_gold_scorer() -> None:

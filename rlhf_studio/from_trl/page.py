@@ -1,4 +1,4 @@
-"""From TRL's PPO options to the settings here: the table in from_trl.yaml as records, and docs/from-trl.md made from it.
+"""docs/from-trl.md, made from the table of TRL's options.
 
 ``python -m rlhf_studio.from_trl > docs/from-trl.md`` writes the page; a test compares, and checks the table against the installed TRL.
 """
@@ -6,75 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import Component
 from rlhf_studio.config_io import walk_fields
+from rlhf_studio.from_trl.table import differences, differences_classic, groups, names_elsewhere, options
 
-TABLE = Path(__file__).with_name("from_trl.yaml")
 COMPONENT = "reward.components.0."
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of TRL.
-
-    Attributes:
-        name: as TRL spells it.
-        default: TRL's default, None where TRL has none.
-        ours: dotted names of our settings; empty when there is no counterpart, and then ``note`` says why.
-        note: one sentence on how the value carries over.
-    """
-
-    name: str
-    default: Any
-    ours: tuple[str, ...]
-    note: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """Options of TRL that one sentence answers."""
-
-    sentence: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Something that is done on purpose otherwise than in TRL 1.12; ``test`` puts TRL's way in by hand."""
-
-    name: str
-    theirs: str
-    ours: str
-    why: str
-    test: str
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-
-
-def options(section: str) -> list[Option]:
-    """The rows of ``classic`` (TRL 0.11), ``experimental`` (TRL 1.12), ``arguments`` or ``constructor``."""
-    return [Option(name, default, tuple(ours.split()), note) for name, default, ours, note in _table()[section]]
-
-
-def groups() -> list[Group]:
-    """The inherited options of TRL 1.12 that are answered together."""
-    return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
-
-
-def differences() -> list[Difference]:
-    """What is computed otherwise than in TRL 1.12, and why."""
-    return [Difference(*row) for row in _table()["differences"]]
 
 
 def setting_of(name: str) -> FieldInfo:
@@ -96,13 +36,23 @@ def document() -> str:
         "TRL's PPO left the library with release 1.13. This page says where each of its options lives here, for both of its last",
         "forms: the step API of TRL 0.11 and `trl.experimental.ppo` of TRL 1.12. A setting `a.b` is `--a.b VALUE` on the command line,",
         "`a: {b: …}` in the YAML file, and a field of the form; [settings.md](settings.md) describes each. Defaults in brackets are ours.",
+        "",
+        "`python -m rlhf_studio from-trl FILE > run.yaml` converts what you have: a configuration in YAML or JSON, a Python file or notebook",
+        "with `PPOConfig(...)` in it, or a shell script or README with the command of one of TRL's PPO scripts. Nothing in the file is run. The",
+        "first lines of `run.yaml` say what differs, what was left out and what needs a decision.",
+        "",
         "Made by `python -m rlhf_studio.from_trl > docs/from-trl.md`; tests compare it with the installed TRL.",
         *_options_table("What you passed to PPOTrainer", "constructor", with_default=False),
+        *_options_table("TRL 0.11: what stood around PPOTrainer", "around"),
         *_options_table("TRL 0.11: PPOConfig with your own loop around `step`", "classic"),
         *_options_table("TRL 1.12: trl.experimental.ppo.PPOConfig", "experimental"),
         *_options_table("TRL 1.12: inherited training arguments that matter for PPO", "arguments"),
         *_groups_table(),
+        *_options_table("TRL 1.12: ScriptArguments of its PPO scripts", "script"),
+        *_options_table("TRL 1.12: ModelConfig of its PPO scripts", "model"),
+        *_options_table("Names of releases in between", "older"),
         *_differences_table(),
+        *_classic_differences_table(),
         *_names_table(),
     ]
     return "\n".join(lines) + "\n"
@@ -141,6 +91,13 @@ def _differences_table() -> Iterator[str]:
         yield f"| {_cell(row.theirs)} | {_cell(row.ours)} | {_cell(row.why)} | `{row.test}` |"
 
 
+def _classic_differences_table() -> Iterator[str]:
+    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As its source has it, release 0.11.4.", "")
+    yield from ("| TRL 0.11 | here |", "|---|---|")
+    for theirs, ours in differences_classic():
+        yield f"| {_cell(theirs)} | {_cell(ours)} |"
+
+
 def _names_table() -> Iterator[str]:
     yield from (
         "",
@@ -151,13 +108,8 @@ def _names_table() -> Iterator[str]:
         "| here | OpenRLHF | verl | LLaMA-Factory |",
         "|---|---|---|---|",
     )
-    for ours, *others in _table()["names"]:
+    for ours, *others in names_elsewhere():
         yield f"| `{ours}` | {' | '.join(_cell(other) or '–' for other in others)} |"
-
-
-def names_elsewhere() -> list[str]:
-    """Our settings that the last table names."""
-    return [row[0] for row in _table()["names"]]
 
 
 def _default(name: str) -> str:
@@ -171,7 +123,3 @@ def _value(value: Any) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    print(document(), end="")

@@ -1,0 +1,43 @@
+"""Commands that prepare a run: ``convert`` makes safetensors of pickled weights."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.from_trl.table import answer
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add the commands of this module to the parser of all commands."""
+    convert = commands.add_parser("convert", help="give a model that has only pickled weights safetensors weights", allow_abbrev=False)
+    convert.add_argument("model", metavar="MODEL", help="a folder or Hugging Face hub id: a language model, reward model or LoRA adapter")
+    convert.add_argument("out", type=Path, metavar="OUT", help="the folder to write; missing or empty")
+    convert.add_argument("--revision", default="main", help="branch, tag or commit of a hub model")
+    convert.set_defaults(run=_convert)
+
+
+def names_of_trl(message: str) -> list[Problem]:
+    """One problem for each option of TRL that argparse did not recognise, with our name for it; empty when there is none."""
+    if "unrecognized arguments" not in message:
+        return []
+    words = [word.replace("-", "_") for word in re.findall(r"--(?:no[-_])?([a-z][\w-]*)", message)]
+    return [Problem(f"--{word}", answer(word)) for word in words if answer(word)]
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from rlhf_studio.inputs.model_files import ModelError
+    from rlhf_studio.inputs.pickles import convert
+
+    def report(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        converted = convert(options.model, options.out, options.revision, report=report)
+    except ModelError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+    print(f"wrote {converted.folder}: {converted.tensors} tensors, {converted.bytes / 1e6:,.1f} MB; use this folder as the model")
+    return 0
