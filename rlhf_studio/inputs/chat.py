@@ -7,7 +7,7 @@ process with limited memory and time (``python -m rlhf_studio.inputs.chat``): th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ MODULE = "rlhf_studio.inputs.chat"
 MEMORY_BYTES = 1024**3
 SECONDS = 8.0  # for each pack of conversations
 PACK = 500
+PART_CHARACTERS = 10_000_000
 MAX_CHARACTERS = 400_000
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 Messages = list[dict[str, str]]
@@ -79,6 +80,31 @@ def render_chats(
 
     ``tick``: see :func:`ask_helper`. Raises :class:`ChatError`.
     """
+    texts: list[str] = []
+    for part in _parts(conversations):
+        try:
+            texts += _render_part(chat, part, tick, answered)
+        except ChatError as error:
+            raise ChatError(str(error), None if error.place is None else len(texts) + error.place) from None
+    return texts
+
+
+def _parts(conversations: list[Messages]) -> Iterator[list[Messages]]:
+    """The conversations in order, in parts of bounded size: a helper's memory follows from that of its part."""
+    part: list[Messages] = []
+    total = 0
+    for messages in conversations:
+        size = _size([messages])
+        if part and total + size > PART_CHARACTERS:
+            yield part
+            part, total = [], 0
+        part.append(messages)
+        total += size
+    if part:
+        yield part
+
+
+def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], answered: bool) -> list[str]:
     task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations, "answered": answered}
     texts: list[str] = []
     answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES + 20 * _size(conversations), seconds=SECONDS, tick=tick)

@@ -118,3 +118,19 @@ def test_what_templates_may_use() -> None:
         "{{ dict(b=2) }}{{ dict.fromkeys('a') }}{{ strftime_now('%Y') | length }}{% set n = namespace(a=1) %}{% set n.a = 2 %}{{ n.a }}"
     )
     assert compile_template(source, {})(HELLO) == "{'b': 2}{'a': None}42"
+
+
+def test_many_conversations_go_to_the_helper_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The helper's memory follows from the size of its task, so that is bounded; the place of a refusal counts over all parts."""
+    sizes: list[int] = []
+    usual = chat_module.ask_helper
+    monkeypatch.setattr(chat_module, "PART_CHARACTERS", 500)
+    monkeypatch.setattr(
+        chat_module, "ask_helper", lambda module, task, **rest: sizes.append(len(task["conversations"])) or usual(module, task, **rest)
+    )
+    talks = [[{"role": "user", "content": f"talk {place}"}] for place in range(5)]
+    template = ChatTemplate("{{ messages[0].content }}{% if messages[0].content == 'bad' %}{{ raise_exception('no') }}{% endif %}")
+    assert render_chats(template, talks) == [f"talk {place}" for place in range(5)] and sizes == [2, 2, 1]
+    with pytest.raises(ChatError) as caught:
+        render_chats(template, [*talks[:3], [{"role": "user", "content": "bad"}]])
+    assert caught.value.place == 3

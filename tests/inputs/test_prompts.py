@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.prompts import PromptsError, lines, read, read_prompts
+from rlhf_studio.inputs.prompts import PromptsError, cached, lines, read, read_prompts
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.source import PACKED
 
@@ -294,7 +294,33 @@ def test_an_archive_of_blank_prompts_ends(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_archive_of_long_prompts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "p.txt.gz", gzip.compress((b"x" * 50_000 + b"\n") * 400))
-    monkeypatch.setattr(read, "MAX_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(read, "MAX_BYTES", 1_010_000)
     memory, message = peak_bytes(path)
-    assert message == "the first 20 prompts hold 1,000,000 characters already; use at most 20"
+    assert message == "the first 20 prompts take 1 MB of memory already; use at most 20"
     assert memory < 5_000_000
+
+
+@pytest.mark.parametrize("character", ["x", "\u00e9", "\u0107", "\U0001f600"])
+def test_memory_is_counted_as_python_takes_it(character: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text with one wide character takes two or four bytes for each; messages take their own beside the text."""
+    monkeypatch.setattr(read, "MAX_BYTES", 3_000_000)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x" * 30_000 + character}]
+    row = json.dumps({"prompt": messages}, ensure_ascii=False)
+    memory, message = peak_bytes(write(tmp_path, "p.jsonl", f"{row}\n" * 200), chat_template=True)
+    assert "take 3 MB of memory already" in message
+    assert 2_000_000 < memory < 4_000_000
+
+
+def test_what_the_form_keeps_of_long_prompts_is_bounded_and_the_rest_is_still_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached, "KEPT_BYTES", 1_000_000)
+    good = write(tmp_path, "good.txt.gz", gzip.compress((b"x" * 50_000 + b"\n") * 400))
+    tracemalloc.start()
+    prompts = cached.read_once(data(good))
+    memory = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert memory < 2_000_000 and prompts.partial and len(prompts) == 19
+    bad = write(tmp_path, "bad.txt.gz", gzip.compress((b"x" * 50_000 + b"\n") * 400 + b"\xff\n"))
+    with pytest.raises(PromptsError, match="row 401 is not UTF-8"):
+        cached.read_once(data(bad))

@@ -143,6 +143,32 @@ def test_a_parquet_bomb_meets_the_memory_limit(tmp_path: Path, monkeypatch: pyte
     assert "need too much memory" in caught.value.message or "is longer than" in caught.value.message
 
 
+def test_rows_that_are_too_long_by_the_files_own_account_are_never_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = write_parquet(tmp_path / "one.parquet", {"prompt": ["short"] * 3 + ["x" * 17_000_000]}, compression="zstd", row_group_size=3)
+    many = write_parquet(tmp_path / "many.parquet", {"prompt": [f"{row}" + "x" * 800_000 for row in range(30)]}, compression="zstd")
+    beside = write_parquet(tmp_path / "beside.parquet", {"prompt": ["short"], "x": ["x" * 17_000_000]}, compression="zstd")
+    assert max(path.stat().st_size for path in (one, many, beside)) < 10_000
+    assert drain(open_parquet(beside, COLUMN).rows) == [["short"]]
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("the rows were read"))
+    with pytest.raises(PromptsError, match="row 4 is longer than 100,000 characters"):
+        open_parquet(one, COLUMN)
+    with pytest.raises(PromptsError, match="rows 1 to 30 hold more than 100,000 characters each on average"):
+        open_parquet(many, COLUMN)
+
+
+def test_rows_come_in_packs_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The side that reads the answers holds several packs: 200 rows of 99,990 wide characters would be 240 MB each."""
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), pa.array(["\U0001f600" * 90_000]))
+    path = write_parquet(tmp_path / "p.parquet", {"prompt": rows}, store_schema=False)
+    said: list[str] = []
+    monkeypatch.setattr(tables, "read_task", lambda: {"path": str(path), "columns": COLUMN, "limit": None})
+    monkeypatch.setattr(tables, "answer", lambda message: said.append(json.dumps(message)))
+    tables.main()
+    assert path.stat().st_size < 20_000
+    assert sum(len(json.loads(pack).get("rows", [])) for pack in said) == 40
+    assert max(map(len, said)) < 12 * (1_000_000 + 2 * 90_000)
+
+
 # --- a folder as a dataset -------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +241,28 @@ def test_folders_without_tables(name: str, content: bytes, message: str, tmp_pat
     with pytest.raises(PromptsError) as caught:
         rows_of(folder)
     assert caught.value.field == "data.prompts" and message in caught.value.message
+
+
+def test_only_the_wanted_columns_of_a_dataset_are_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    """300 bytes that the library unpacks to 200 MB for the first row; and a damaged column that nobody asked for."""
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), pa.array(["x" * 99_990]))
+    bomb = write_parquet(tmp_path / "d" / "a.parquet", {"prompt": rows}, compression="zstd", store_schema=False)
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counted)
+    try:
+        first = next(open_hub(str(bomb.parent), "", "train", "main", COLUMN).rows)
+    finally:
+        pa.set_memory_pool(usual)
+    assert (bomb.stat().st_size < 1_000, first.cells) == (True, ["x" * 99_990])
+    assert counted.max_memory() < 30_000_000
+    path = write_parquet(tmp_path / "e" / "a.parquet", {"other": TEXTS, "prompt": TEXTS}, compression="gzip")
+    content = bytearray(path.read_bytes())
+    content[40:400] = bytes(360)
+    path.write_bytes(content)
+    assert rows_of(path.parent) == [[text] for text in TEXTS]
+    with pytest.raises(PromptsError, match="the rows after 0 cannot be read"):
+        rows_of(path.parent, column="other")
 
 
 def test_a_long_row_of_a_dataset(tmp_path: Path) -> None:
@@ -354,7 +402,7 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
 
     def load(name: str, subset: str | None, *, revision: str) -> Any:
         assert (name, subset, revision) == ("owner/set", "en", "abc123")
-        return SimpleNamespace(name="parquet", config=SimpleNamespace(), as_streaming_dataset=lambda split: stream(split))
+        return SimpleNamespace(name="json", as_streaming_dataset=lambda split: stream(split))
 
     def info(self: Any, name: str, *, revision: str, **_: Any) -> Any:
         return SimpleNamespace(gated=False, sha={"v6": "abc123"}[revision])

@@ -17,6 +17,9 @@ from rlhf_studio.inputs.prompts.source import is_remote
 
 REMOTE_ROWS = 200
 FOLDER_ROWS = 5_000
+KEPT_BYTES = 64_000_000
+REMOTE_KEPT_BYTES = 4_000_000
+"""Memory for the prompts of one source: four files are remembered, and twenty answers of the hub."""
 REMOTE_SECONDS = 30.0
 REMEMBER_SECONDS = 300.0
 REMEMBER_PROBLEM_SECONDS = 30.0
@@ -28,7 +31,7 @@ TEXT_SETTINGS = (
 
 
 def read_once(data: DataConfig) -> Prompts:
-    """As :func:`read_prompts`; of a folder or a hub dataset the first rows only. Raises :class:`PromptsError`."""
+    """As :func:`read_prompts`; of a folder, a hub dataset or very long prompts the first rows only. Raises :class:`PromptsError`."""
     about = DataConfig(**{name: getattr(data, name) for name in TEXT_SETTINGS})
     if is_remote(data.prompts):
         return _remote.get(about)
@@ -46,7 +49,8 @@ def _state(path: str) -> tuple[tuple[str, int, int], ...]:
 
 @lru_cache(maxsize=4)
 def _local(data: DataConfig, state: tuple[tuple[str, int, int], ...]) -> Prompts:
-    return read_prompts(data, limit=FOLDER_ROWS if os.path.isdir(data.prompts) else None, seconds=REMOTE_SECONDS)
+    limit = FOLDER_ROWS if os.path.isdir(data.prompts) else None
+    return read_prompts(data, limit=limit, keep_bytes=KEPT_BYTES, seconds=REMOTE_SECONDS)
 
 
 class RemoteMemory:
@@ -75,4 +79,4 @@ class RemoteMemory:
         return answer
 
 
-_remote = RemoteMemory(lambda data: read_prompts(data, limit=REMOTE_ROWS, seconds=REMOTE_SECONDS))
+_remote = RemoteMemory(lambda data: read_prompts(data, limit=REMOTE_ROWS, keep_bytes=REMOTE_KEPT_BYTES, seconds=REMOTE_SECONDS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, TYPE_KEY
 
 Message = dict[str, str]
+OBJECT_BYTES = 200
+"""About what a prompt, or a message, takes beside its texts."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Prompt:
     messages: tuple[Message, ...] | None = None
     reference: str = ""
     answered: bool = False
+
+    def memory(self) -> int:
+        """Bytes that it takes. One character beyond Latin-1 makes each character of its text two or four bytes."""
+        said = [text for message in self.messages or () for text in message.values()]
+        return OBJECT_BYTES * (1 + len(self.messages or ())) + sum(map(sys.getsizeof, (self.text, self.reference, *said)))
 
 
 def prompt_from(number: int, cells: list[Any], columns: dict[str, str], *, chat: bool) -> Prompt:

@@ -15,12 +15,11 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.lines import check_first_rows, too_long
-from rlhf_studio.inputs.prompts.parquet import BATCH_ROWS
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
+from rlhf_studio.inputs.prompts.parquet import read_parquet
+from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source, size_of
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
-BUFFER_BYTES = 1 << 20
 
 
 def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str]) -> Source:
@@ -40,8 +39,6 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
         builder = datasets.load_dataset_builder(name, subset or None, revision=commit)
         if builder.name not in READERS:
             raise PromptsError("data.prompts", f"{name} holds files of the kind {builder.name}, not tables of text")
-        if builder.name == "parquet":
-            _fetch_little(builder)
         stream = builder.as_streaming_dataset(split=split)
     except PromptsError:
         raise
@@ -52,15 +49,26 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
             raise unreachable from None
         raise _explained(name, subset, split, error) from None
     found: list[str] = []
-    return Source(_rows(name, iter(stream), columns, found), found, _origin(name, commit, unreachable is not None))
+    if builder.name == "parquet":
+        rows = _parquet_rows([str(file) for file in builder.config.data_files[split]], columns, found)
+    else:
+        rows = _rows(iter(stream), columns, found)
+    return Source(_explaining(rows, name), found, _origin(name, commit, unreachable is not None))
 
 
-def _fetch_little(builder: Any) -> None:
-    """Read Parquet files page by page: by itself the library fetches up to 128 MB, and a whole group of rows, for the first row."""
-    from pyarrow.dataset import ParquetFragmentScanOptions
+def _parquet_rows(files: list[str], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+    """Read here, a few rows of the wanted columns at a time: the library unpacks a whole group of rows, of every column, for the first."""
+    from datasets.utils.file_utils import xopen  # files on the hub open as those on this machine do
 
-    builder.config.batch_size = BATCH_ROWS
-    builder.config.fragment_scan_options = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER_BYTES)
+    before = 0
+    for file in files:
+        with xopen(file, "rb") as opened:
+            source = read_parquet(opened, file.rsplit("/", 1)[-1], columns, before)
+            if not found:
+                found.extend(source.columns)
+            for row in source.rows:
+                before = row.number
+                yield row
 
 
 def _origin(name: str, commit: str | None, stored: bool) -> list[str]:
@@ -105,19 +113,25 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
         return None, PromptsError("data.prompts", message)
 
 
-def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _rows(stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+    for number, row in enumerate(stream, start=1):
+        for field, column in columns.items():
+            if column not in row:
+                raise no_column(field, column, list(row))
+        if not found:
+            found.extend(row)
+        yield RawRow(number, [row[column] for column in columns.values()])
+
+
+def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, None]:
+    """The rows; a row that is too long, and every problem on the way, becomes a :class:`PromptsError`."""
     number = 0
     try:
-        for number, row in enumerate(stream, start=1):
-            for field, column in columns.items():
-                if column not in row:
-                    raise no_column(field, column, list(row))
-            if not found:
-                found.extend(row)
-            cells = [row[column] for column in columns.values()]
-            if any(_size(cell) > MAX_ROW_CHARACTERS for cell in cells):
+        for row in rows:
+            number = row.number
+            if any(size_of(cell) > MAX_ROW_CHARACTERS for cell in row.cells):
                 raise too_long(number)
-            yield RawRow(number, cells)
+            yield row
     except PromptsError:
         raise
     except MemoryError:
@@ -128,14 +142,6 @@ def _rows(name: str, stream: Iterator[dict[str, Any]], columns: dict[str, str], 
         raise PromptsError("data.prompts", message) from None
     except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
         raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({_first_line(error)})") from None
-
-
-def _size(cell: Any) -> int:
-    if isinstance(cell, dict):
-        return sum(_size(part) for part in cell.values())
-    if isinstance(cell, list):
-        return sum(_size(part) for part in cell)
-    return len(cell) if isinstance(cell, str | bytes) else 1
 
 
 def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsError:

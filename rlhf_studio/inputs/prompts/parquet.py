@@ -4,36 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.lines import too_long
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 BATCH_ROWS = 64
+BUFFER_BYTES = 1 << 20
 MAX_CELL_BYTES = 4 * MAX_ROW_CHARACTERS
+"""Text of that many characters as UTF-8."""
+SMALL_GROUP_BYTES = 16_000_000
+"""Groups of rows up to this size are unpacked, to name the row that is too long."""
 
 
 def open_parquet(path: Path, columns: dict[str, str]) -> Source:
     """The rows of a Parquet file, from the wanted columns only. Raises :class:`PromptsError`, also while rows are drawn."""
+    return read_parquet(path, path.name, columns)
+
+
+def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], before: int = 0) -> Source:
+    """As :func:`open_parquet`, of a file that may be open already, and far away. ``before``: rows in the files before this one."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
     try:
-        file = ParquetFile(path, memory_map=False, pre_buffer=False)
-        names = list(file.schema_arrow.names)
+        opened = ParquetFile(file, memory_map=False, pre_buffer=False, buffer_size=BUFFER_BYTES)  # page by page, not whole columns
+        names = list(opened.schema_arrow.names)
     except (pyarrow.ArrowException, OSError) as error:
-        raise PromptsError("data.prompts", f"{path.name} is not a readable Parquet file ({_first_line(error)})") from None
+        raise PromptsError("data.prompts", f"{name} is not a readable Parquet file ({_first_line(error)})") from None
     for field, column in columns.items():
         if column not in names:
             raise no_column(field, column, names)
-    return Source(_rows(file, list(columns.values())), names)
+    _check_footer(opened.metadata, set(columns.values()), before)
+    return Source(_rows(opened, list(columns.values()), before), names)
 
 
-def _rows(file: Any, columns: list[str]) -> Generator[RawRow, None, None]:
+def _check_footer(footer: Any, columns: set[str], before: int) -> None:
+    """Refuse rows that are too long by the file's own account, before any is unpacked.
+
+    The account can only be too low (repeated text is stored once): what it does not show meets the limits on batches and memory.
+    """
+    paths = [footer.schema.column(place).path for place in range(footer.num_columns)]
+    places = [place for place, path in enumerate(paths) if any(f"{path}.".startswith(f"{column}.") for column in columns)]
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        size = sum(group.column(place).total_uncompressed_size for place in places)
+        if size > max(SMALL_GROUP_BYTES, MAX_CELL_BYTES * len(columns) * group.num_rows):
+            raise too_long(before + 1) if group.num_rows == 1 else _too_long_on_average(before, group.num_rows)
+        before += group.num_rows
+
+
+def _too_long_on_average(before: int, count: int) -> PromptsError:
+    message = f"rows {before + 1:,} to {before + count:,} hold more than {MAX_ROW_CHARACTERS:,} characters each on average"
+    return PromptsError("data.prompts", f"{message}; a prompt should be a few sentences")
+
+
+def _rows(file: Any, columns: list[str], number: int) -> Generator[RawRow, None, None]:
     import pyarrow
 
-    number = 0
     try:
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(dict.fromkeys(columns)), use_threads=False):
             for row in range(batch.num_rows):

@@ -14,7 +14,8 @@ from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
-MAX_CHARACTERS = 300_000_000
+MAX_BYTES = 500_000_000
+"""The most memory that the prompts of a run may take. A packed file says nothing of it: 300 bytes of Parquet can hold gigabytes of text."""
 
 REASONS = {
     "blank": "{n} blank",
@@ -47,7 +48,7 @@ class Prompts:
         columns: the source's column names.
         has_references: whether every prompt comes with a reference text.
         notes: one sentence each about the source, for a person.
-        partial: only the first rows of the source were looked at; there may be more.
+        partial: only the first rows of the source are here; there may be more.
     """
 
     rows: list[Prompt]
@@ -74,15 +75,27 @@ class Prompts:
         return [row.reference for row in self.rows] if self.has_references else None
 
 
-def read_prompts(data: DataConfig, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Prompts:
+def read_prompts(
+    data: DataConfig,
+    *,
+    limit: int | None = None,
+    keep_bytes: int = MAX_BYTES,
+    seconds: float = STALL_SECONDS,
+    tick: Tick = lambda text: None,
+) -> Prompts:
     """At most ``data.max_prompts`` prompts, without those that the text filters leave out; with ``limit``, of the first rows only.
 
-    ``tick`` is told about the progress of slow sources; ``seconds`` is the longest wait for their next rows.
-    Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there.
+    Args:
+        keep_bytes: prompts beyond so much memory are read and checked like the others, but not kept.
+        seconds: the longest wait for the next rows of a slow source.
+        tick: is told about its progress.
+
+    Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there, and for
+    prompts that take more than :data:`MAX_BYTES`.
     """
-    reading = _Reading(data, open_source(data, limit=limit, seconds=seconds, tick=tick))
+    reading = _Reading(data, open_source(data, limit=limit, seconds=seconds, tick=tick), keep_bytes)
     rows = list(_kept(reading.filled(), data, reading.left_out))
-    partial = limit is not None and reading.seen >= limit
+    partial = reading.passed_over or (limit is not None and reading.seen >= limit)
     if not rows and not partial:
         raise nothing_left(data, reading.left_out)
     return Prompts(rows, reading.left_out, reading.source.columns, bool(data.reference_column), partial, reading.source.notes)
@@ -107,18 +120,21 @@ class _Reading:
     Attributes:
         seen: rows so far.
         left_out: rows left out so far, by reason.
+        passed_over: some prompts were not kept, to save memory.
     """
 
-    def __init__(self, data: DataConfig, source: Source):
+    def __init__(self, data: DataConfig, source: Source, keep_bytes: int):
         self.source = source
         self.seen = 0
+        self.passed_over = False
+        self._keep_bytes = keep_bytes
         self.left_out: Counter[str] = Counter()
         self._data = data
 
     def filled(self) -> Iterator[Prompt]:
-        """The first ``data.max_prompts`` rows with text."""
+        """The first ``data.max_prompts`` rows with text, as far as they are kept."""
         names = wanted_columns(self._data)
-        count = characters = 0
+        count = size = 0
         try:
             for raw in self.source.rows:
                 self.seen += 1
@@ -126,11 +142,13 @@ class _Reading:
                 if not prompt.text.strip():
                     self._note_blank(count)
                     continue
-                characters += len(prompt.text) + len(prompt.reference)
-                if characters > MAX_CHARACTERS:
-                    message = f"the first {count:,} prompts hold {MAX_CHARACTERS:,} characters already; use at most {count:,}"
+                size += prompt.memory()
+                if size > MAX_BYTES:
+                    message = f"the first {count:,} prompts take {MAX_BYTES // 10**6:,} MB of memory already; use at most {count:,}"
                     raise PromptsError("data.max_prompts", message)
-                yield prompt
+                self.passed_over |= size > self._keep_bytes
+                if not self.passed_over:
+                    yield prompt
                 count += 1
                 if count == self._data.max_prompts:
                     return

@@ -42,3 +42,12 @@ def wanted_columns(data: DataConfig) -> dict[str, str]:
     """Setting -> column name: the prompt's column, and the reference's when one is named."""
     reference = {"data.reference_column": data.reference_column} if data.reference_column else {}
     return {"data.column": data.column, **reference}
+
+
+def size_of(cell: Any) -> int:
+    """Characters (or bytes) in a cell; anything else than text counts as one."""
+    if isinstance(cell, dict):
+        return sum(size_of(part) for part in cell.values())
+    if isinstance(cell, list):
+        return sum(size_of(part) for part in cell)
+    return len(cell) if isinstance(cell, str | bytes) else 1

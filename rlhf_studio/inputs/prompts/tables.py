@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
+from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, leave_memory, read_task
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.hub import open_hub
 from rlhf_studio.inputs.prompts.parquet import open_parquet
-from rlhf_studio.inputs.prompts.rows import TYPE_KEY, RawRow, Source, Tick, wanted_columns
+from rlhf_studio.inputs.prompts.rows import TYPE_KEY, RawRow, Source, Tick, size_of, wanted_columns
 
 MODULE = "rlhf_studio.inputs.prompts.tables"
-MEMORY_BYTES = 3 * 1024**3  # of addresses: importing the dataset library alone takes 1.5
-FLUSH_ROWS = 200
+MEMORY_BYTES = 3 * 1024**3
+UNPACKED_BYTES = 800_000_000
+"""The most addresses that the helper may take: in all (importing the dataset library alone takes 1.5 GB), and for the data itself."""
+FLUSH_ROWS, FLUSH_CHARACTERS = 200, 1_000_000
 
 
 def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float, tick: Tick) -> Source:
@@ -77,16 +79,19 @@ def main() -> None:
             source = open_parquet(Path(task["path"]), task["columns"])
         else:
             source = open_hub(task["path"], task["subset"], task["split"], task["revision"], task["columns"])
+        leave_memory(UNPACKED_BYTES)
         pack: list[Any] = []
+        characters = 0
         named = False
         for row in source.rows:
             if not named:
                 answer({"columns": source.columns, "notes": source.notes})
                 named = True
             pack.append([row.number, [plain(cell) for cell in row.cells]])
-            if len(pack) == FLUSH_ROWS:
+            characters += sum(map(size_of, row.cells))
+            if len(pack) == FLUSH_ROWS or characters > FLUSH_CHARACTERS:  # the other side holds several packs
                 answer({"rows": pack})
-                pack = []
+                pack, characters = [], 0
             if row.number == task["limit"]:
                 break
         answer({"rows": pack})
