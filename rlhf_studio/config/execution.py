@@ -19,6 +19,12 @@ class GenerationConfig(Section):
         0, "Shortest limit", "When above 0, each episode's limit is drawn between this and the response length.", unit="tokens", ge=0,
         le=8192,
     )  # fmt: skip
+    batch_size: int = setting(
+        0, "Sampling batch size",
+        "Responses that a process samples at the same time; fewer need less memory, take longer and change nothing else. "
+        "0 samples all of a step together.",
+        unit="episodes", ge=0, le=65536,
+    )  # fmt: skip
     temperature: float = setting(
         1.0, "Temperature", "Logits are divided by this, in sampling and in every log-probability.", level="basic", gt=0, le=10
     )

@@ -33,8 +33,8 @@ def gather_columns(team: Team, x: Tensor, width: int) -> Tensor:
     return x if team.size == 1 else team.gather(torch.nn.functional.pad(x, (0, width - x.shape[1])))
 
 
-def join_lanes(shares: list[tuple[TokenBatch, Reading]], pad_id: int) -> tuple[TokenBatch, Reading]:
-    """One batch from the shares that lanes sampled; T is the longest response of all."""
+def join_shares(shares: list[tuple[TokenBatch, Reading]], pad_id: int) -> tuple[TokenBatch, Reading]:
+    """One batch from the shares that were sampled one after the other, or in lanes; T is the longest response of all."""
     if len(shares) == 1:
         return shares[0]
     batches, readings = zip(*shares, strict=True)

@@ -67,9 +67,12 @@ class Lanes:
         return dealt(parts, self.count)
 
     def share(self, rows: int, most: int, least: int = LEAST_ROWS) -> int:
-        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time; in fewer lanes where they had under ``least``."""
-        lanes = max(min(self.count, rows // least), 1)
-        return max(math.ceil(min(rows, most) / lanes), 1)
+        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time, but one in each lane; in fewer lanes where
+        they had under ``least``.
+        """
+        if most < rows:  # there are more parts than fit: every lane has one
+            return max(most // self.count, 1)
+        return max(math.ceil(rows / max(min(self.count, rows // least), 1)), 1)
 
 
 ONE_LANE = Lanes(1)

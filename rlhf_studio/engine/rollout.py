@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens, join_lanes
+from rlhf_studio.engine.gathering import gather_columns, gather_reading, gather_tokens, join_shares
 from rlhf_studio.engine.lanes import LEAST_ROWS
 from rlhf_studio.engine.policy import Policy, Reference
 from rlhf_studio.engine.prompts import PromptBatch
@@ -101,7 +101,7 @@ def sample(
 ) -> tuple[TokenBatch, Reading]:
     """Sample one response for each prompt of ``part`` on the player's device; limits are drawn when a shortest limit is set.
 
-    Random numbers are drawn for all prompts, so that an episode is the same whoever plays it.
+    Random numbers are drawn for all prompts, so that an episode is the same whoever plays it, and however many are sampled together.
     """
     device, count = player.compute.device, len(prompts.texts)
     limits = None
@@ -110,12 +110,9 @@ def sample(
         span = settings.response_length - settings.response_length_min + 1
         limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)
     uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
-    first, stop, _ = part.indices(count)
     least = player.recorded_step.rows_per_lane if player.recorded_step else LEAST_ROWS
-    size = player.compute.lanes.share(stop - first, stop - first, least)
 
-    def play(start: int) -> tuple[TokenBatch, Reading]:
-        rows = slice(start, min(start + size, stop))
+    def play(rows: slice) -> tuple[TokenBatch, Reading]:
         with player.compute.autocast():
             return sample_responses(
                 player.policy,
@@ -126,14 +123,24 @@ def sample(
                 stop_id=player.stop_id,
                 pad_id=player.pad_id,
                 limits=None if limits is None else limits[rows],
-                recorded=max(min(first + recorded, rows.stop) - start, 0),
+                recorded=max(min(first + recorded, rows.stop) - rows.start, 0),
                 team=player.compute.team,
                 later_step=later_step,
             )
 
+    first, stop, _ = part.indices(count)
+    lanes, shares = player.compute.lanes, []
     with player.policy.merged():
-        later_step = player.recorded_step and player.recorded_step.ready(settings, player.compute.lanes)
-        return join_lanes(player.compute.lanes.map(play, range(first, stop, size)), player.pad_id)
+        later_step = player.recorded_step and player.recorded_step.ready(settings, lanes)
+        for together in _cut(slice(first, stop), settings.batch_size or stop - first):
+            rows = together.stop - together.start
+            shares += lanes.map(play, _cut(together, lanes.share(rows, rows, least)))
+    return join_shares(shares, player.pad_id)
+
+
+def _cut(rows: slice, size: int) -> list[slice]:
+    """The rows in parts of at most ``size``."""
+    return [slice(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
 
 
 def _complete(player: Player, tokens: TokenBatch, said: Reading, recorded: int) -> Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +53,12 @@ def test_parts_are_dealt_back_and_forth() -> None:
 @pytest.mark.parametrize(("rows", "most", "expected"), [(64, 64, 32), (64, 16, 8), (15, 64, 15), (16, 64, 8), (64, 1, 1)])
 def test_parts_in_flight_are_no_more_than_a_micro_batch(rows: int, most: int, expected: int) -> None:
     assert Lanes(2).share(rows, most) == expected
+
+
+def test_no_more_are_under_way_where_lanes_outnumber_the_parts_that_few_rows_are_worth() -> None:
+    """16 rows are worth two lanes, but all four take a part when there are four: 4 rows in each were twice the 8 that may be under way."""
+    under_way = [min(4, math.ceil(16 / size)) * size for size in (Lanes(4).share(16, most) for most in (4, 8, 15))]
+    assert all(rows <= most for rows, most in zip(under_way, (4, 8, 15), strict=True))
 
 
 def test_lanes_at_work_share_the_threads_and_few_rows_are_no_lane() -> None:

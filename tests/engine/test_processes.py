@@ -67,7 +67,8 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     """
     one, two = tmp_path / "one", tmp_path / "two"
     run("train", "--config", write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2}), "--run-dir", one)
-    shared = write_config(tmp_path, "shared", engine={**TWO, "watch_prompts": 2, "checkpoint_every": 2})
+    engine = {**TWO, "watch_prompts": 2, "checkpoint_every": 2}
+    shared = write_config(tmp_path, "shared", engine=engine, generation={"batch_size": 3})  # of each process's four
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
     assert RunReader(two).status().state == "finished"
     check_metrics(two, one)

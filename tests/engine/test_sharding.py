@@ -93,11 +93,13 @@ def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> Non
     full_settings = {"lora": {"enabled": False}, "critic": {"kind": "separate", "start": "policy"}, "ppo": {**ppo, "reference_ema": 0.1}}
     alone = {}
     for kind, settings in (("full", full_settings), ("lora", {"ppo": ppo})):
-        config = write_config(tmp_path, kind, engine=engine, **settings)  # type: ignore[arg-type]
+        file = write_config(tmp_path, kind, engine=engine, **settings)  # type: ignore[arg-type]
         alone[kind] = tmp_path / f"alone-{kind}"
-        assert cli.main(["train", "--config", str(config), "--run-dir", str(alone[kind])]) == 0
+        assert cli.main(["train", "--config", str(file), "--run-dir", str(alone[kind])]) == 0
     full, lora_run = tmp_path / "split-full", tmp_path / "split-lora"
-    create_run(full, config_from_file(tmp_path / "full.yaml"), name="full")
+    config = config_from_file(tmp_path / "full.yaml")
+    few = config.generation.model_copy(update={"batch_size": 3})  # of each process's four: everyone goes along for each part
+    create_run(full, config.model_copy(update={"generation": few}), name="full")
     shutil.copytree(alone["lora"], lora_run)
     shutil.rmtree(checkpoints(lora_run)[-1])
     in_two_processes(tmp_path, "train", full, "resume", lora_run)

@@ -94,6 +94,7 @@ def prepare(
     texts = chat_texts(prompts.rows, data, chat, tick) if data.chat_template else prompts.texts
     left_out = Counter(prompts.left_out)
     kept: list[tuple[Prompt, str, list[int], int]] = []
+    same: dict[int, int] = {}  # one object for each token id: else every token of every prompt is a number object of its own
     for row, text, ids in zip(prompts.rows, texts, _encoded(texts, encoder, not data.chat_template, tick), strict=True):
         if len(ids) < data.min_prompt_tokens:
             left_out["few_tokens"] += 1
@@ -109,7 +110,7 @@ def prepare(
             text = encoder.decode(
                 shown[_leading(shown, encoder.starts) :]
             )  # the response follows where the cut is, and so must the text that rewards read
-        kept.append((row, text, shown, len(ids)))
+        kept.append((row, text, [same.setdefault(token, token) for token in shown], len(ids)))
     return Prepared(
         texts=[text for _, text, _, _ in kept],
         ids=[ids for _, _, ids, _ in kept],
