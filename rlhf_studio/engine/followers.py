@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_studio.config import Permissions, RunConfig
@@ -14,8 +17,51 @@ from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ENDED
 
 DONE, FAILED = 0, 1
+LOOK_SECONDS = 1.0  # between two looks at how the run is
+FAREWELL_LOOKS = 10  # after the run's end, for leaving in the ordinary way
+EARLY_LOOKS = 300  # as long as the run says only how it ended before: the first process may still be coming up
+
+
+class LeaderWatch:
+    """A thread of a follower that ends the process once the run has ended, however long the main thread waits or loads.
+
+    The first process may be stopped while it loads, when it cannot tell the others: they load too, or wait for it to connect.
+
+    Args:
+        state: the run's stored state and sequence number; raises StoreError when the run is gone.
+        leave: ends the process at once.
+    """
+
+    def __init__(self, state: Callable[[], tuple[str, int]], leave: Callable[[int], object] = os._exit):
+        self._state, self._leave = state, leave
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leader-watch", daemon=True)
+
+    def __enter__(self) -> LeaderWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        first_seq, looks_at_end = None, 0
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                state, seq = self._state()
+            except StoreError:
+                state, seq = "failed", -1
+            first_seq = seq if first_seq is None else first_seq
+            looks_at_end = looks_at_end + 1 if state in ENDED else 0
+            if looks_at_end > (EARLY_LOOKS if seq == first_seq else FAREWELL_LOOKS):
+                self._leave(FAILED if state == "failed" else DONE)
+                return
 
 
 def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
@@ -24,13 +70,20 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
     What goes wrong everywhere (a setting, a number that is not finite) is put on record by the first process.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the first process hears them too, saves, and says when to stop
+        signal.signal(number, signal.SIG_DFL)  # while this process loads nothing is at stake: it ends at once, in C code too
+    with LeaderWatch(RunReader(run_dir).stored):
+        return _follow(run_dir, config, permissions, resume=resume)
+
+
+def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
     try:
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
         if resume and (folder := newest_valid(run_dir)[0]) is not None:
             restore_policy(folder, trainer.player.policy)
             trainer.restore(load_state(folder, trainer.updater.optimizer))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # from here on the first process, which hears them too, saves and says when to stop
         sharded = compute.team.sharded
         if sharded and trainer.progress.step == 0:
             trainer.watch()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import traceback
 from pathlib import Path
 from time import sleep
-from typing import Any
 
+import psutil
 import torch
 import transformers
 
@@ -21,6 +21,7 @@ from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
 from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
@@ -37,32 +38,6 @@ DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
 
 
-class StopRequested(Exception):
-    """Somebody asked the run to stop; the reason is the message."""
-
-
-class Signals:
-    """SIGTERM and SIGINT ask for a checkpoint and an orderly end; a second one is not waited for."""
-
-    def __init__(self) -> None:
-        self.received = ""
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _frame: Any) -> None:
-        if self.received:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.received = signal.Signals(number).name
-
-
 def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
@@ -74,6 +49,14 @@ def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHIN
             return worker.run(resume=resume)
         finally:
             worker.trackers.close()
+
+
+def leave() -> None:
+    """End this process at once, and what it has started; for when its main thread cannot."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended by itself
+            child.kill()
+    os._exit(STOPPED)
 
 
 class Worker:
@@ -91,8 +74,7 @@ class Worker:
         try:
             self._train(self._load(resume))
         except StopRequested as stop:
-            self._writer.event(EventRecord("info", "stop", f"Stopped: {stop}."))
-            self._writer.set_state("stopped")
+            record_stop(self._writer, str(stop))
             self._console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
         except (ConfigError, PromptsError) as error:
@@ -124,17 +106,23 @@ class Worker:
         return f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume"
 
     def _report(self, text: str, fraction: float | None) -> None:
-        """Say what is being loaded; a request to stop is heeded here too, since loading can be long."""
+        """Say what is being loaded. A request to stop that some library swallowed is heeded here at the latest."""
         self._writer.set_state("loading", phase=text, fraction=fraction)
         self._console.phase(text)
-        if self._signals.received:
-            raise StopRequested(f"signal {self._signals.received}")
-        for command in self._writer.pending_commands():
-            if command.kind == "stop":
-                self._writer.acknowledge(command.id, "done")
-                raise StopRequested("asked by an operator")
+        self._signals.heed()
+        if any(command.kind == "stop" for command in self._writer.pending_commands()):
+            raise StopRequested(OPERATOR)
 
     def _load(self, resume: bool) -> Trainer:
+        """Until training begins nothing is at stake: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
+        with Watch(self._signals, self._writer, self._leave), self._signals.at_once():
+            return self._ready_to_train(resume)
+
+    def _leave(self) -> None:
+        self._console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
+        leave()
+
+    def _ready_to_train(self, resume: bool) -> Trainer:
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
         trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
@@ -211,7 +199,7 @@ class Worker:
             if self._signals.received:
                 self._checkpoint(trainer)
                 trainer.compute.team.share(STOP)
-                raise StopRequested(f"signal {self._signals.received}")
+                raise StopRequested(self._signals.received)
             for command in self._writer.pending_commands():
                 paused = self._carry_out(command.id, command.kind, trainer, paused)
             if not paused:
@@ -224,9 +212,8 @@ class Worker:
             self._checkpoint(trainer)
         elif kind == "stop":
             self._checkpoint(trainer)
-            self._writer.acknowledge(number, "done")
             trainer.compute.team.share(STOP)
-            raise StopRequested("asked by an operator")
+            raise StopRequested(OPERATOR)  # the request is answered with the run's last words: until then it is open
         elif kind in ("pause", "continue"):
             paused = kind == "pause"
             self._writer.set_state("paused" if paused else "running")

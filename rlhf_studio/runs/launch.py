@@ -6,35 +6,19 @@ The app starts an engine by the same command line that a person can copy; nothin
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
-from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.environment import FOLDER_VARIABLE, engine_environment
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
-
-RUN_VARIABLE = "RLHF_STUDIO_RUN"
-FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
-PACKAGE_PARENT = Path(__file__).resolve().parents[2]
-
-_SECRET = re.compile(
-    r"(^|_)(TOKEN|TOKENS|SECRET|SECRETS|CREDENTIAL|CREDENTIALS|APIKEY|COOKIE)(_|$)"
-    r"|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|PRIVATE_KEY|SSH_AUTH_SOCK",
-    re.IGNORECASE,
-)
-_TRACKER_KEYS = {"wandb": ("WANDB_API_KEY",), "trackio": ("TRACKIO_WRITE_TOKEN",)}
-_HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
-NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
-"""Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
 
 
 def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
@@ -45,57 +29,6 @@ def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
 def command_text(run_dir: Path, resume: bool = False) -> str:
     """The same command as text to paste into a shell, quoted where needed."""
     return shlex.join(engine_command(run_dir, resume))
-
-
-def engine_environment(
-    environment: Mapping[str, str],
-    run_dir: Path,
-    *,
-    keep_hub_token: bool = False,
-    permissions: Permissions = NOTHING_ALLOWED,
-    trackers: Sequence[str] = (),
-) -> dict[str, str]:
-    """What the engine may see of the app's environment, and which run it works on; see :func:`child_environment`.
-
-    ``trackers`` are those that the run reports to: each keeps its own key.
-    """
-    result = child_environment(environment, keep_hub_token=keep_hub_token, permissions=permissions)
-    keys = [key for name in trackers for key in _TRACKER_KEYS.get(name, ())]
-    result |= {key: environment[key] for key in keys if key in environment}
-    result[RUN_VARIABLE] = Path(run_dir).resolve().name
-    result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
-    return result
-
-
-def child_environment(
-    environment: Mapping[str, str], *, keep_hub_token: bool = False, permissions: Permissions = NOTHING_ALLOWED
-) -> dict[str, str]:
-    """What a process of ours may see of the app's environment: no tokens, keys or passwords, and where to find this package.
-
-    ``keep_hub_token`` leaves the Hugging Face token, for runs on gated or private models. Without it the process is also told
-    not to use a token that was saved on this machine by logging in. ``permissions`` are what the app's own start allowed.
-    """
-    kept = _HUB_TOKENS if keep_hub_token else ()
-    result = {name: value for name, value in environment.items() if name in kept or not _SECRET.search(name)}
-    if not keep_hub_token:
-        result[NO_HUB_TOKEN] = "1"
-    result.pop(liveness.START_FD_VARIABLE, None)
-    earlier = environment.get("PYTHONPATH")
-    result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
-    result["PYTHONUNBUFFERED"] = "1"
-    result.pop(PERMISSIONS_VARIABLE, None)
-    if allowed := permissions.as_text():
-        result[PERMISSIONS_VARIABLE] = allowed
-    return result
-
-
-def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a person's own code may see of the engine's environment: what was given to the engine alone is left out.
-
-    That are the hub token, the trackers' keys and the addresses of scoring servers.
-    """
-    ours = {*_HUB_TOKENS, PERMISSIONS_VARIABLE, *(key for keys in _TRACKER_KEYS.values() for key in keys)}
-    return {name: value for name, value in environment.items() if name not in ours} | {NO_HUB_TOKEN: "1"}
 
 
 def start_engine(

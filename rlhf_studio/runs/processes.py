@@ -18,7 +18,7 @@ from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.gpus import find_gpus
 from rlhf_studio.runs import liveness
-from rlhf_studio.runs.launch import FOLDER_VARIABLE
+from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.reader import RunReader
 
 COORDINATED = "RLHF_STUDIO_COORDINATED"

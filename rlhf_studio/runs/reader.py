@@ -202,6 +202,12 @@ class RunReader:
             found = connection.execute("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?", (id, limit)).fetchall()
             return [rows.read_event(row) for row in found]
 
+    def newest_events(self, limit: int = 200) -> list[StoredEvent]:
+        """The last ``limit`` events, oldest first."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+            return [rows.read_event(row) for row in reversed(found)]
+
     # --- samples -------------------------------------------------------------------------------------------------------
 
     def rollout_steps(self) -> list[int]:

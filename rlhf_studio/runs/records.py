@@ -159,6 +159,7 @@ class RunStatus:
         cause: why the run failed, with the next step; empty otherwise.
         heartbeat_age: seconds since the engine's last heartbeat, or None before the first.
         queue_position: 1 for the next to start; None when not queued.
+        stop_asked_age: seconds since somebody asked the engine to stop, as long as it has not; else None.
     """
 
     run_id: str
@@ -179,3 +180,4 @@ class RunStatus:
     cause: str
     pid: int | None
     queue_position: int | None = None
+    stop_asked_age: float | None = None

@@ -8,11 +8,12 @@ from typing import Any
 
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
 
 
 def show_values(run_dir: Path) -> dict[str, Any]:
-    """State, step, total steps, last metrics, checkpoints and cause of failure of one run. Raises StoreError."""
+    """State, step, total steps, last metrics, checkpoints, newest events and cause of failure of one run. Raises StoreError."""
     reader = RunReader(run_dir)
     status = reader.status()
     last = reader.metrics_since(max(status.step - 1, 0))
@@ -21,7 +22,7 @@ def show_values(run_dir: Path) -> dict[str, Any]:
         "run_dir": str(run_dir),
         "metrics": last[-1][1] if last else {},
         "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
-        "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.events_since(0)],
+        "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.newest_events()],
     }
 
 
@@ -31,14 +32,16 @@ def list_values(workspace: Path) -> list[dict[str, Any]]:
 
 
 def _status_values(status: RunStatus) -> dict[str, Any]:
-    return dataclasses.asdict(status)
+    """``silent`` is the engine's silence in seconds once it is long enough to mention, as on the page; else null."""
+    return {**dataclasses.asdict(status), "silent": silence(status)}
 
 
 def show_text(values: dict[str, Any]) -> str:
     """A few lines for people."""
+    silent = f"; the engine has not answered for {values['silent']} s" if values["silent"] is not None else ""
     lines = [
         f"{values['name']} ({values['run_id']})",
-        f"state        {values['state']}" + (f": {values['cause']}" if values["cause"] else ""),
+        f"state        {values['state']}{silent}" + (f": {values['cause']}" if values["cause"] else ""),
         f"step         {values['step']} of {values['total_steps']}",
         f"device       {values['device'] or 'not known yet'}",
         f"folder       {values['run_dir']}",

@@ -37,11 +37,13 @@ from rlhf_studio.runs.studio import Entry, Studio
 from rlhf_studio.runs.values import decode_text
 
 JUST_CREATED_SECONDS = 5.0
+SILENT_AFTER = 10.0  # seconds; the engine's heart beats once a second
+STOP_GRACE = 15.0  # seconds that a request to stop is given before force is offered
 _CAUSE_CHARACTERS = 300
 
 _COLUMNS = (
     "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
-    "(SELECT at FROM heartbeat)"
+    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind = 'stop' AND acknowledged_at IS NULL)"
 )
 
 
@@ -64,7 +66,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
     row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
     if row is None:
         raise ValueError("the run's row is missing")
-    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat = row
+    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, stop_asked = row
     if state not in get_args(State):
         raise ValueError(f"unknown state {state!r}")
     return RunStatus(
@@ -79,13 +81,29 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         created_at=created,
         started_at=started,
         ended_at=ended,
-        heartbeat_age=None if beat is None else max(0.0, time.time() - beat),
+        heartbeat_age=_age(beat),
         epoch=epoch,
         seq=seq,
         device=decode_text(device),
         cause=decode_text(cause),
         pid=pid,
+        stop_asked_age=_age(stop_asked) if state in ALIVE else None,
     )
+
+
+def _age(at: float | None) -> float | None:
+    return None if at is None else max(0.0, time.time() - at)
+
+
+def silence(run: RunStatus) -> int | None:
+    """Seconds since an engine that should be at work gave its last sign of life, when that is long enough to mention; else None."""
+    age = run.heartbeat_age
+    return int(age) if run.state in ALIVE and age is not None and age > SILENT_AFTER else None
+
+
+def may_force_stop(run: RunStatus) -> bool:
+    """Whether a person should be offered to end the engine by force: it was asked to stop, had time for it, and has not."""
+    return run.state in ALIVE and run.stop_asked_age is not None and run.stop_asked_age > STOP_GRACE
 
 
 def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_workspace: bool) -> RunStatus:

@@ -25,8 +25,9 @@ from starlette.middleware import Middleware
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
 from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.launch import NO_HUB_TOKEN, start_engine
+from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html_train, live_page, theme

@@ -16,10 +16,10 @@ import orjson
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.status import may_force_stop, silence
 
 MAX_POINTS = 1200
 SIGNIFICANT_DIGITS = 6
-SILENT_AFTER = 10.0
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 _SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
 
@@ -181,8 +181,6 @@ def summary_rows(series: Series) -> list[dict[str, Any]]:
 
 def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[CheckpointInfo]) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention."""
-    age = status.heartbeat_age
-    alive = status.state not in ENDED and status.state != "queued"
     return {
         "run": status.run_id,
         "name": status.name,
@@ -198,7 +196,8 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "device": status.device,
         "cause": without_secrets(status.cause),
         "queue_position": status.queue_position,
-        "silent": int(age) if alive and age is not None and age > SILENT_AFTER else None,
+        "silent": silence(status),
+        "may_force_stop": may_force_stop(status),
         "step_seconds": step_seconds(series),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes, "time": point.time} for point in checkpoints],

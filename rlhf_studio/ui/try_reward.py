@@ -17,7 +17,7 @@ import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.runs.launch import child_environment
+from rlhf_studio.runs.environment import child_environment
 from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested

@@ -22,7 +22,8 @@ from rlhf_studio.engine import device as device_module
 from rlhf_studio.engine.device import Compute, choose_compute
 from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
 from rlhf_studio.inputs.machine import share_problems
-from rlhf_studio.runs.launch import FOLDER_VARIABLE, engine_processes
+from rlhf_studio.runs.environment import FOLDER_VARIABLE
+from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config

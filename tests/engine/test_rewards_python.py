@@ -93,11 +93,11 @@ def test_a_large_batch_fills_no_pipe(tmp_path: Path) -> None:
     assert scores(function, Episodes(texts, texts, [True] * 400, [1] * 400)) == pytest.approx([5000 / 3] * 400)
 
 
-def test_it_sees_neither_tokens_nor_addresses_that_are_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_no_variable_that_it_does_not_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RLHF_STUDIO_REWARD_PERMISSIONS", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "MY_OWN_SETTING"):
         monkeypatch.setenv(name, "canary")
     source = "import os\ndef score(p, r): return [str(os.environ).count('canary'), int(os.environ['HF_HUB_DISABLE_IMPLICIT_TOKEN'])]"
-    assert scores(function_of(tmp_path, source)) == [1, 1]
+    assert scores(function_of(tmp_path, source)) == [0, 1]
 
 
 # --- what can go wrong -----------------------------------------------------------------------------------------------------------

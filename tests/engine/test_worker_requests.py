@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine import worker
-from rlhf_studio.engine.worker import DONE, STOPPED, Signals, Worker, run_engine
+from rlhf_studio.engine import stopping, worker
+from rlhf_studio.engine.stopping import Signals
+from rlhf_studio.engine.worker import DONE, STOPPED, Worker, run_engine
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -65,10 +66,10 @@ def test_handlers_are_given_back() -> None:
 
 def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[tuple[int, Any]] = []
-    monkeypatch.setattr(worker.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
+    monkeypatch.setattr(stopping.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGINT)
-        assert signals.received == "SIGINT" and raised == []
+        assert signals.received == "signal SIGINT" and raised == []
         os.kill(os.getpid(), signal.SIGTERM)
         assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
 

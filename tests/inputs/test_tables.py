@@ -27,7 +27,7 @@ from rlhf_studio.inputs.prompts.parquet import MAX_CELL_BYTES, open_parquet
 from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.source import is_remote
 from rlhf_studio.inputs.prompts.tables import plain
-from rlhf_studio.runs.launch import NO_HUB_TOKEN
+from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from tests.inputs.hub_server import COMMIT, TOKEN, hub_server
 
 COLUMN = {"data.column": "prompt"}

@@ -1,4 +1,4 @@
-"""An engine without a model: takes the lock, writes steps, obeys commands. FAKE_ENGINE says how it behaves.
+"""An engine without a model: takes the lock, writes steps, obeys commands. RLHF_STUDIO_FAKE_ENGINE says how it behaves.
 
 train       writes as many steps as the run has and finishes (default)
 hold        writes steps until it is told to stop
@@ -29,7 +29,7 @@ def note(folder: Path, what: str) -> None:
 
 
 def main() -> int:
-    mode = os.environ.get("FAKE_ENGINE", "train")
+    mode = os.environ.get("RLHF_STUDIO_FAKE_ENGINE", "train")
     folder = Path(sys.argv[2])
     if mode == "unborn":
         print("model.policy: there is no model in this folder")

@@ -133,7 +133,7 @@ def run_python(code: str, *arguments: object, **extra: str) -> str:
 def use_fake_engine(monkeypatch: Any, mode: str) -> None:
     """Let :func:`start_engine` start ``fake_engine.py`` in the given mode instead of the real engine."""
     monkeypatch.setattr(launch, "engine_command", fake_command)
-    monkeypatch.setenv("FAKE_ENGINE", mode)
+    monkeypatch.setenv("RLHF_STUDIO_FAKE_ENGINE", mode)
 
 
 def fake_command(run_dir: Path, resume: bool = False) -> list[str]:
@@ -142,7 +142,7 @@ def fake_command(run_dir: Path, resume: bool = False) -> list[str]:
 
 def start_fake(run_dir: Path, mode: str, resume: bool = False) -> subprocess.Popen[bytes]:
     """A fake engine started by hand, as from a shell."""
-    return subprocess.Popen(fake_command(run_dir, resume), env=python_environment(FAKE_ENGINE=mode), start_new_session=True)
+    return subprocess.Popen(fake_command(run_dir, resume), env=python_environment(RLHF_STUDIO_FAKE_ENGINE=mode), start_new_session=True)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

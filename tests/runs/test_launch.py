@@ -10,8 +10,9 @@ from store_helpers import config, end, new_run, start_fake, use_fake_engine, wai
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.environment import NEEDED, PACKAGE_PARENT, child_environment, engine_environment, foreign_environment
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
-from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_environment, engine_processes, kill_engine, start_engine
+from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 
@@ -29,15 +30,21 @@ def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: p
 SECRETS_AND_OTHERS = """
     HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN OPENAI_API_KEY ANTHROPIC_API_KEY WANDB_API_KEY my_api_key OAUTH_CLIENT_SECRET
     SECRET AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN GITHUB_TOKEN DB_PASSWORD PGPASSWORD SSH_PRIVATE_KEY
-    GOOGLE_APPLICATION_CREDENTIALS GPG_PASSPHRASE SSH_AUTH_SOCK RLHF_STUDIO_OPERATOR_TOKEN SESSION_COOKIE
+    GOOGLE_APPLICATION_CREDENTIALS GPG_PASSPHRASE SSH_AUTH_SOCK RLHF_STUDIO_OPERATOR_TOKEN SESSION_COOKIE RLHF_STUDIO_TOKEN
+    CONDA_TOKEN WANDB_PROJECT TRACKIO_PROJECT HF_PASSWORD
+    DATABASE_URL MY_PASS REDIS_URL SENTRY_DSN PGPASS SECRETARY KEYBOARD NETRC KUBECONFIG DOCKER_HOST XPATH MY_PATH PATH_TO_KEY
     --
-    PATH HOME LANG CUDA_VISIBLE_DEVICES TOKENIZERS_PARALLELISM HF_HOME HF_HUB_OFFLINE OMP_NUM_THREADS SECRETARY KEYBOARD
-    RLHF_STUDIO_WORKSPACE HTTPS_PROXY LD_LIBRARY_PATH PYTHONHASHSEED
+    PATH HOME LANG LC_ALL TZ TMPDIR XDG_CACHE_HOME MPLCONFIGDIR PYTHONHASHSEED VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH LD_PRELOAD CC
+    TORCH_HOME TORCHINDUCTOR_CACHE_DIR PYTORCH_CUDA_ALLOC_CONF TRITON_CACHE_DIR CUDA_VISIBLE_DEVICES CUDA_HOME NVIDIA_VISIBLE_DEVICES
+    CUBLAS_WORKSPACE_CONFIG ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES HSA_OVERRIDE_GFX_VERSION NCCL_DEBUG GLOO_SOCKET_IFNAME
+    OMP_NUM_THREADS MKL_NUM_THREADS TOKENIZERS_PARALLELISM ACCELERATE_MIXED_PRECISION FSDP_VERSION RANK WORLD_SIZE MASTER_ADDR
+    TORCHELASTIC_RUN_ID SLURM_PROCID OMPI_COMM_WORLD_RANK PMI_RANK HF_HOME HF_HUB_OFFLINE HF_ENDPOINT TRANSFORMERS_CACHE
+    HTTPS_PROXY https_proxy NO_PROXY SSL_CERT_FILE REQUESTS_CA_BUNDLE RLHF_STUDIO_WORKSPACE
 """
 SECRET, HARMLESS = (part.split() for part in SECRETS_AND_OTHERS.split("--"))
 
 
-def test_secrets_stay_with_the_app(tmp_path: Path):
+def test_only_what_is_needed_goes_to_the_engine(tmp_path: Path):
     environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {liveness.START_FD_VARIABLE: "7"}
     seen = engine_environment(environment, tmp_path / "run-one")
     assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen)
@@ -49,9 +56,34 @@ def test_secrets_stay_with_the_app(tmp_path: Path):
     assert kept["PYTHONPATH"].split(os.pathsep)[1] == "/mine"
 
 
+def test_a_persons_own_code_sees_the_same_list_without_what_is_the_engines():
+    """Whoever started the engine: from a shell it has the whole environment."""
+    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {"HF_TOKEN": "t"}
+    environment |= {
+        "HTTPS_PROXY": "http://me:pa%40ss@proxy.example:3128/",
+        "http_proxy": "me:pass@proxy.example:3128",
+        "ALL_PROXY": "socks5://proxy.example:1080",
+        "HF_ENDPOINT": "https://me@mirror.example/hub",
+    }
+    seen = foreign_environment(environment)
+    assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen) and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert seen["HTTPS_PROXY"] == "http://proxy.example:3128/" and seen["http_proxy"] == "proxy.example:3128"
+    assert seen["ALL_PROXY"] == "socks5://proxy.example:1080" and seen["HF_ENDPOINT"] == "https://mirror.example/hub"
+    assert child_environment(environment)["HTTPS_PROXY"] == environment["HTTPS_PROXY"]  # our own process must reach the hub
+
+
+def test_documents_name_every_purpose():
+    text = (PACKAGE_PARENT / "docs" / "rewards.md").read_text(encoding="utf-8")
+    assert [purpose for purpose in NEEDED if purpose not in text] == []
+
+
 def test_a_tracker_keeps_its_own_key_and_no_other(tmp_path: Path):
-    environment = {"WANDB_API_KEY": "w", "TRACKIO_WRITE_TOKEN": "t", "OPENAI_API_KEY": "o"}
-    for trackers, kept in [([], set()), (["wandb"], {"WANDB_API_KEY"}), (["trackio", "tensorboard"], {"TRACKIO_WRITE_TOKEN"})]:
+    environment = {"WANDB_API_KEY": "w", "WANDB_PROJECT": "p", "TRACKIO_WRITE_TOKEN": "t", "OPENAI_API_KEY": "o"}
+    for trackers, kept in [
+        ([], set()),
+        (["wandb"], {"WANDB_API_KEY", "WANDB_PROJECT"}),
+        (["trackio", "tensorboard"], {"TRACKIO_WRITE_TOKEN"}),
+    ]:
         assert set(environment) & set(engine_environment(environment, tmp_path, trackers=trackers)) == kept
     assert "WANDB_API_KEY" not in engine_environment({}, tmp_path, trackers=["wandb"])
 
@@ -185,8 +217,8 @@ def test_orphans_of_a_dead_engine_are_found(run: Path, monkeypatch: pytest.Monke
 
 def test_an_engine_from_a_shell_is_killed_alone(run: Path):
     # It shares its session with others, here with this very test: its group must not be killed.
-    engine = subprocess.Popen([sys.executable, str(launch.PACKAGE_PARENT / "tests" / "runs" / "fake_engine.py"), "train", str(run)],
-                              env={**os.environ, "PYTHONPATH": str(launch.PACKAGE_PARENT), "FAKE_ENGINE": "deaf"})  # fmt: skip
+    engine = subprocess.Popen([sys.executable, str(PACKAGE_PARENT / "tests" / "runs" / "fake_engine.py"), "train", str(run)],
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT), "RLHF_STUDIO_FAKE_ENGINE": "deaf"})  # fmt: skip
     wait_until(lambda: RunReader(run).status().state == "running")
     assert kill_engine(run, grace=0.1) is True
     assert engine.wait(20) == -signal.SIGKILL

@@ -55,7 +55,7 @@ def tick_until(dispatcher: Dispatcher, workspace: Workspace, run_id: str, *state
 def start_app(workspace: Workspace, mode: str) -> "subprocess.Popen[bytes]":
     app = subprocess.Popen(
         [sys.executable, str(HERE / "fake_app.py"), str(workspace.root)],
-        env=python_environment(FAKE_ENGINE=mode),
+        env=python_environment(RLHF_STUDIO_FAKE_ENGINE=mode),
         stdout=subprocess.PIPE,
     )
     assert app.stdout is not None

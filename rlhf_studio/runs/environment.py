@@ -1,0 +1,110 @@
+"""What the processes that the app starts may see of its environment: a list of what they need, and nothing else.
+
+A variable with an unknown name stays out, because nobody can tell whether ``DATABASE_URL`` holds a password.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
+from rlhf_studio.runs import liveness
+
+RUN_VARIABLE = "RLHF_STUDIO_RUN"
+FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
+PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
+"""Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
+
+NEEDED = {
+    "the system": r"PATH|HOME|USER|LOGNAME|USERNAME|USERPROFILE|SYSTEMROOT|SHELL|HOSTNAME|PWD|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR",
+    "language and time": r"LANG|LANGUAGE|LC_\w+|TZ|TZDIR",
+    "folders for temporary files and caches": r"TMPDIR|TEMP|TMP|XDG_\w+|MPLCONFIGDIR|MPLBACKEND|TIKTOKEN_CACHE_DIR",
+    "Python": r"PYTHON\w+|VIRTUAL_ENV|CONDA_\w+",
+    "shared libraries and memory": r"LD_\w+|DYLD_\w+|MALLOC_\w+|GLIBC_TUNABLES|ARROW_\w+",
+    "compilers that torch calls": r"CC|CXX|CPATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|LIBRARY_PATH|MAX_JOBS",
+    "torch": r"TORCH\w*|PYTORCH_\w+|ATEN_\w+|TRITON_\w+|BITSANDBYTES_\w+|BNB_\w+|FLASH_ATTENTION_\w+",
+    "GPUs": r"(CUDA|CUBLAS|ROCM|HIP)\w*|(CUDNN|NVIDIA|NVTE|ROCR|ROCBLAS|HSA|MIOPEN|AMD|GPU|ZE|SYCL)_\w+",
+    "processes that talk to each other": r"NCCL_\w+|RCCL_\w+|GLOO_\w+|TP_SOCKET_IFNAME|UCX_\w+|UCC_\w+|FI_\w+",
+    "threads": r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|DNNL|ONEDNN|RAYON|TOKENIZERS)_\w+",
+    "accelerate and torchrun": r"(ACCELERATE|FSDP|GROUP|ROLE)_\w+|(LOCAL_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)",
+    "Slurm and MPI": r"SLURM_\w+|OMPI_\w+|PMI_\w+|PMIX_\w+|MV2_\w+|I_MPI_\w+|MPI_\w+",
+    "transformers, the Hugging Face hub and datasets": r"(HF|HUGGINGFACE|TRANSFORMERS|SAFETENSORS)_\w+|USE_(TORCH|TF|JAX)|DO_NOT_TRACK",
+    "proxies and certificates": r"(HTTPS?|FTP|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
+    "this program": r"RLHF_STUDIO_\w+",
+}
+"""What is passed on, by purpose: whole names, large and small letters alike. docs/rewards.md tells people."""
+
+_NEEDED = re.compile("|".join(NEEDED.values()), re.IGNORECASE)
+# On top of the list: CONDA_TOKEN and RLHF_STUDIO_TOKEN match a family above and are secrets all the same.
+_SECRET = re.compile(
+    r"(^|_)(TOKEN|TOKENS|SECRET|SECRETS|CREDENTIAL|CREDENTIALS|APIKEY|COOKIE|PASS)(_|$)"
+    r"|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|PRIVATE_KEY",
+    re.IGNORECASE,
+)
+_HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_OF_TRACKERS = {"wandb": r"WANDB_\w+", "trackio": r"TRACKIO_\w+", "tensorboard": r"TENSORBOARD_\w+"}
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@|^[^/@\s]+:[^/@\s]*@(?=[\w.-]+:\d+/?$)")
+
+
+def engine_environment(
+    environment: Mapping[str, str],
+    run_dir: Path,
+    *,
+    keep_hub_token: bool = False,
+    permissions: Permissions = NOTHING_ALLOWED,
+    trackers: Sequence[str] = (),
+) -> dict[str, str]:
+    """What the engine may see of the app's environment, and which run it works on; see :func:`child_environment`.
+
+    ``trackers`` are those that the run reports to: of each, its own variables are kept, its key among them.
+    """
+    result = child_environment(environment, keep_hub_token=keep_hub_token, permissions=permissions)
+    own = re.compile("|".join(_OF_TRACKERS[name] for name in trackers if name in _OF_TRACKERS) or r"(?!)")
+    result |= {name: value for name, value in environment.items() if own.fullmatch(name)}
+    result[RUN_VARIABLE] = Path(run_dir).resolve().name
+    result[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
+    return result
+
+
+def child_environment(
+    environment: Mapping[str, str], *, keep_hub_token: bool = False, permissions: Permissions = NOTHING_ALLOWED
+) -> dict[str, str]:
+    """What a process of ours may see of the app's environment: what :data:`NEEDED` names, and where to find this package.
+
+    ``keep_hub_token`` leaves the Hugging Face token, for runs on gated or private models. Without it the process is also told
+    not to use a token that was saved on this machine by logging in. ``permissions`` are what the app's own start allowed.
+    A proxy's address stays whole, its password too: without it our own process could not reach the hub.
+    """
+    result = _needed(environment)
+    if keep_hub_token:
+        result |= {name: environment[name] for name in _HUB_TOKENS if name in environment}
+    else:
+        result[NO_HUB_TOKEN] = "1"
+    result.pop(liveness.START_FD_VARIABLE, None)
+    earlier = environment.get("PYTHONPATH")
+    result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
+    result["PYTHONUNBUFFERED"] = "1"
+    result.pop(PERMISSIONS_VARIABLE, None)
+    if allowed := permissions.as_text():
+        result[PERMISSIONS_VARIABLE] = allowed
+    return result
+
+
+def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a person's own code may see of the engine's environment, whoever started the engine.
+
+    That is what :data:`NEEDED` names, without what was given to the engine alone: the hub token, the trackers' variables, the
+    addresses of scoring servers, and the user names and passwords inside the addresses of proxies and mirrors.
+    """
+    result = {name: _USER_IN_ADDRESS.sub("", value) for name, value in _needed(environment).items()}
+    result.pop(PERMISSIONS_VARIABLE, None)
+    return result | {NO_HUB_TOKEN: "1"}
+
+
+def _needed(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if _NEEDED.fullmatch(name) and not _SECRET.search(name)}
