@@ -6,7 +6,7 @@ Every way in ends in :func:`parse_config`, so a bad value gives the same message
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from rlhf_studio.config.wording import component_kinds, sentence, shortened
 from rlhf_studio.from_trl.table import answer
 
 MAX_YAML_BYTES = 1_000_000
+DEEPEST = 20  # mappings and lists inside each other; settings need 5
+LONGEST_NUMBER = 40  # characters
+MOST_PROBLEMS = 50
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,15 @@ class ConfigError(ValueError):
 
 
 def parse_config(data: Mapping[str, Any]) -> RunConfig:
-    """Validate a plain mapping. Raises :class:`ConfigError` that lists every bad setting."""
+    """Validate a plain mapping. Raises :class:`ConfigError` that lists the bad settings, :data:`MOST_PROBLEMS` of them at most."""
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        raise ConfigError([_problem(item) for item in error.errors()]) from None
+        findings = error.errors(include_url=False)
+        problems = [_problem(item) for item in findings[:MOST_PROBLEMS]]
+        if len(findings) > MOST_PROBLEMS:
+            problems.append(Problem("", f"{len(findings) - MOST_PROBLEMS} more settings are wrong; mend these first"))
+        raise ConfigError(problems) from None
 
 
 def _problem(finding: Mapping[str, Any]) -> Problem:
@@ -71,14 +78,49 @@ def _problem(finding: Mapping[str, Any]) -> Problem:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 floats: PyYAML alone reads ``1e-5`` as text. Duplicate keys are refused."""
+    """YAML 1.2 numbers: PyYAML alone reads ``1e-5`` as text and ``1:30`` as 90. Duplicate keys are refused.
+
+    Reading takes time in proportion to the text: no aliases, which can stand for far more than is written, a bounded depth, which is
+    checked before anything recurses, and no endless numbers. Tags, which settings do not need, are refused.
+    """
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError([Problem("", f"*{event.anchor} repeats another value; write the value itself")])
+        if getattr(event, "tag", None):
+            raise ConfigError([Problem("", f"this is not valid YAML for settings: remove the tag {shortened(event.tag)}")])
+        if self._depth == DEEPEST:
+            raise ConfigError([Problem("", f"more than {DEEPEST} lists and mappings are inside each other; settings need no more than 5")])
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        doubles = {str(key) for key in keys if keys.count(key) > 1}
-        if doubles:
-            raise ConfigError([Problem(sorted(doubles)[0], "is set twice; keep one")])
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise ConfigError([Problem("", f"{shortened(key)} cannot be the name of a setting")])
+            if key in seen:
+                raise ConfigError([Problem(str(key), "is set twice; keep one")])
+            seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def _number(self, node: yaml.ScalarNode) -> int | float:
+        text = self.construct_scalar(node)
+        if ":" in text or len(text) > LONGEST_NUMBER:
+            raise ConfigError([Problem("", f"{shortened(text)} is not a number that a setting can have; text stands in quotes")])
+        whole = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader._number)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -89,15 +131,15 @@ for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
 
 
-def config_from_yaml(text: str) -> RunConfig:
+def config_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> RunConfig:
     """Parse YAML text. Raises :class:`ConfigError` for anything that is not a valid configuration."""
-    return parse_config(mapping_from_yaml(text))
+    return parse_config(mapping_from_yaml(text, most_bytes))
 
 
-def mapping_from_yaml(text: str) -> dict[str, Any]:
+def mapping_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> dict[str, Any]:
     """Parse YAML text into a plain mapping, without checking the settings themselves."""
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_YAML_BYTES:
-        raise ConfigError([Problem("", f"the file is larger than {MAX_YAML_BYTES} bytes; a configuration is a few kilobytes")])
+    if len(text.encode("utf-8", "surrogatepass")) > most_bytes:
+        raise ConfigError([Problem("", f"the file is larger than {most_bytes} bytes; a configuration is a few kilobytes")])
     try:
         data = yaml.load(text, Loader=_Loader)  # a SafeLoader subclass
     except ConfigError:

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlhf_studio import config_io
 from rlhf_studio.config import Component, RunConfig
 from rlhf_studio.config_docs import settings_document
 from rlhf_studio.config_io import (
+    DEEPEST,
     MAX_YAML_BYTES,
+    MOST_PROBLEMS,
     ConfigError,
     apply_overrides,
     config_from_file,
     config_from_yaml,
     config_to_yaml,
+    mapping_from_yaml,
     parse_config,
     walk_fields,
 )
@@ -128,13 +132,53 @@ def test_yaml_reads_short_exponents_as_numbers() -> None:
         ("name: a\nname: b", "^name: is set twice"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
         ("x: " + "y" * MAX_YAML_BYTES, "larger than"),
-        ("[" * 5000, "not valid YAML"),
+        ("[" * 5000, "inside each other"),
+        ("- " * 5000, "inside each other"),
         ("name: 2020-13-01", "not valid YAML"),
+        ("a: &a [1, 1]\nb: &b [*a, *a]", r"\*a repeats another value"),
+        ("name: &n x\nppo: {<<: *n}", r"\*n repeats another value"),
+        ("ppo: {steps: " + "1" * 5000 + "}", "not a number that a setting can have"),
+        ("ppo: {steps: 0x" + "f" * 5000 + "}", "not a number that a setting can have"),
+        ("ppo: {steps: 1:30}", "'1:30' is not a number"),
+        ("name: !!int ''", "remove the tag"),
+        ("name: !!bool maybe", "remove the tag"),
+        ("? [a, b]\n: 1", "cannot be the name of a setting"),
     ],
 )
 def test_bad_yaml(text: str, part: str) -> None:
     with pytest.raises(ConfigError, match=part):
         config_from_yaml(text)
+
+
+def test_reading_yaml_compares_each_key_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time in proportion to the text: what took most was comparing every key with every other."""
+    compared = 0
+
+    class Key(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    monkeypatch.setattr(config_io._Loader, "construct_scalar", lambda self, node: Key(node.value))
+    assert len(mapping_from_yaml("".join(f"k{number}: x\n" for number in range(500)))) == 500
+    assert compared < 5 * 500
+
+
+def test_the_deepest_settings_are_read() -> None:
+    text = "".join(" " * level + f"k{level}:\n" for level in range(DEEPEST - 1))
+    assert mapping_from_yaml(text.rstrip("\n") + " 1")
+    with pytest.raises(ConfigError, match="inside each other"):
+        mapping_from_yaml("top:\n" + "".join(" " + line + "\n" for line in text.splitlines()) + " " * DEEPEST + " x: 1")
+
+
+def test_the_list_of_problems_is_bounded() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"ppo": {f"k{number}": 1 for number in range(5000)}})
+    assert len(caught.value.problems) == MOST_PROBLEMS + 1
+    assert caught.value.problems[-1].message == f"{5000 - MOST_PROBLEMS} more settings are wrong; mend these first"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

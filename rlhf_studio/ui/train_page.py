@@ -38,6 +38,7 @@ from rlhf_studio.ui.html_train import panel
 logger = logging.getLogger(__name__)
 
 PREVIEW_ROWS = 5
+MOST_YAML_BYTES = 64_000  # also in train.js
 REMEMBERED_STARTS = 200
 OWN_MODEL = {"model.policy": "", "data.prompts": "", "reward.gold": "none"}
 Json = dict[str, Any]
@@ -166,7 +167,7 @@ class TrainPage:
             tokenizer, chat = self._tokenizer(values, config, data, request)
             if config.chat_template and chat is None:
                 return {"rows": [], "message": "The prompts appear here once the policy and its chat template can be read."}
-            seed = nested(values).get("engine", {}).get("seed", 0)
+            seed = _member(nested(values).get("engine"), "seed")
             preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed if type(seed) is int else 0)
         except (ConfigError, PromptsError, ValueError) as error:
             seen = isinstance(error, PromptsError) and not self._may_start(data, request)
@@ -185,11 +186,9 @@ class TrainPage:
         """The settings that a YAML text holds, as the form's values."""
         text = _member(data, "text")
         try:
-            config = config_from_yaml(text if isinstance(text, str) else "")
+            config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
         except ConfigError as error:
             return {"problems": _problems(error.problems, data)}
-        except ValueError as error:  # PyYAML lets some through, for instance a date with a 13th month
-            return {"problems": _problems([Problem("", f"this is not valid YAML: {error}")], data)}
         return {"values": values_of(config), "basis": config.recipe if config.recipe in self._recipes else next(iter(self._recipes))}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
@@ -281,6 +280,8 @@ class TrainPage:
     def _tokenizer(self, values: Any, config: DataConfig, data: Any, request: gr.Request) -> tuple[Path | None, ChatTemplate | None]:
         """The policy's tokenizer.json and chat template when it can be used; the check of the policy itself says what is wrong with it."""
         model = nested(values).get("model", {})
+        if not isinstance(model, dict):
+            return None, None
         policy, revision = model.get("policy"), model.get("revision", "main")
         if not isinstance(policy, str) or not isinstance(revision, str) or not (policy in BUNDLED or self._may_start(data, request)):
             return None, None

@@ -125,7 +125,7 @@ class TrainPage {
         "div",
         { class: "rt-files" },
         this.reset,
-        el("button", { type: "button", class: "rt-quiet", onclick: () => file.click() }, "Load settings"),
+        this.boot.operator && el("button", { type: "button", class: "rt-quiet", onclick: () => file.click() }, "Load settings"),
         el("button", { type: "button", class: "rt-quiet", onclick: () => this.save() }, "Save settings"),
         file,
       ),
@@ -325,7 +325,7 @@ class TrainPage {
     const [chosen] = file.files;
     file.value = "";
     if (!chosen) return;
-    if (chosen.size > 1e6) return void this.say(`${chosen.name} is larger than 1 MB; a settings file has a few kilobytes.`, true);
+    if (chosen.size > 64e3) return void this.say(`${chosen.name} is larger than 64 kB; a settings file has a few kilobytes.`, true);
     const answer = await this.wanted(this.server.from_yaml({ text: await chosen.text(), view: this.view }));
     if (!answer) return;
     if (answer.problems) {
