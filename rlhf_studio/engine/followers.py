@@ -10,6 +10,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.proof import UnprovenError
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
@@ -31,6 +32,7 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
         if resume and (folder := newest_valid(run_dir)[0]) is not None:
             restore_policy(folder, trainer.player.policy)
             trainer.restore(load_state(folder, trainer.updater.optimizer))
+        trainer.prove()
         sharded = compute.team.sharded
         if sharded and trainer.progress.step == 0:
             trainer.watch()
@@ -43,6 +45,6 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
             if said == SAVE:
                 trainer.state()
                 put_together(run_dir, trainer.player.policy, compute.team)
-    except (ConfigError, PromptsError, NonFiniteError, RewardError):
+    except (ConfigError, PromptsError, UnprovenError, NonFiniteError, RewardError):
         return FAILED
     return DONE
