@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from rlhf_studio.engine.numbering import numbering_of
 from rlhf_studio.engine.packing import attending_within, pack
 from rlhf_studio.engine.types import TokenBatch
 
@@ -35,6 +36,7 @@ class Trunk(nn.Module):
     def __init__(self, model: PreTrainedModel):
         super().__init__()
         self.model = model.float().requires_grad_(True)
+        self.numbering = numbering_of(model)
         self.packs = False
         self.eval()  # dropout stays off, as in the policy
 
@@ -42,5 +44,5 @@ class Trunk(nn.Module):
         """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``."""
         layout = pack(batch) if self.packs else batch
         with attending_within(layout):
-            output = self.model(**layout.model_inputs(), use_cache=False)
+            output = self.model(**self.numbering.of_inputs(layout.model_inputs()), use_cache=False)
         return layout.predicting(output.last_hidden_state)

@@ -35,7 +35,8 @@ def draw_next(
 ) -> Drawn:
     """Ask the policy what follows ``ids`` (b, L) and draw from it with ``uniforms`` (b,); ``cache`` grows by L."""
     logits, hidden = policy.next_logits(ids, attention, positions, cache)
-    return draw(logits, policy.values(hidden) if policy.critic is None else torch.zeros_like(logits[:, 0]), uniforms, settings)
+    values = policy.values(hidden) if policy.critic is None else torch.zeros_like(logits[:, 0], dtype=torch.float32)
+    return draw(logits, values, uniforms, settings)
 
 
 def draw(logits: Tensor, values: Tensor, uniforms: Tensor, settings: GenerationConfig) -> Drawn:

@@ -13,6 +13,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
+from rlhf_studio.engine.proof import UnprovenError
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
@@ -82,6 +83,7 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resum
         if resume and (folder := newest_valid(run_dir)[0]) is not None:
             restore_policy(folder, trainer.player.policy)
             trainer.restore(load_state(folder, trainer.updater.optimizer))
+        trainer.prove()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # from here on the first process, which hears them too, saves and says when to stop
         sharded = compute.team.sharded
@@ -96,6 +98,6 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resum
             if said == SAVE:
                 trainer.state()
                 put_together(run_dir, trainer.player.policy, compute.team)
-    except (ConfigError, PromptsError, NonFiniteError, RewardError):
+    except (ConfigError, PromptsError, UnprovenError, NonFiniteError, RewardError):
         return FAILED
     return DONE

@@ -7,6 +7,7 @@ What a lane computes depends on its episodes alone, so the result is the same in
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ class Lanes:
     """``count`` lanes that divide torch's threads among those at work; one lane is this very thread, with all of torch's."""
 
     def __init__(self, count: int):
-        self.count = count
+        self.count, self._most_needed = count, math.inf
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="lane") if count > 1 else None
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -66,13 +67,19 @@ class Lanes:
         """The parts, which ascend in size, one hand for each lane; fewer where there are fewer parts."""
         return dealt(parts, self.count)
 
+    def for_few(self) -> Lanes:
+        """The same lanes, for few rows that are to be seen in all of them: each row is worth a lane."""
+        few = copy.copy(self)
+        few._most_needed = 1
+        return few
+
     def share(self, rows: int, most: int, least: int = LEAST_ROWS) -> int:
         """Episodes per part when at most ``most`` of ``rows`` may be under way at a time, but one in each lane; in fewer lanes where
         they had under ``least``.
         """
         if most < rows:  # there are more parts than fit: every lane has one
             return max(most // self.count, 1)
-        return max(math.ceil(rows / max(min(self.count, rows // least), 1)), 1)
+        return max(math.ceil(rows / max(min(self.count, rows // min(least, self._most_needed)), 1)), 1)
 
 
 ONE_LANE = Lanes(1)

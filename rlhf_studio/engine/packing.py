@@ -118,6 +118,20 @@ def pack_rows(model: nn.Module) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def own_attention(model: nn.Module) -> Iterator[None]:
+    """Inside, a model that reads packed rows attends as transformers has it, with nothing of ours in between."""
+    inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
+    if inner is None or inner.config._attn_implementation != ATTENTION:
+        yield
+        return
+    inner.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        inner.set_attn_implementation(ATTENTION)
+
+
 def _attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **settings: Any
 ) -> tuple[Tensor, None]:

@@ -20,6 +20,7 @@ from rlhf_studio.engine.cache import new_cache
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.device import placed
 from rlhf_studio.engine.merging import merged_adapters
+from rlhf_studio.engine.numbering import numbering_of
 from rlhf_studio.engine.packing import attending_within, pack, pack_rows
 from rlhf_studio.engine.sharding import alike, part
 from rlhf_studio.engine.types import TokenBatch
@@ -76,7 +77,8 @@ class ResponseModel(nn.Module):
     def __init__(self, model: PreTrainedModel | PeftModel):
         super().__init__()
         self.model = model
-        self._output_reads = _OutputReads(plain_model(model).get_output_embeddings())
+        self.output_reads = _OutputReads(plain_model(model).get_output_embeddings())
+        self.numbering = numbering_of(model)
         self.packs = False
 
     def pack_rows(self) -> None:
@@ -86,8 +88,8 @@ class ResponseModel(nn.Module):
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
         layout = pack(batch) if self.packs else batch
-        with self._output_reads(layout.predicting) as read, attending_within(layout):
-            output = self.model(**layout.model_inputs(), use_cache=False)
+        with self.output_reads(layout.predicting) as read, attending_within(layout):
+            output = self.model(**self.numbering.of_inputs(layout.model_inputs()), use_cache=False)
         return output.logits.squeeze(0), read[0]  # a view: an index's backward pass would fill a copy
 
     def new_cache(self, room: int) -> Cache:
@@ -97,7 +99,7 @@ class ResponseModel(nn.Module):
     @torch.no_grad()
     def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
         """One decoding step: logits (B, V) and hidden states (B, H) after the last of ``ids`` (B, L); ``cache`` grows by L."""
-        with self._output_reads(lambda hidden: hidden[:, -1]) as read:
+        with self.output_reads(lambda hidden: hidden[:, -1]) as read:
             output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True)
         return output.logits.squeeze(0), read[0]
 

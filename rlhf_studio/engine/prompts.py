@@ -130,6 +130,11 @@ class PromptStream:
         references, chats = (None if column is None else [column[row] for row in rows] for column in (self._references, self._chats))
         return PromptBatch(ids, mask, [self._texts[row] for row in rows], references, chats)
 
+    def of_all_lengths(self, count: int) -> PromptBatch:
+        """``count`` prompts from the shortest to the longest; fewer prompts repeat."""
+        order = sorted(range(len(self._ids)), key=lambda row: len(self._ids[row]))
+        return self.batch([order[place * (len(order) - 1) // max(count - 1, 1)] for place in range(count)])
+
     def watched_rows(self, count: int) -> list[int]:
         """Row numbers spread evenly over the prompts, the same in every run on this data."""
         count = min(count, len(self._texts))

@@ -98,14 +98,16 @@ def sample(
     generator: torch.Generator,
     recorded: int = 0,
     part: slice = slice(None),
+    limits: Tensor | None = None,
 ) -> tuple[TokenBatch, Reading]:
-    """Sample one response for each prompt of ``part`` on the player's device; limits are drawn when a shortest limit is set.
+    """Sample one response for each prompt of ``part`` on the player's device.
+
+    ``limits`` (B,) are drawn when a shortest limit is set and none are given.
 
     Random numbers are drawn for all prompts, so that an episode is the same whoever plays it, and however many are sampled together.
     """
     device, count = player.compute.device, len(prompts.texts)
-    limits = None
-    if settings.response_length_min:
+    if limits is None and settings.response_length_min:
         drawn = torch.rand(count, generator=generator, device=device)
         span = settings.response_length - settings.response_length_min + 1
         limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)

@@ -17,11 +17,12 @@ from torch import Tensor
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
 from rlhf_studio.engine.drawing import Drawn, draw_next
+from rlhf_studio.engine.numbering import Numbering
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.reading import TOP, Reading
 from rlhf_studio.engine.recorded_step import DecodingStep
 from rlhf_studio.engine.team import ALONE, Team
-from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch, position_ids
+from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 
 SHRINK_BELOW = 0.8  # rows that ended are dropped when fewer than this share goes on: dropping copies the cache
 
@@ -61,12 +62,13 @@ def sample_responses(
         NonFiniteError: the model gives no distribution to sample from, because its logits are NaN or infinite.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
-    sheet = _Sheet(prompt_ids, prompt_mask, uniforms.shape[1] if team.sharded else int(limits.max()), pad_id, recorded)
+    longest = uniforms.shape[1] if team.sharded else int(limits.max())
+    sheet = _Sheet(prompt_ids, prompt_mask, longest, pad_id, recorded, policy.numbering)
     own_step = functools.partial(draw_next, policy, settings)
     later_step = later_step or own_step
     going, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(sheet.room)
     can_shrink = all(isinstance(layer, RoomyLayer) for layer in cache.layers)
-    inputs, positions = prompt_ids, position_ids(prompt_mask)
+    inputs, positions = prompt_ids, policy.numbering(prompt_ids, prompt_mask)
     for step in range(sheet.longest):
         ask = later_step if step else own_step
         drawn = ask(inputs, sheet.attended(step), positions, sheet.of_rows(uniforms[:, step]), cache)
@@ -89,8 +91,8 @@ def sample_responses(
 class _Sheet:
     """What is written down while sampling. ``rows`` are the episodes still in the batch; None as long as that is all of them."""
 
-    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, recorded: int):
-        self.longest, self._recorded, self._here = longest, recorded, recorded
+    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, recorded: int, numbering: Numbering):
+        self.longest, self._recorded, self._here, self._numbering = longest, recorded, recorded, numbering
         self._prompt_ids, self._prompt_mask = prompt_ids, prompt_mask
         self._prompt_lengths = prompt_mask.sum(dim=1)
         self._rows: Tensor | None = None
@@ -120,8 +122,11 @@ class _Sheet:
         return self.of_rows(self._attention[:, : self._prompt_ids.shape[1] + step])
 
     def next_positions(self, step: int) -> Tensor:
-        """(b, 1) position of token ``step``: real tokens before it."""
-        return self.of_rows(self._prompt_lengths)[:, None] + step
+        """(b, 1) position of token ``step``: real tokens before it, where the model counts from 0."""
+        if self._numbering.padding is None:
+            return self.of_rows(self._prompt_lengths)[:, None] + step
+        ids = torch.cat([self._prompt_ids, self._ids[:, : step + 1]], dim=1)
+        return self._numbering(self.of_rows(ids), self.attended(step + 1))[:, -1:]
 
     def write(self, step: int, going: Tensor, drawn: Drawn) -> Tensor:
         """Note token ``step`` of the rows that are still going, and return which those are: none after a token that cannot be drawn."""

@@ -20,6 +20,7 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.prompts import PromptStream
+from rlhf_studio.engine.proof import prove
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
@@ -75,6 +76,13 @@ class Trainer:
     @property
     def finished(self) -> bool:
         return self.progress.step >= self.config.ppo.steps
+
+    def prove(self) -> EventRecord:
+        """Compare every pass with the models' own, and say what was found; to be called before anything is trained.
+
+        Raises :class:`UnprovenError` where a model's numbers are not its own.
+        """
+        return EventRecord("info", "health", prove(self.player, self.prompts).sentence())
 
     def step(self) -> StepRecord:
         """One PPO step. Raises :class:`NonFiniteError` or :class:`RewardError` before anything was changed for the worse."""

@@ -20,6 +20,7 @@ from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
+from rlhf_studio.engine.proof import UnprovenError
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
 from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
@@ -77,7 +78,7 @@ class Worker:
             record_stop(self._writer, str(stop))
             self._console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
-        except (ConfigError, PromptsError) as error:
+        except (ConfigError, PromptsError, UnprovenError) as error:
             return self._fail(str(error), BAD_INPUT)
         except (NonFiniteError, RewardError) as error:
             return self._fail(f"{error}. {self._what_is_left()}", FAILED)
@@ -130,6 +131,8 @@ class Worker:
             self._writer.event(EventRecord("info", "health", note))
         if resume:
             self._resume(trainer)
+        self._report("Comparing the forward pass with the model's own", None)
+        self._writer.event(trainer.prove())
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:

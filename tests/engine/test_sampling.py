@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.cache import RoomyLayer
+from rlhf_studio.engine.numbering import Numbering
 from rlhf_studio.engine.rollout import sample
 from rlhf_studio.engine.sampling import sample_responses
 from rlhf_studio.engine.trainer import Trainer
@@ -36,7 +37,7 @@ TABLE = [  # TABLE[last][next]: unnormalised probabilities of a world of five to
 class TableModel:
     """Predicts the next token from the last one alone; keeps what it was asked. ``shrinks`` lets rows that ended leave the batch."""
 
-    critic = None
+    critic, numbering = None, Numbering()
 
     def __init__(self, table: list[list[float]] = TABLE, *, shrinks: bool = False):
         self._logits = torch.tensor(table).log()

@@ -27,7 +27,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.loading import Report, load_reward_model
 from rlhf_studio.engine.rewards.chats import own_chat
-from rlhf_studio.engine.rewards.ensemble import Ensemble
+from rlhf_studio.engine.rewards.ensemble import Ensemble, OneModel
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError, quoted
 from rlhf_studio.engine.rewards.http_scorer import HttpScorer
@@ -48,6 +48,11 @@ class Component:
     name: str
     weight: float
     source: Source
+
+    @property
+    def models(self) -> list[RewardModelScorer]:
+        """The reward models that it asks."""
+        return self.source.models if isinstance(self.source, Ensemble | OneModel) else []
 
     def answer(self, episodes: Episodes) -> Answer:
         """Scores before the weight. Raises :class:`RewardError` for anything but B finite numbers."""
@@ -72,7 +77,7 @@ def _place(episodes: Episodes, row: int | None) -> str:
 def build_source(component: RewardComponent, field: str, compute: Compute, report: Report, permissions: Permissions) -> Source:
     """The component at work. Raises :class:`ConfigError` naming the setting (below ``field``) that keeps it from working."""
     if isinstance(component, RewardModelReward):
-        return _alone(_model(component, component.model, f"{field}.model", field, compute, report))
+        return OneModel(_model(component, component.model, f"{field}.model", field, compute, report))
     if isinstance(component, EnsembleReward):
         names = component.model_names()
         return Ensemble([_model(component, name, f"{field}.models", field, compute, report) for name in names], component)
@@ -99,10 +104,6 @@ def _model(
         renamed = [model_field if problem.field == f"{field}.model" else problem.field for problem in error.problems]
         raise ConfigError([Problem(place, item.message) for place, item in zip(renamed, error.problems, strict=True)]) from error
     return RewardModelScorer(loaded, component, own, own_chat(loaded, name, component, field))
-
-
-def _alone(scorer: RewardModelScorer) -> Source:
-    return lambda episodes: Answer(scorer(episodes))
 
 
 def _rule(component: LengthReward | KeywordReward | LexiconReward | RegexReward | RepetitionReward) -> Rule:

@@ -1,4 +1,4 @@
-"""Several reward models whose scores become one."""
+"""One reward model as a component, or several whose scores become one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,27 @@ def combine(scores: Tensor, how: str, std_weight: float) -> Tensor:
     return mean if how == "mean" else mean - std_weight * scores.std(dim=0, correction=0)
 
 
+class OneModel:
+    """Asks one model."""
+
+    def __init__(self, model: RewardModelScorer):
+        self.models = [model]
+
+    def __call__(self, episodes: Episodes) -> Answer:
+        """The model's scores."""
+        return Answer(self.models[0](episodes))
+
+
 class Ensemble:
     """Asks every model and combines their answers."""
 
     def __init__(self, members: list[RewardModelScorer], settings: EnsembleReward):
-        self._members, self._settings = members, settings
+        self.models, self._settings = members, settings
         self._names = member_names(settings.model_names())
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The combined scores, and each model's own."""
-        scores = torch.stack([member(episodes) for member in self._members])
+        scores = torch.stack([member(episodes) for member in self.models])
         combined = combine(scores, self._settings.combine, self._settings.std_weight)
         members = dict(zip(self._names, scores, strict=True)) if self._settings.member_curves else {}
         return Answer(combined, members)

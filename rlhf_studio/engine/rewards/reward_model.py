@@ -14,7 +14,7 @@ from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.lanes import dealt
 from rlhf_studio.engine.loading import LoadedRewardModel
-from rlhf_studio.engine.packing import attending_within, pack_rows, pack_texts
+from rlhf_studio.engine.packing import attending_within, own_attention, pack_rows, pack_texts
 from rlhf_studio.engine.rewards.chats import OwnChat
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left
@@ -40,6 +40,7 @@ class RewardModelScorer:
         self, loaded: LoadedRewardModel, settings: RewardModelReward | EnsembleReward, compute: Compute, chat: OwnChat | None = None
     ):
         """With ``chat`` each text is the whole conversation as the model's own template writes it."""
+        self.name, self.half = loaded.model.name_or_path, compute.dtype is not torch.float32
         self._chat = chat
         self._model = loaded.model.to(compute.device)
         self._tokenizer = loaded.tokenizer
@@ -48,7 +49,8 @@ class RewardModelScorer:
         self._compute = compute
         positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
-        self._packs = compute.device.type == "cpu" and _reads_its_last_token(loaded.model) and pack_rows(loaded.model)
+        self._reads_last = _reads_its_last_token(loaded.model)
+        self._packs = compute.device.type == "cpu" and self._reads_last and pack_rows(loaded.model)
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
     @torch.no_grad()
@@ -72,6 +74,24 @@ class RewardModelScorer:
 
         self._compute.lanes.map(score, parts)
         return scores
+
+    @torch.no_grad()
+    def alone(self, episodes: Episodes) -> Tensor:
+        """The same scores by the model's own forward pass: each text by itself, without padding, mask or positions."""
+        config, scores = self._model.config.get_text_config(), []
+        before = config.pad_token_id
+        if self._reads_last:
+            config.pad_token_id = None  # a text alone ends with its last token, whichever it is
+        try:
+            for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True):
+                encoded = self._encode(text, stopped)
+                inputs = {"input_ids": encoded.ids} | ({} if encoded.types is None else {"token_type_ids": encoded.types})
+                with self._compute.autocast(), own_attention(self._model):
+                    output = self._model(**{name: torch.tensor([row], device=self._compute.device) for name, row in inputs.items()})
+                scores.append(self._pick(output.logits.float()).cpu())
+        finally:
+            config.pad_token_id = before
+        return torch.cat(scores)
 
     def _texts(self, episodes: Episodes) -> list[str]:
         if self._chat is not None:

@@ -11,6 +11,7 @@ from rlhf_studio.engine.loading import Report
 from rlhf_studio.engine.rewards.components import Component, build_source
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.types import Scores
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 from rlhf_studio.world.gold import gold_score
@@ -51,6 +52,10 @@ class Scorer:
     def parts(self, episodes: Episodes) -> dict[str, Tensor]:
         """Weighted score (B,) of each component, without touching the running moments."""
         return self._weighted(self._answers(episodes))
+
+    def models(self) -> list[tuple[str, RewardModelScorer]]:
+        """Every reward model, with the setting that names its component."""
+        return [(f"reward.components.{place}", model) for place, part in enumerate(self._components) for model in part.models]
 
     def _answers(self, episodes: Episodes) -> dict[str, Answer]:
         return {component.name: component.answer(episodes) for component in self._components}

@@ -1,0 +1,239 @@
+"""The proof of a run's forward passes: before anything is trained, the numbers that it would learn from are held against the models' own.
+
+Episodes are sampled padded and with a cache, read packed or padded, in lanes, with adapters merged or switched off; a family that any of
+this does not suit would be trained on wrong log-probabilities without a word. So a few rows of unequal length, one of them as long as the
+run will ever make one, go through every pass, and once more each by itself: ``model(input_ids=row)``, without padding, mask, positions or
+cache. Where the two differ by more than rounding, the run stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.critic import Trunk
+from rlhf_studio.engine.fused import consume_logits
+from rlhf_studio.engine.packing import own_attention
+from rlhf_studio.engine.policy import Policy, ResponseModel, spread
+from rlhf_studio.engine.prompts import PromptBatch, PromptStream, pad_left
+from rlhf_studio.engine.reading import Reading
+from rlhf_studio.engine.rewards.scorer import Episodes
+from rlhf_studio.engine.rollout import Player, decode_responses, ends_with_stop, sample
+from rlhf_studio.engine.types import TokenBatch
+
+ROWS = 6  # prompts of all lengths
+MOST_SAMPLED = 256  # tokens that are really sampled; a longer plan is reached with a longer prompt
+EXACT = 1e-4  # float32
+HALF_STEP = 2.0**-8  # bfloat16 rounds to eight digits, relative to the number
+
+
+class UnprovenError(RuntimeError):
+    """A model's numbers are not those of its own forward pass; nothing was trained. The message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """How far two passes of one model may lie apart by rounding alone.
+
+    Measured on random GPT-2, GPT-NeoX and Llama models of up to 32 layers, in batches against alone, with logits of up to 26:
+
+    - float32: single numbers differed by at most 3e-6 of the largest logit. Allowed are 1e-4 up to logits of 4, above in proportion:
+      eight times as much.
+    - half precision: single tokens are off by up to 1.4 % of the largest logit, too much to tell a mistake by. The root mean square of a
+      row was at most 1.1 steps of 2^-8 of it, mostly 0.2. Allowed are 1.5 steps, and 6 / sqrt(n) more for a row of n numbers.
+
+    Wrong positions, a mask that is ignored or a padded recurrence cost 0.2 to 9 nats.
+
+    Attributes:
+        half: whether products are computed in half precision, or from quantized weights.
+    """
+
+    half: bool
+
+    def measure(self, difference: Tensor, scale: float) -> tuple[float, float]:
+        """The size of ``difference`` (n,), and what is allowed beside numbers as large as ``scale``."""
+        if not self.half:
+            return float(difference.abs().max()), EXACT * max(1.0, scale / 4)
+        steps = 1.5 + 6 / math.sqrt(len(difference))
+        return float(difference.double().square().mean().sqrt()), steps * HALF_STEP * max(1.0, scale)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found where nothing was wrong.
+
+    Attributes:
+        largest: difference of a single log-probability, value or score.
+        scale: largest logit by size, over the temperature.
+    """
+
+    largest: float
+    scale: float
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"The forward pass was compared with the model's own: largest difference {self.largest:.2g}."
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a model says by itself: (B, T) log-probabilities and values, and how large logits and hidden states are."""
+
+    logprobs: Tensor
+    values: Tensor
+    scale: float
+    width: float
+
+
+def prove(player: Player, stream: PromptStream) -> Proof:
+    """Compare every pass of the run with the models' own. Every process calls this, with the same rows.
+
+    Nothing stays changed: no random state, no weight. Raises :class:`UnprovenError` in all processes.
+    """
+    team = player.compute.team
+    player = replace(player, stop_id=None, compute=replace(player.compute, lanes=player.compute.lanes.for_few()))
+    prover = _Prover(player)
+    try:
+        prover.run(stream)
+    except UnprovenError as error:
+        team.fail_together(str(error), UnprovenError)
+        raise
+    team.fail_together("", UnprovenError)
+    return Proof(team.most(prover.largest), prover.scale)
+
+
+class _Prover:
+    def __init__(self, player: Player):
+        self._player, self._config = player, player.config
+        self._yardstick = Yardstick(player.compute.dtype is not torch.float32 or player.config.model.quantization != "none")
+        self.largest = self.scale = 0.0
+
+    def run(self, stream: PromptStream) -> None:
+        player, policy, model = self._player, self._player.policy, self._config.model
+        prompts, limits = _rows(player, stream)
+        with _telling_head(policy):
+            tokens, said = _sampled(player, prompts, limits)
+            own = _own(player, policy, tokens, policy)
+            self.scale = own.scale
+            if policy.critic is not None:  # its values are read later
+                said = replace(said, values=own.values)
+            passes = {
+                "what is noted while sampling": said,
+                "what is read of the responses": player.reader.read(policy, tokens, 0, critic=policy),
+                "what the update reads": _update(player, policy, tokens),
+            }
+        for doing, ours in passes.items():
+            self._hold_against("model.policy", model.policy, f"log-probabilities ({doing})", ours.logprobs, own.logprobs, tokens, own.scale)
+            field, name = ("critic", "the critic") if policy.critic else ("model.policy", model.policy)
+            self._hold_against(field, name, f"values ({doing})", ours.values, own.values, tokens, own.width)
+        with player.reference.active() as reference:
+            own = _own(player, reference, tokens)
+            read = player.reader.read(reference, tokens, 0)
+        name = model.reference or model.policy
+        self._hold_against("model.reference", name, "log-probabilities of the reference", read.logprobs, own.logprobs, tokens, own.scale)
+        self._rewards(prompts, tokens)
+
+    def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
+        responses = decode_responses(self._player, tokens)
+        stopped = ends_with_stop(tokens, self._player.stop_id).tolist()
+        episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
+        for field, model in self._player.scorer.models():
+            scores, own = model(episodes), model.alone(episodes)
+            self._judge(field, model.name, "scores", scores - own, float(own.abs().max()), Yardstick(model.half))
+
+    def _hold_against(self, field: str, name: str, what: str, ours: Tensor, own: Tensor, tokens: TokenBatch, scale: float) -> None:
+        for row, kept in enumerate(tokens.mask):
+            self._judge(field, name, what, (ours - own)[row][kept].cpu(), scale, self._yardstick)
+
+    def _judge(self, field: str, name: str, what: str, difference: Tensor, scale: float, yardstick: Yardstick) -> None:
+        size, allowed = yardstick.measure(difference, scale)
+        if not size <= allowed:
+            raise UnprovenError(
+                f"{field}: {name} cannot be used here: its {what} differ by {size:.2g} from its own forward pass of one row "
+                f"without padding, and rounding explains {allowed:.2g} at most; nothing was trained"
+            )
+        self.largest = max(self.largest, float(difference.abs().max()))
+
+
+def _rows(player: Player, stream: PromptStream) -> tuple[PromptBatch, Tensor]:
+    """Prompts of all lengths, shortest first, and how many tokens (B,) are sampled for each. The last row is as long as any will be."""
+    longest = player.config.generation.response_length
+    sampled = min(longest, MOST_SAMPLED)
+    prompts = stream.of_all_lengths(max(min(ROWS, player.config.ppo.batch_size // player.compute.team.size), 2))
+    rows = [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.mask, strict=True)]
+    rows[-1] = [*rows[-1], *itertools.islice(itertools.cycle(rows[-1]), longest - sampled)]
+    ids, mask = pad_left(rows, player.pad_id)
+    limits = torch.tensor([max(sampled >> place % 3, 1) for place in range(len(rows))])
+    limits[-1] = sampled
+    return replace(prompts, ids=ids, mask=mask), limits
+
+
+def _sampled(player: Player, prompts: PromptBatch, limits: Tensor) -> tuple[TokenBatch, Reading]:
+    """Responses up to their limits, whatever token would end one, and what the policy noted on the way."""
+    settings = player.config.generation.model_copy(update={"response_length": int(limits.max())})
+    generator = torch.Generator(device=player.compute.device).manual_seed(player.config.engine.seed + 3)
+    return sample(player, prompts, settings, generator, limits=limits.to(player.compute.device))
+
+
+def _update(player: Player, policy: Policy, tokens: TokenBatch) -> Reading:
+    """What the update reads: with gradients, in parts of a micro-batch."""
+    logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
+    with torch.enable_grad():
+        for index in torch.arange(len(tokens), device=tokens.mask.device).split(player.reader.size):
+            part = tokens.rows(index)
+            with player.compute.autocast():
+                logits, said = policy.logits_and_values(part)
+            chosen, _ = consume_logits(logits, part.response_ids[part.mask], player.config.generation.temperature)
+            width = part.mask.shape[1]
+            logprobs[index, :width], values[index, :width] = (spread(x.detach(), part.mask) for x in (chosen, said))
+    return Reading(logprobs, torch.zeros_like(logprobs), values, None)
+
+
+@torch.no_grad()
+def _own(player: Player, model: ResponseModel, tokens: TokenBatch, critic: Policy | None = None) -> _Own:
+    """The model's own forward pass, one episode at a time. Its output layer is spared all but the response, which may be large."""
+    logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
+    scale = width = 0.0
+    for row, kept in enumerate(tokens.mask):
+        prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][kept]
+        ids, wanted = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
+        with player.compute.autocast(), own_attention(model.model), model.output_reads(_slicing(wanted)) as read:
+            logits = model.model(input_ids=ids).logits.squeeze(0).float() / player.config.generation.temperature
+        scale = max(scale, float(logits.abs().max()))
+        logprobs[row, : len(response)] = logits.log_softmax(dim=-1).gather(1, response[:, None]).squeeze(1)
+        if critic is not None:
+            hidden = read[0] if critic.critic is None else _own_states(player, critic.critic, ids)[wanted]
+            width = max(width, float(hidden.float().square().mean(dim=-1).sqrt().max()))
+            values[row, : len(response)] = critic.values(hidden)
+    return _Own(logprobs, values, scale, width)
+
+
+def _slicing(wanted: slice) -> Callable[[Tensor], Tensor]:
+    return lambda hidden: hidden[0, wanted]
+
+
+def _own_states(player: Player, trunk: Trunk, ids: Tensor) -> Tensor:
+    with player.compute.autocast(), own_attention(trunk.model):
+        return trunk.model(input_ids=ids).last_hidden_state[0]
+
+
+@contextlib.contextmanager
+def _telling_head(policy: Policy) -> Iterator[None]:
+    """Inside, the value head is a random one: a head that starts at 0 would say 0 whatever it reads."""
+    parameters = list(policy.value_head.parameters())
+    before = [parameter.detach().clone() for parameter in parameters]
+    generator = torch.Generator().manual_seed(0)
+    try:
+        for parameter in parameters:
+            drawn = torch.randn(parameter.shape, generator=generator) * policy.value_head.in_features**-0.5
+            parameter.detach().copy_(drawn)
+        yield
+    finally:
+        for parameter, number in zip(parameters, before, strict=True):
+            parameter.detach().copy_(number)
