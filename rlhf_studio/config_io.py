@@ -162,7 +162,11 @@ def config_from_file(path: Path) -> RunConfig:
 
 def config_to_yaml(config: RunConfig) -> str:
     """The configuration as YAML text, every setting written out, in the order of the definition."""
-    data = config.model_dump(mode="json")
+    return mapping_to_yaml(config.model_dump(mode="json"))
+
+
+def mapping_to_yaml(data: dict[str, Any]) -> str:
+    """A plain mapping as YAML text that :func:`mapping_from_yaml` reads back as it was."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
     return text if yaml.load(text, Loader=_Loader) == data else yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)

@@ -1,4 +1,4 @@
-"""Commands that prepare a run: ``convert`` makes safetensors of pickled weights."""
+"""Commands that prepare a run: ``convert`` makes safetensors of pickled weights, ``from-trl`` settings of what was written for TRL."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     convert.add_argument("out", type=Path, metavar="OUT", help="the folder to write; missing or empty")
     convert.add_argument("--revision", default="main", help="branch, tag or commit of a hub model")
     convert.set_defaults(run=_convert)
+    from_trl = commands.add_parser("from-trl", help="write what you have for TRL's PPO as settings of this program", allow_abbrev=False)
+    from_trl.add_argument("file", metavar="FILE", help="YAML, JSON, Python, a notebook, or a text with the command; - reads standard input")
+    from_trl.add_argument("--trl", choices=["0.11", "1.12"], default="", help="the TRL it was written for, where that cannot be told")
+    from_trl.add_argument("--processes", type=int, default=0, metavar="N", help="processes (GPUs) that it was started with")
+    from_trl.set_defaults(run=_from_trl)
 
 
 def names_of_trl(message: str) -> list[Problem]:
@@ -40,4 +45,20 @@ def _convert(options: argparse.Namespace) -> int:
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
     print(f"wrote {converted.folder}: {converted.tensors} tensors, {converted.bytes / 1e6:,.1f} MB; use this folder as the model")
+    return 0
+
+
+def _from_trl(options: argparse.Namespace) -> int:
+    from rlhf_studio.from_trl.convert import convert
+
+    try:
+        text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"cannot read {options.file}: {getattr(error, 'strerror', None) or 'it is not text'}")]) from error
+    if options.processes < 0:
+        raise ConfigError([Problem("--processes", f"should be at least 1, not {options.processes}")])
+    converted = convert(text, options.file, options.trl, options.processes)
+    print(converted.yaml, end="")
+    for line in converted.lines:
+        print(line, file=sys.stderr)
     return 0

@@ -200,7 +200,8 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead
-        raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; save it as safetensors")])
+        way_out = f"if it has an adapter_model.bin, convert it first: {convert_command(name)}"
+        raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; {way_out}")])
     return moved_base(base, folder), revision
 
 

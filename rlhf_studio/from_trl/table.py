@@ -1,4 +1,4 @@
-"""TRL's options and where each lives here: table.yaml as records. It imports nothing of ours, so that messages about settings may ask it."""
+"""TRL's options and where each lives here: table.yaml as records. Imports nothing of ours, so that messages about settings may ask it."""
 
 from __future__ import annotations
 
@@ -90,6 +90,12 @@ def _answers() -> dict[str, dict[tuple[str, ...], tuple[str, str]]]:
         for name in group.names:
             found.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
     return found
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every name that TRL's PPO has for something, of any release."""
+    return frozenset(_answers())
 
 
 def answer(name: str) -> str:

@@ -254,6 +254,14 @@ def test_a_head_that_has_a_bias_keeps_it(tmp_path: Path) -> None:
     assert isinstance(loaded.model.score, torch.nn.Identity)
 
 
+def test_weights_that_are_only_a_pickle_come_with_the_command_that_converts_them(tmp_path: Path) -> None:
+    """A door before this one says the same; a model on the hub is fetched without its pickles, so only their absence is seen here."""
+    for folder, action in ((save_policy(tmp_path / "policy"), load), (save_reward_model(tmp_path / "reward"), load_reward)):
+        pickle_only(folder)
+        _, message = refusal(lambda folder=folder, action=action: action(folder))
+        assert f"convert it first: python -m rlhf_studio convert {folder} converted/{folder.name}" in message
+
+
 # --- the hub -----------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,138 @@
+"""What a conversion works on: TRL's arguments with their defaults on one side, our settings and lines for a person on the other."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlhf_studio.config.wording import shortened
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.from_trl.reading import Reading, Unread
+from rlhf_studio.from_trl.table import answer, groups, options
+
+SECTIONS = {
+    "0.11": ("classic", "around", "older", "model", "script"),
+    "1.12": ("experimental", "arguments", "script", "model", "older"),
+}
+"""Sections of the table that speak of a release's arguments, the first one that has a name counting."""
+
+
+@dataclass
+class Draft:
+    """A conversion under way.
+
+    Attributes:
+        settings: ours, by dotted name, in the order in which they were put.
+        decide, differs, left_out: lines for a person.
+    """
+
+    reading: Reading
+    release: str
+    processes: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    components: list[dict[str, Any]] = field(default_factory=list)
+    decide: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    _used: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for name, value in self.reading.values.items():
+            if isinstance(value, str) and re.fullmatch(r"<[A-Z_]+_TOKEN>", value):  # what to_dict of TRL's classes writes for every token
+                self.reading.values[name] = Unread(value)
+        self._defaults: dict[str, Any] = {}
+        self._notes: dict[str, str] = {}
+        for section in SECTIONS[self.release]:
+            for option in options(section):
+                for name in option.name.split(" / "):
+                    self._defaults.setdefault(name, option.default)
+                    self._notes.setdefault(name, option.note)
+        if self.release == "1.12":
+            for group in groups():
+                self._notes |= {name: group.sentence for name in group.names if name not in self._notes}
+
+    def given(self, name: str) -> bool:
+        """Whether the file sets this argument to something that can be read."""
+        return name in self.reading.values and not isinstance(self.reading.values[name], Unread)
+
+    def value(self, name: str) -> Any:
+        """The argument as given, else TRL's default."""
+        self._used.add(name)
+        value = self.reading.values.get(name, self._defaults.get(name))
+        return self._defaults.get(name) if isinstance(value, Unread) else value
+
+    def number(self, name: str) -> float | None:
+        """The argument as a number; None when it is null. Raises :class:`ConfigError` when it is something else."""
+        value = self.value(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
+            raise _wrong(name, "a number", value)
+        return value
+
+    def count(self, name: str, least: int = 1) -> int:
+        """The argument as a whole number. Raises :class:`ConfigError` when it is something else, or below ``least``."""
+        value = self.number(name)
+        if value is None or value != int(value) or value < least:
+            raise _wrong(name, f"a whole number of at least {least}", value)
+        return int(value)
+
+    def switch(self, name: str) -> bool:
+        """The argument as true or false; null is false. Raises :class:`ConfigError` when it is something else."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, bool):
+            raise _wrong(name, "true or false", value)
+        return bool(value)
+
+    def text(self, name: str) -> str:
+        """The argument as text; null is empty. Raises :class:`ConfigError` when it is something else."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, str):
+            raise _wrong(name, "text", value)
+        return value or ""
+
+    def put(self, setting: str, value: Any) -> None:
+        """Set one of ours."""
+        self.settings[setting] = value
+
+    def same(self, *pairs: tuple[str, str]) -> None:
+        """(TRL's name, ours): numbers that carry over as they are."""
+        for theirs, ours in pairs:
+            self.put(ours, self.number(theirs))
+
+    def steps_of(self, name: str, steps: int | None) -> int | None:
+        """A number of batches; TRL takes a share of all batches when it is below 1. None when the number of all is not known."""
+        value = self.number(name) or 0
+        if value >= 1 or value == 0:
+            return int(value)
+        if steps is None:
+            self.decide.append(f"{name}: {value:g} of all batches, whose number is not known")
+            return None
+        return max(1, math.ceil(value * steps))
+
+    def finish(self) -> None:
+        """Say of every argument that was not used why, and of every value that could not be read where it belongs."""
+        for name, value in self.reading.values.items():
+            if isinstance(value, Unread) and name in self._used:
+                self.decide.append(f"{name}: {value.text!r} is not a literal; write its value")
+            elif name not in self._used:
+                unknown = f"TRL {self.release} has no such option for PPO"
+                self.left_out.append(f"{name}: {self._notes.get(name, unknown) or answer(name)}")
+
+    def nested(self) -> dict[str, Any]:
+        """Our settings as sections."""
+        data: dict[str, Any] = {}
+        if self.components:
+            self.put("reward.components", self.components)
+        for name, value in self.settings.items():
+            *sections, last = name.split(".")
+            target = data
+            for section in sections:
+                target = target.setdefault(section, {})
+            target[last] = value
+        order = ("name", "model", "lora", "critic", "data", "reward", "ppo", "generation", "engine")
+        return {section: data[section] for section in order if section in data}
+
+
+def _wrong(name: str, wanted: str, value: Any) -> ConfigError:
+    return ConfigError([Problem(name, f"TRL's option should be {wanted}, not {shortened(value)}")])

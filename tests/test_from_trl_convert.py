@@ -1,0 +1,341 @@
+"""What people wrote for TRL, converted: against settings written down by hand, and against TRL's own classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio import cli
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, config_from_yaml, parse_config
+from rlhf_studio.from_trl.convert import Converted, convert
+from rlhf_studio.from_trl.table import options
+from rlhf_studio.recipes import load_recipe
+
+NOTEBOOK = '''
+from trl import PPOTrainer, PPOConfig, AutoModelForCausalLMWithValueHead
+from trl.core import LengthSampler
+
+config = PPOConfig(model_name="lvwerra/gpt2-imdb", learning_rate=1.41e-5, log_with="wandb")
+sent_kwargs = {"top_k": None, "function_to_apply": "none", "batch_size": 16}
+
+def build_dataset(config, dataset_name="stanfordnlp/imdb", input_min_text_length=2, input_max_text_length=8):
+    tokenizer = AutoTokenizer.from_pretrained(config.model_name)
+    ds = load_dataset(dataset_name, split="train")
+    input_size = LengthSampler(input_min_text_length, input_max_text_length)
+
+sentiment_pipe = pipeline("sentiment-analysis", model="lvwerra/distilbert-imdb", device=device)
+output_min_length = 4
+output_max_length = 16
+output_length_sampler = LengthSampler(output_min_length, output_max_length)
+generation_kwargs = {"min_length": -1, "top_k": 0.0, "top_p": 1.0, "do_sample": True, "pad_token_id": tokenizer.eos_token_id}
+for epoch, batch in enumerate(tqdm(ppo_trainer.dataloader)):
+    generation_kwargs["max_new_tokens"] = output_length_sampler()
+'''
+CLASSIC_PPO = {
+    **{"batch_size": 128, "mini_batch_size": 128, "micro_batch_size": 0, "ppo_epochs": 4, "learning_rate": 1.41e-5},
+    **{"lr_schedule": "constant", "weight_decay": 0.0, "adam_epsilon": 1e-8, "max_grad_norm": 0.0, "ratio_threshold": 10.0},
+    **{"kl_coef": 0.2, "kl_controller": "adaptive", "kl_target": 6.0, "kl_horizon": 10_000, "kl_estimator": "k1", "target_kl": 0.0},
+    **{"gamma": 1.0, "lam": 0.95, "cliprange": 0.2, "cliprange_value": 0.2, "vf_coef": 0.1, "whiten_rewards": False},
+}
+"""The defaults of TRL 0.11's PPOConfig in our terms, by hand."""
+TLDR = r'''
+accelerate launch --config_file examples/accelerate_configs/deepspeed_zero2.yaml --num_processes 8 \
+    examples/scripts/ppo/ppo_tldr.py \
+    --dataset_name trl-lib/tldr \
+    --output_dir somewhere \
+    --learning_rate 3e-6 \
+    --per_device_train_batch_size 16 \
+    --gradient_accumulation_steps 4 \
+    --total_episodes 1000000 \
+    --model_name_or_path EleutherAI/pythia-1b-deduped \
+    --sft_model_path cleanrl/EleutherAI_pythia-1b-deduped__sft__tldr \
+    --reward_model_path cleanrl/EleutherAI_pythia-1b-deduped__reward__tldr \
+    --local_rollout_forward_batch_size 16 \
+    --missing_eos_penalty 1.0 \
+    --stop_token eos
+'''
+
+
+def config(done: Converted) -> RunConfig:
+    return config_from_yaml(done.yaml)
+
+
+def refusal(text: str, name: str = "x.py", release: str = "") -> str:
+    with pytest.raises(ConfigError) as caught:
+        convert(text, name, release)
+    return str(caught.value)
+
+
+# --- published settings, against what they are by hand -----------------------------------------------------------------------
+
+
+def test_the_sentiment_notebook() -> None:
+    done = convert(NOTEBOOK, "gpt2-sentiment.py")
+    assert config(done) == parse_config(
+        {
+            "model": {"policy": "lvwerra/gpt2-imdb", "dtype": "float32"},
+            "data": {"prompts": "stanfordnlp/imdb", "query_tokens_min": 2, "query_tokens_max": 7},
+            "reward": {
+                "components": [{"kind": "reward_model", "model": "lvwerra/distilbert-imdb", "output": "logit", "batch_size": 16}],
+            },
+            "ppo": CLASSIC_PPO,
+            "generation": {"response_length_min": 4, "response_length": 15},
+            "engine": {"seed": 0, "report_to": "wandb"},
+        }
+    )
+    wanted = {"data.column", "reward.components.0.label", "ppo.steps"}  # what the notebook says in its loop only
+    assert {line.split(": ")[1] for line in done.lines if line.startswith("decide: ")} == wanted
+    recipe = load_recipe("gpt2-imdb").config
+    assert config(done).ppo.model_copy(update={"steps": recipe.ppo.steps}) == recipe.ppo
+    assert config(done).generation == recipe.generation
+
+
+def test_a_notebook_file() -> None:
+    cells = [{"cell_type": "markdown", "source": ["# PPO"]}, {"cell_type": "code", "source": ["%pip install trl\n", "!ls\n", NOTEBOOK]}]
+    assert convert(json.dumps({"cells": cells}), "a.ipynb") == convert(NOTEBOOK, "a.py")
+    assert "is not a notebook" in refusal("{}", "a.ipynb")
+
+
+def test_the_summaries_script() -> None:
+    done = convert(TLDR, "run.sh")
+    judge = {"kind": "reward_model", "model": "cleanrl/EleutherAI_pythia-1b-deduped__reward__tldr", "append_eos": True}
+    assert config(done) == parse_config(
+        {
+            "model": {
+                **{"policy": "cleanrl/EleutherAI_pythia-1b-deduped__sft__tldr", "dtype": "bfloat16", "gradient_checkpointing": True},
+            },
+            "critic": {"kind": "separate", "start": "reward_model"},
+            "data": {"prompts": "trl-lib/tldr", "column": "prompt"},
+            "reward": {"components": [judge], "missing_eos_penalty": 1.0},
+            "ppo": {
+                **{"steps": 1954, "batch_size": 512, "mini_batch_size": 512, "micro_batch_size": 16, "ppo_epochs": 4},
+                **{"learning_rate": 3e-6, "lr_schedule": "linear", "adam_epsilon": 1e-8, "max_grad_norm": 0.0, "ratio_threshold": 0.0},
+                **{"kl_coef": 0.05, "kl_estimator": "k1", "cliprange": 0.2, "cliprange_value": 0.2, "vf_coef": 0.1, "lam": 0.95},
+            },
+            "generation": {"response_length": 53, "temperature": 0.7, "stop_token": "eos"},
+            "engine": {"seed": 42, "processes": 8, "watch_every": 195, "checkpoint_every": 500},
+        }
+    )
+    assert any(line.startswith("left out: output_dir: ") for line in done.lines)
+    assert not any("engine.processes" in line for line in done.lines)
+    alone = convert(TLDR.replace("--num_processes 8", ""), "run.sh")
+    assert config(alone).ppo.batch_size == 64 and any("say with --processes" in line for line in alone.lines)
+    assert config(convert(TLDR.replace("--num_processes 8", ""), "run.sh", processes=8)) == config(done)
+
+
+# --- every way to write it -----------------------------------------------------------------------------------------------------
+
+SAME = {
+    "json.json": '{"learning_rate": 2e-6, "num_ppo_epochs": 2, "per_device_train_batch_size": 4, "total_episodes": 100}',
+    "yaml.yaml": "learning_rate: 2e-6\nnum_ppo_epochs: 2\nper_device_train_batch_size: 4\ntotal_episodes: 100\nstop_token: null\n",
+    "sections.yaml": "ppo_config: {learning_rate: 2e-6, num_ppo_epochs: 2, per_device_train_batch_size: 4}\nargs: {total_episodes: 100}",
+    "call.py": "N = 25\nPPOConfig(learning_rate=2e-6, num_ppo_epochs=2, per_device_train_batch_size=4, total_episodes=4 * N)",
+    "spread.py": "a = dict(learning_rate=2e-6, num_ppo_epochs=2)\nPPOConfig(**a, per_device_train_batch_size=4, total_episodes=100)",
+    "dict.txt": "{'learning_rate': 2e-6, 'num_ppo_epochs': 2, 'per_device_train_batch_size': 4, 'total_episodes': 100, 'stop_token': None}",
+    "assigned.py": "config = dict(learning_rate=2e-6, num_ppo_epochs=2, per_device_train_batch_size=4, total_episodes=100)",
+    "command.sh": "python ppo.py --learning-rate=2e-6 --num_ppo_epochs 2 \\\n --per_device_train_batch_size 4 --total_episodes 100 # so",
+    "README.md": "It's so:\n\n  $ ppo.py --learning_rate 2e-6 --num_ppo_epochs 2 --per_device_train_batch_size 4 --total_episodes 100\n",
+    "options": "--learning_rate 2e-6 --num_ppo_epochs 2 --per_device_train_batch_size 4 --total_episodes 100 --stop_token none",
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_every_form_says_the_same(name: str) -> None:
+    ppo = config(convert(SAME[name], name)).ppo
+    assert (ppo.learning_rate, ppo.ppo_epochs, ppo.batch_size, ppo.steps) == (2e-6, 2, 4, 25)
+    assert config(convert(SAME[name], name)) == config(convert(SAME["json.json"], "json.json"))
+
+
+def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
+    trace = tmp_path / "was-run"
+    source = f"""
+import os
+os.system("touch {trace}")
+config = PPOConfig(model_name="m", learning_rate=__import__("os").system("touch {trace}") or 1e-5, seed=open("{trace}", "w").fileno())
+"""
+    done = convert(source, "x.py")
+    assert not trace.exists()
+    assert config(done).ppo.learning_rate == 1.41e-5
+    unread = [line for line in done.lines if "is not a literal" in line]
+    assert [line.split(": ")[1] for line in unread] == ["learning_rate", "seed"]
+
+
+def test_text_from_the_file_stays_in_its_comment() -> None:
+    odd = "evil\nppo: {steps: 7}\u2028x: 1\x07"
+    done = convert(json.dumps({"num_ppo_epochs": 1, odd: 1, "sft_model_path": "1e5\nname: x"}), "x.json")
+    assert config(done).ppo.steps == RunConfig().ppo.steps and config(done).model.policy == "1e5\nname: x"
+    assert any("has no such option for PPO" in line for line in done.lines)
+
+
+# --- values that follow from others ------------------------------------------------------------------------------------------
+
+SIZES = ("batch_size", "mini_batch_size", "micro_batch_size")
+
+
+@pytest.mark.parametrize(
+    ("given", "processes", "sizes"),
+    [
+        ({"per_device_train_batch_size": 8}, 1, (8, 8, 0)),
+        ({"per_device_train_batch_size": 8, "num_mini_batches": 4}, 1, (8, 2, 0)),
+        ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, 4, (64, 64, 2)),
+        ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "num_mini_batches": 4}, 1, (16, 16, 2)),
+    ],
+)
+def test_batches_of_1_12(given: dict[str, Any], processes: int, sizes: tuple[int, ...]) -> None:
+    """The optimizer steps that TRL really makes: one per pass under accumulation (tests/engine/test_trl_parity.py shows it)."""
+    ppo = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json", processes=processes)).ppo
+    assert tuple(getattr(ppo, name) for name in SIZES) == sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"batch_size": 64, "mini_batch_size": 16}, (64, 16, 0)),
+        ({"batch_size": 64, "mini_batch_size": 4, "gradient_accumulation_steps": 4}, (64, 16, 4)),
+        ({"batch_size": 64, "forward_batch_size": 8}, (64, 8, 0)),
+    ],
+)
+def test_batches_of_0_11(given: dict[str, Any], sizes: tuple[int, ...]) -> None:
+    ppo = config(convert(json.dumps(given), "x.json")).ppo
+    assert tuple(getattr(ppo, name) for name in SIZES) == sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "value"),
+    [
+        ({"total_episodes": 1000, "per_device_train_batch_size": 64}, "ppo.steps", 16),
+        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "num_sample_generations": 7}, "engine.watch_every", 14),
+        ({"num_sample_generations": 0}, "engine.watch_prompts", 0),
+        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "save_steps": 0.25}, "engine.checkpoint_every", 25),
+        ({"save_strategy": "no"}, "engine.checkpoint_every", 0),
+        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "warmup_steps": 0.1}, "ppo.warmup_steps", 10),
+        ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 3}, "ppo.lr_schedule", "constant"),
+        ({}, "generation.stop_token", "none"),
+        ({"stop_token_id": 50256}, "generation.stop_token", "50256"),
+        ({"missing_eos_penalty": None}, "reward.missing_eos_penalty", 0.0),
+        ({"bf16": False}, "model.dtype", "float32"),
+        ({"fp16": True}, "model.dtype", "auto"),
+        ({"kl_estimator": "k3"}, "ppo.kl_estimator", "k3"),
+        ({"report_to": ["wandb", "mlflow"]}, "engine.report_to", "wandb"),
+        ({"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]}, "lora.target_modules", "q_proj,v_proj"),
+        ({"use_peft": True, "load_in_4bit": True}, "model.quantization", "4bit"),
+        ({"use_cpu": True}, "engine.device", "cpu"),
+    ],
+)
+def test_values_of_1_12(given: dict[str, Any], setting: str, value: Any) -> None:
+    section, name = setting.split(".")
+    done = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json"))
+    assert getattr(getattr(done, section), name) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "setting", "value"),
+    [
+        ("PPOConfig(ppo_epochs=1, kl_penalty='mse')", "ppo.kl_estimator", "k2"),
+        ("PPOConfig(adap_kl_ctrl=False)", "ppo.kl_controller", "fixed"),
+        ("PPOConfig(ppo_epochs=1, early_stopping=True, target_kl=0.5)", "ppo.target_kl", 0.5),
+        ("PPOConfig(ppo_epochs=1, target_kl=0.5)", "ppo.target_kl", 0.0),
+        ("PPOConfig(ppo_epochs=1, max_grad_norm=0.5)", "ppo.max_grad_norm", 0.5),
+        ("PPOConfig(use_score_scaling=True)", "reward.scaling", "scale"),
+        ("PPOConfig(use_score_scaling=True, use_score_norm=True, score_clip=3)", "reward.scaling", "normalise"),
+        ("PPOConfig(steps=1000, batch_size=64, mini_batch_size=64)", "ppo.steps", 16),
+        ("PPOConfig(horizon=5000.0)", "ppo.kl_horizon", 5000),
+        ("PPOConfig(ppo_epochs=1)\ngeneration_kwargs = {'max_new_tokens': 20}", "generation.response_length", 20),
+        ("PPOConfig(ppo_epochs=1)\nlora = LoraConfig(lora_alpha=32, target_modules=['c_attn'])", "lora.r", 8),
+        ("PPOConfig(ppo_epochs=1)\nout_len = LengthSampler(min_value=4, max_value=16)", "generation.response_length", 15),
+    ],
+)
+def test_values_of_0_11(source: str, setting: str, value: Any) -> None:
+    section, name = setting.split(".")
+    assert getattr(getattr(config(convert(source, "x.py")), section), name) == value
+
+
+# --- completeness, against TRL itself ----------------------------------------------------------------------------------------
+
+
+def test_every_field_of_trls_own_classes_is_known(tmp_path: Path) -> None:
+    """A configuration as TRL itself writes it down."""
+    trl = pytest.importorskip("trl", reason="trl 1.12 is not installed")
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    ppo = pytest.importorskip("trl.experimental.ppo", reason="trl 1.12 is not installed").PPOConfig
+    arguments = ppo(output_dir=str(tmp_path), total_episodes=512, bf16=False, use_cpu=True)
+    written = {**arguments.to_dict(), **dataclasses.asdict(trl.ScriptArguments()), **dataclasses.asdict(trl.ModelConfig())}
+    names = {field.name for kind in (ppo, trl.ScriptArguments, trl.ModelConfig) for field in dataclasses.fields(kind) if field.init}
+    assert names - set(written) <= {"hub_token"} and len(names) > 100
+    done = convert(json.dumps({**dict.fromkeys(names), **written}, default=str), "config.json", "1.12")
+    assert not [line for line in done.lines if "has no such option" in line]
+    assert config(done).ppo.steps == 64
+    hidden = "decide: stop_token: '<STOP_TOKEN>' is not a literal; write its value"  # to_dict writes this for every option on a token
+    assert [line for line in done.lines if "not a literal" in line] == [hidden]
+
+
+def test_every_option_of_0_11_is_known() -> None:
+    given = {option.name: option.default for option in options("classic")}
+    done = convert(json.dumps(given), "x.json", "0.11")
+    assert not [line for line in done.lines if "has no such option" in line]
+    assert config(done).ppo == parse_config({"ppo": {**CLASSIC_PPO, "steps": 157}}).ppo
+
+
+# --- what cannot be converted ------------------------------------------------------------------------------------------------
+
+
+def test_which_release_it_is() -> None:
+    assert "cannot tell which TRL this is for" in refusal('{"learning_rate": 1e-5}', "x.json")
+    assert "ppo_epochs is of TRL 0.11 and num_ppo_epochs of 1.12" in refusal('{"ppo_epochs": 1, "num_ppo_epochs": 1}', "x.json")
+    assert config(convert('{"learning_rate": 1e-5}', "x.json", "0.11")).ppo.adam_epsilon == 1e-8
+    mixed = convert('{"ppo_epochs": 1, "num_ppo_epochs": 2}', "x.json", "1.12")
+    assert config(mixed).ppo.ppo_epochs == 2 and "left out: ppo_epochs: TRL 1.12 has no such option for PPO" in mixed.lines
+    imported = "from trl.experimental.ppo import PPOConfig\nPPOConfig(learning_rate=1e-5)"
+    assert config(convert(imported, "x.py")).critic.kind == "separate"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "part"),
+    [
+        ("", "x.txt", "holds no arguments of TRL's PPO"),
+        ("print('hello')", "x.py", "holds no arguments of TRL's PPO"),
+        ("a: 1", "x.yaml", "holds no arguments of TRL's PPO"),
+        ("a: [", "x.yaml", "not valid YAML"),
+        ("PPOConfig(seed=1)\nPPOConfig(seed=2)", "x.py", "there are 2 calls of PPOConfig (lines 1 and 2)"),
+        ("PPOConfig('a', 1)", "x.py", "line 1: give the arguments of PPOConfig by name"),
+        ("a = {'ppo_epochs': 1}\nb = {'ppo_epochs': 2}", "x.py", "there are 2 dictionaries"),
+        ("python a.py --num_ppo_epochs 1\npython a.py --num_ppo_epochs 2", "x.sh", "there are 2 commands"),
+        ('{"num_ppo_epochs": "two"}', "x.json", "num_ppo_epochs: TRL's option should be a number, not 'two'"),
+        ('{"num_ppo_epochs": 1.5}', "x.json", "should be a whole number of at least 1, not 1.5"),
+        ('{"num_ppo_epochs": 1, "whiten_rewards": 3}', "x.json", "whiten_rewards: TRL's option should be true or false, not 3"),
+        ('{"num_ppo_epochs": 1, "sft_model_path": 3}', "x.json", "sft_model_path: TRL's option should be text, not 3"),
+        ('{"batch_size": 100}', "x.json", "ppo.mini_batch_size: 128 is larger than batch_size 100"),
+        ("PPOConfig(" * 300, "x.py", "holds no arguments"),
+    ],
+)  # fmt: skip
+def test_bad_input(text: str, name: str, part: str) -> None:
+    assert part in refusal(text, name)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(TLDR)
+    assert cli.main(["from-trl", str(file)]) == 0
+    shown = capsys.readouterr()
+    done = convert(TLDR, "run.sh")
+    assert shown.out == done.yaml and shown.err.splitlines() == done.lines
+    assert all(f"# {line}\n" in shown.out for line in done.lines)
+    file.write_bytes(b"\x80\x04")
+    for arguments, part in (
+        ([str(file)], "it is not text"),
+        ([str(tmp_path / "none")], "No such file"),
+        ([str(file), "--trl", "0.12"], "invalid choice"),
+        ([str(file), "--processes", "-1"], "cannot read"),
+    ):
+        assert cli.main(["from-trl", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert part in error and len(error.splitlines()) == 1
+    monkeypatch.setattr("sys.stdin", __import__("io").StringIO("--num_ppo_epochs 3 --learning_rate 1e-6"))
+    assert cli.main(["from-trl", "-", "--processes", "2"]) == 0
+    assert config_from_yaml(capsys.readouterr().out).engine.processes == 2
