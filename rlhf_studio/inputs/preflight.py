@@ -92,15 +92,15 @@ def inspect_run(
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
     complete = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
     every = Models(policy, rewards, reference, critic) if complete else None
-    plan, change = _plan(config, every, prompts.tokens) if every else (None, None)
+    plan, change = _plan(config, every, prompts.tokens, there) if every else (None, None)
     return Report(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, every, prompts.tokens)
 
 
-def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None) -> tuple[Plan, Change | None]:
-    machine = find_machine(config.engine)
+def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None) -> tuple[Plan, Change | None]:
+    machine = find_machine(config.engine, lambda: gpus)
 
     def replan(other: RunConfig) -> Plan:
-        return make_plan(other, models, machine, prompts and prompts.longest)
+        return make_plan(other, models, machine, prompts)
 
     plan = replan(config)
     return plan, cheapest(config, plan, replan)

@@ -108,7 +108,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda _: processor())
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
