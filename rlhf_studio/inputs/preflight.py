@@ -51,6 +51,11 @@ class Report:
     models: Models | None = None
     prompt_tokens: PromptTokens | None = None
 
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes that the metric memory/peak should show; None when the model's files do not tell."""
+        return self.plan.measured_range() if self.plan else None
+
 
 def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
     """What keeps this run from starting, one entry per setting; empty when it may start."""
