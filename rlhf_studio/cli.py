@@ -182,18 +182,18 @@ def _train(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
-    from rlhf_studio.inputs.preflight import check_run
+    from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.errors import RunExists
     from rlhf_studio.runs.paths import new_run_id
 
     config = _configuration(options)
     run_dir = options.run_dir or default_workspace() / "runs" / new_run_id()
-    problems = check_run(config, run_dir.parent, permissions)
-    if problems:
-        raise ConfigError(problems)
+    report = inspect_run(config, run_dir.parent, permissions=permissions)
+    if report.problems:
+        raise ConfigError(report.problems)
     try:
-        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading")
+        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.memory)
     except RunExists as error:
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     return run_dir

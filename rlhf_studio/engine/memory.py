@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.records import EventRecord
 
 
-def memory_event(config: RunConfig, run_dir: Path, peak: float) -> EventRecord:
-    """The event that follows the first step; ``peak`` is its memory/peak in bytes."""
-    try:
-        plan = inspect_run(config, run_dir).plan
-    except (OSError, ValueError):  # files that were there a moment ago; the run itself has what it needs
-        plan = None
-    expected = plan.measured_range() if plan else None
+def memory_event(estimated: tuple[int, int] | None, peak: float) -> EventRecord:
+    """The event that follows the first step, whose memory/peak is ``peak`` bytes.
+
+    ``estimated``: the least and the most bytes that were said when the run was prepared. Nothing is worked out anew: that would read
+    the models' files and thousands of prompts again, and ask the hub, while every other process waits.
+    """
     text, data = f"After the first step the most memory held was {_size(peak)}", {"peak": peak}
-    if expected is None:
-        return EventRecord("info", "memory", f"{text}; the models' files did not allow an estimate.", data)
-    low, high = expected
+    if estimated is None:
+        return EventRecord("info", "memory", f"{text}; nothing was estimated before the start.", data)
+    low, high = estimated
     return EventRecord("info", "memory", f"{text}; the estimate was {_size(low)} to {_size(high)}.", {**data, "low": low, "high": high})
 
 

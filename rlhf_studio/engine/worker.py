@@ -172,7 +172,7 @@ class Worker:
             self.trackers.step(record)
             self._console.step(record)
             if record.step == 1:
-                self._writer.event(memory_event(self._config, self._run_dir, record.metrics["memory/peak"]), step=1)
+                self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
             if every and trainer.progress.step % every == 0:
                 self._checkpoint(trainer)
         self._checkpoint(trainer)

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from rlhf_studio.config import EnsembleReward, RewardComponent, RewardModelReward, RunConfig
 from rlhf_studio.inputs.hardware import Machine
 from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.prompt_checks import PromptTokens
 from rlhf_studio.inputs.shape import ModelShape
 from rlhf_studio.inputs.sizes import BITS, LEAST_NUMBERS, lays_weights_out, target_names, trained_values
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
 CPU_FRAMEWORK = (360_000_000, 460_000_000)  # Python, torch and transformers, imported and having run
 GPU_FRAMEWORK = (400_000_000, 900_000_000)  # the driver's context and kernels
+PER_PROMPT_TOKEN = (10, 24)  # bytes of a prompt's token and of its piece of the text; of a chat, the text is there three times
+PER_PROMPT = 1000  # bytes of the objects around a prompt, at most
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,14 @@ def _phases(parts: Sequence[Part]) -> Iterable[int]:
     """Least bytes of the phases that do not overlap: learning, sampling, scoring."""
     sizes = {part.name: part.low or 0 for part in parts if not part.lasting}
     learning = sizes.pop(ACTIVATIONS, 0) + sizes.pop(LOGITS, 0)
-    sampling = sizes.pop(CACHE, 0) + sizes.pop(SAMPLING, 0) + sizes.pop(MERGED, 0) + sizes.pop(LAID_OUT, 0)
+    sampling = sum(sizes.pop(name, 0) for name in (CACHE, PREFILL, SAMPLING, MERGED, LAID_OUT))
     return [learning, sampling, *sizes.values()]
 
 
 POLICY, REFERENCE, CRITIC, REWARDS = "Policy", "Reference", "Critic", "Reward models"
 GRADIENTS, OPTIMIZER, FRAMEWORK, MERGED = "Gradients", "Optimizer", "Framework", "Merged adapters"
 CACHE, SAMPLING, LOGITS, ACTIVATIONS, SCORING = "KV cache", "Next-token odds", "Logits", "Activations", "Scoring"
-LAID_OUT = "Weights laid out"
+LAID_OUT, PREFILL, PROMPTS = "Weights laid out", "Prefill", "Prompts"
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,16 @@ class Models:
     critic: ModelFacts | None = None
 
 
-def make_plan(config: RunConfig, models: Models, machine: Machine, prompt: tuple[int, int] | None = None) -> Plan:
-    """The plan for a run. ``prompt``: (least, most) tokens of the longest prompt; None takes ``data.max_prompt_tokens`` for both."""
+def make_plan(config: RunConfig, models: Models, machine: Machine, prompts: PromptTokens | None = None) -> Plan:
+    """The plan for a run. ``prompts``: their lengths; None takes ``data.max_prompt_tokens`` for every prompt.
+
+    The least is that of prompts of usual length, since nobody knows which of them meet in a batch; the most, that of the longest alone.
+    """
     longest = config.data.max_prompt_tokens
-    prompt = (min(prompt[0], longest), min(prompt[1], longest)) if prompt else (longest, longest)
+    prompt = (min(prompts.usual, longest), min(prompts.longest[1], longest)) if prompts else (longest, longest)
     size = compute_bytes(config, machine)
-    parts = [*_lasting(config, models, machine, size), *_passing(config, models, prompt, machine, size)]
+    lasting = [*_lasting(config, models, machine, size), *_prompts(config, prompts, machine)]
+    parts = [*lasting, *_passing(config, models, prompt, machine, size), *_scoring(config, models, prompts, size)]
     missing = [part.name.lower() for part in parts if part.low is None]
     unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
     return Plan(machine, parts, unknown)
@@ -187,19 +194,63 @@ def _reference(config: RunConfig, count: int | None, reference: ModelFacts | Non
     return Part(REFERENCE, count, _times(count, size), _times(count, size))
 
 
+def _prompts(config: RunConfig, prompts: PromptTokens | None, machine: Machine) -> Iterable[Part]:
+    """All prompts, kept as texts and token ids, never on a GPU. Of a source whose rows nobody has counted, up to ``data.max_prompts``."""
+    if prompts is None or machine.device != "cpu":
+        return
+    least, most = (0, config.data.max_prompts) if prompts.count is None else (prompts.count, prompts.count)
+    low, high = PER_PROMPT_TOKEN
+    yield Part(PROMPTS, 0, least * prompts.usual * low, most * (prompts.usual * high + PER_PROMPT))
+
+
 def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine: Machine, size: int) -> Iterable[Part]:
-    """What is held while a phase runs."""
+    """What is held while a phase runs. ``prompt``: tokens of a usual and of the longest prompt."""
     ppo, response, shape = config.ppo, config.generation.response_length, models.policy.shape
     if shape is None or (models.critic is not None and models.critic.shape is None):
-        yield from (Part(name, None, None, None, lasting=False) for name in (CACHE, SAMPLING, LOGITS, ACTIVATIONS))
+        yield from (Part(name, None, None, None, lasting=False) for name in (CACHE, PREFILL, SAMPLING, LOGITS, ACTIVATIONS))
         return
+    tokens = (prompt[0] + response, prompt[1] + response)
+    yield from _sampling(config, shape, prompt, machine, size)
     micro = ppo.micro_batch_size or ppo.mini_batch_size
-    tokens = tuple(length + response for length in prompt)
+    # The logits of the response, a copy of the real tokens' rows that is used up in place, and the gradients of both.
+    logits = micro * response * shape.vocabulary * FLOAT32
+    kept = 2 * ppo.batch_size * response * shape.vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
+    yield Part(LOGITS, 0, 2 * logits + kept, 5 * logits + kept, lasting=False)
+    shapes = [shape, models.critic.shape] if models.critic and models.critic.shape else [shape]
+    saved = [micro * length * sum(_kept_per_token(one, config) for one in shapes) * size for length in tokens]
+    holes = micro * tokens[1] * sum(_freed_per_token(one, config) for one in shapes) * size
+    yield Part(ACTIVATIONS, 0, saved[0], saved[1] + holes if machine.device == "cpu" else int(1.6 * saved[1]), lasting=False)
+
+
+def _scoring(config: RunConfig, models: Models, prompts: PromptTokens | None, size: int) -> Iterable[Part]:
+    """What reward models need while they read. Their own tokenizers are taken to make as many tokens as the policy's."""
+    judges = [item for item in config.reward.components for _ in range(_members(item))]
+    if not judges or models.policy.shape is None:
+        return
+    response = config.generation.response_length
+    least, most = ((prompts.usual_text or prompts.usual), prompts.longest_text) if prompts else (config.data.max_prompt_tokens, None)
+    low = high = 0
+    for judge, facts in zip(judges, models.rewards, strict=False):
+        if facts.shape:
+            each = min(judge.batch_size, config.ppo.batch_size) * read_per_token(facts.shape) * size
+            low = max(low, each * min(least + response, judge.max_tokens) // 4)
+            high = max(high, each * (judge.max_tokens if most is None else min(most + response, judge.max_tokens)))
+    yield Part(SCORING, 0, low, high, lasting=False)
+
+
+def _sampling(config: RunConfig, shape: ModelShape, prompt: tuple[int, int], machine: Machine, size: int) -> Iterable[Part]:
+    """What is held while responses are sampled, of all rows that are sampled together."""
+    response = config.generation.response_length
+    rows = min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
     # Room for whole responses is taken at once; rows that have ended are dropped by copying.
-    cache = [ppo.batch_size * length * shape.layers * shape.cached * size for length in tokens]
+    cache = [rows * (length + response) * shape.layers * shape.cached * size for length in prompt]
     yield Part(CACHE, 0, cache[0], int(1.5 * cache[1]), lasting=False)
+    # The prompts go through the model together, as wide as the longest. What each token may attend to is worked out as yes or no,
+    # and attention adds it to the scores as a number.
+    reading = [rows * length * read_per_token(shape) * size for length in prompt]
+    yield Part(PREFILL, 0, reading[0] // 4, reading[1] + rows * prompt[1] ** 2 * (1 + size), lasting=False)
     # One row of odds per response: logits, log-probabilities, probabilities, and their running sum in float64.
-    odds = ppo.batch_size * shape.vocabulary * FLOAT32
+    odds = rows * shape.vocabulary * FLOAT32
     yield Part(SAMPLING, 0, 2 * odds, 6 * odds, lasting=False)
     if config.lora.enabled and size == FLOAT32 and config.model.quantization == "none" and not config.lora.use_dora:
         # While sampling, base and adapters are one matrix; the base's own weights are kept beside it.
@@ -209,22 +260,6 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine
     if plain and (laid_out := FLOAT32 * _large_matrices(shape)) and lays_weights_out(laid_out, machine.total, response):
         # Where the family and the processor's library allow it; what comes and goes beside it leaves holes of up to the same size.
         yield Part(LAID_OUT, 0, 0, 2 * laid_out, lasting=False)
-    # The logits of the response, a copy of the real tokens' rows that is used up in place, and the gradients of both.
-    logits = micro * response * shape.vocabulary * FLOAT32
-    kept = 2 * ppo.batch_size * response * shape.vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
-    yield Part(LOGITS, 0, 2 * logits + kept, 5 * logits + kept, lasting=False)
-    each = _kept_per_token(shape, config) + (_kept_per_token(models.critic.shape, config) if models.critic and models.critic.shape else 0)
-    saved = [micro * length * each * size for length in tokens]
-    yield Part(ACTIVATIONS, 0, saved[0], int(1.6 * saved[1]), lasting=False)
-    judges = [item for item in config.reward.components for _ in range(_members(item))]
-    if judges:
-        # Nothing is kept for a backward pass: a block's inner values twice, and the residual stream.
-        reading = [
-            min(judge.batch_size, ppo.batch_size) * min(tokens[1], judge.max_tokens) * (8 * facts.shape.hidden + 4 * facts.shape.inner)
-            for judge, facts in zip(judges, models.rewards, strict=False)
-            if facts.shape
-        ]
-        yield Part(SCORING, 0, max(reading, default=0) * size // 4, max(reading, default=0) * size, lasting=False)
 
 
 def _large_matrices(shape: ModelShape) -> int:
@@ -238,6 +273,24 @@ def _kept_per_token(shape: ModelShape, config: RunConfig) -> int:
     if config.model.gradient_checkpointing:
         return shape.layers * shape.hidden + shape.saved_per_token // shape.layers
     return shape.saved_per_token
+
+
+def _freed_per_token(shape: ModelShape, config: RunConfig) -> int:
+    """Values that come and go while a pass makes what it keeps; on a CPU each can leave a hole that nothing after it fits into.
+
+    Per block: results that are added to the residual stream and turned by their positions (6 H), and the feed-forward part before the
+    activation (F; with a gate 2 F); with adapters, the adapter's result beside each matrix's, and that result scaled.
+    """
+    inner = (2 if shape.gated else 1) * shape.inner
+    block = 6 * shape.hidden + inner
+    if config.lora.enabled:
+        block += 2 * (3 * shape.hidden + shape.cached + inner)
+    return block * (1 if config.model.gradient_checkpointing else shape.layers)
+
+
+def read_per_token(shape: ModelShape) -> int:
+    """Values per token while a model reads without a backward pass, at most: a block's inner values twice, and the residual stream."""
+    return 8 * shape.hidden + 4 * shape.inner
 
 
 def _members(component: RewardComponent) -> int:

@@ -51,6 +51,11 @@ class Report:
     models: Models | None = None
     prompt_tokens: PromptTokens | None = None
 
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes that the metric memory/peak should show; None when the model's files do not tell."""
+        return self.plan.measured_range() if self.plan else None
+
 
 def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
     """What keeps this run from starting, one entry per setting; empty when it may start."""
@@ -92,15 +97,15 @@ def inspect_run(
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
     complete = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
     every = Models(policy, rewards, reference, critic) if complete else None
-    plan, change = _plan(config, every, prompts.tokens) if every else (None, None)
+    plan, change = _plan(config, every, prompts.tokens, there) if every else (None, None)
     return Report(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, every, prompts.tokens)
 
 
-def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None) -> tuple[Plan, Change | None]:
-    machine = find_machine(config.engine)
+def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None) -> tuple[Plan, Change | None]:
+    machine = find_machine(config.engine, lambda: gpus)
 
     def replan(other: RunConfig) -> Plan:
-        return make_plan(other, models, machine, prompts and prompts.longest)
+        return make_plan(other, models, machine, prompts)
 
     plan = replan(config)
     return plan, cheapest(config, plan, replan)

@@ -27,10 +27,16 @@ class PromptTokens:
     Attributes:
         usual: their mean, rounded up.
         longest: bounds for the longest; equal when every prompt was counted.
+        count: how many there are; None when only the first were looked at.
+        usual_text, longest_text: of the texts that rewards read: a prompt that lost its beginning is read whole by them. None takes
+            ``usual``, and for the longest, that it is not known.
     """
 
     usual: int
     longest: tuple[int, int]
+    count: int | None = None
+    usual_text: int | None = None
+    longest_text: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,16 +78,22 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
     notes = [*prompts.notes, *_notes(config)] if prepared is None else prepared.notes(data)
-    left = len(prompts) if prepared is None or not whole else len(prepared.ids)
-    tokens = _tokens(prepared, data, whole and not prompts.partial)
-    return PromptFacts([], notes, None if prompts.partial else left, longest, tokens)
+    left = None if prompts.partial else len(prompts) if prepared is None or not whole else len(prepared.ids)
+    return PromptFacts([], notes, left, longest, _tokens(prepared, data, whole, left))
 
 
-def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool) -> PromptTokens | None:
+def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int | None) -> PromptTokens | None:
     if prepared is None or not prepared.ids:
         return None
     counts = [len(ids) for ids in prepared.ids]
-    return PromptTokens(-(-sum(counts) // len(counts)), (max(counts), max(counts) if whole else data.max_prompt_tokens))
+    texts = prepared.lengths if data.overlong == "cut_left" else counts
+    most = max(counts) if whole else data.max_prompt_tokens
+    return PromptTokens(_mean(counts), (max(counts), most), count, _mean(texts), max(texts) if whole else None)
+
+
+def _mean(counts: list[int]) -> int:
+    """Rounded up."""
+    return -(-sum(counts) // len(counts))
 
 
 def _notes(config: RunConfig) -> Iterator[str]:

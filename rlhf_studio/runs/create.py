@@ -20,11 +20,14 @@ RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
 
 
-def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "queued") -> None:
+def create_run(
+    run_dir: Path, config: RunConfig, *, name: str, state: State = "queued", memory: tuple[int, int] | None = None
+) -> None:
     """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
 
     An empty folder is taken over. The current working folder is remembered, so that relative paths in the configuration mean
-    the same thing when another process starts the run later.
+    the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at the peak that
+    were estimated, or None.
 
     Raises:
         RunExists: the folder exists and is not empty, or is a file.
@@ -39,7 +42,7 @@ def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "q
     except OSError as error:
         raise store_error(error, target) from error
     try:
-        _fill(temporary, config, name or config.name or config.recipe or target.name, state)
+        _fill(temporary, config, name or config.name or config.recipe or target.name, state, memory)
         os.rename(temporary, target)  # replaces an empty folder, refuses any other
         _sync_folder(target.parent)
     except StoreError as error:  # name the folder that people know
@@ -61,7 +64,7 @@ def _exists(target: Path) -> RunExists:
     return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
 
 
-def _fill(folder: Path, config: RunConfig, name: str, state: State) -> None:
+def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tuple[int, int] | None) -> None:
     for part in (paths.CHECKPOINTS, paths.EXPORTS):
         (folder / part).mkdir()
     write_durably(folder / paths.CONFIG, config_to_yaml(config).encode("utf-8"))
@@ -73,7 +76,8 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State) -> None:
         with schema.transaction(connection, database):
             connection.execute(
                 """INSERT INTO run (id, name, recipe, model, state, phase, fraction, step, total_steps, created_at, epoch, seq,
-                   device, cause, working_folder, program) VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?)""",
+                   device, cause, working_folder, program, memory_low, memory_high)
+                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?)""",
                 (
                     encode_text(name),
                     encode_text(config.recipe),
@@ -83,6 +87,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State) -> None:
                     time.time(),
                     encode_text(os.getcwd()),
                     __version__,
+                    *(memory or (None, None)),
                 ),
             )
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")

@@ -53,6 +53,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, payload TEXT NOT NULL, payload_flags TEXT,
             sent_at REAL NOT NULL, early INTEGER NOT NULL, acknowledged_at REAL, outcome TEXT)""",
     ),
+    (
+        "ALTER TABLE run ADD COLUMN memory_low INTEGER",
+        "ALTER TABLE run ADD COLUMN memory_high INTEGER",
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -83,12 +83,15 @@ class Workspace:
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
-    def submit(self, config: RunConfig, name: str = "") -> str:
-        """Create a run and put it at the end of the queue; returns its id. Raises StoreError, and ValueError for a long name."""
+    def submit(self, config: RunConfig, name: str = "", memory: tuple[int, int] | None = None) -> str:
+        """Create a run and put it at the end of the queue; returns its id. ``memory`` as in :func:`~rlhf_studio.runs.create.create_run`.
+
+        Raises StoreError, and ValueError for a long name.
+        """
         _check_name(name)
         run_id = paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
-        create_run(folder, config, name=name)
+        create_run(folder, config, name=name, memory=memory)
         try:
             with studio.change(self.root) as connection:
                 studio.append(connection, run_id, resume=False, seq=0)

@@ -153,6 +153,15 @@ class RunWriter:
         with self._lock:
             _beat(self._connection, self.path)
 
+    def estimated_memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes that the run was estimated to need, before it started; None without an estimate. Raises StoreError."""
+        with self._lock:
+            try:
+                low, high = self._connection.execute("SELECT memory_low, memory_high FROM run").fetchone()
+            except sqlite3.Error as error:
+                raise store_error(error, self.path) from error
+        return None if low is None or high is None else (int(low), int(high))
+
     # --- data ----------------------------------------------------------------------------------------------------------
 
     def commit_step(self, record: StepRecord) -> None:

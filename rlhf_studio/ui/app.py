@@ -53,8 +53,8 @@ def build_app(
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
 
-    def submit(config: Any, name: str) -> str:
-        run_id = workspace.submit(config, name)
+    def submit(config: Any, name: str, memory: tuple[int, int] | None) -> str:
+        run_id = workspace.submit(config, name, memory)
         wake()
         return run_id
 

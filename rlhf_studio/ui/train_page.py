@@ -58,7 +58,7 @@ class TrainPage:
     Args:
         workspace: folder that holds the runs; used for the disk check.
         access: who may start runs.
-        submit: puts a run into the queue and returns its id.
+        submit: puts a run with its name and its estimated memory into the queue and returns its id.
         waiting: how many runs are alive or queued.
         inspect: the check before a start; replaced in tests.
         permissions: what rewards outside the program may use; their names are suggested to operators.
@@ -68,7 +68,7 @@ class TrainPage:
         self,
         workspace: Path,
         access: Access,
-        submit: Callable[[RunConfig, str], str],
+        submit: Callable[[RunConfig, str, tuple[int, int] | None], str],
         waiting: Callable[[], int] = lambda: 0,
         inspect: Callable[[RunConfig, Path], Report] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
@@ -206,10 +206,10 @@ class TrainPage:
         recipe = self._basis(data)
         try:
             config = self._config(data, recipe)
-            problems = self._inspect(config, self._workspace).problems
-            if problems:
-                raise ConfigError(problems)
-            run_id = self._submit(config, config.name or recipe.title)
+            report = self._inspect(config, self._workspace)
+            if report.problems:
+                raise ConfigError(report.problems)
+            run_id = self._submit(config, config.name or recipe.title, report.memory)
         except ConfigError as error:
             return {"problems": _problems(error.problems, data), "nonce": nonce}
         except (StoreError, OSError) as error:

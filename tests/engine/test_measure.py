@@ -6,16 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from rlhf_studio.config import RunConfig
-from rlhf_studio.engine import measure, memory
+from rlhf_studio.engine import measure
 from rlhf_studio.engine.device import peak_resident_bytes
-from rlhf_studio.inputs.preflight import Report, inspect_run
-from tests.engine.conftest import small_config
+from rlhf_studio.engine.memory import memory_event
 
 
 def test_the_rate_counts_two_operations_per_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,23 +46,10 @@ def test_the_peak_is_read_from_the_status_file_or_asked_of_the_system(tmp_path: 
     assert peak_resident_bytes(tmp_path / "other") == peak_resident_bytes(tmp_path / "none") > 10_000_000
 
 
-def test_the_event_after_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(tmp_path)
-    plan = inspect_run(config, tmp_path).plan
-    event = memory.memory_event(config, tmp_path, 543_210_000.0)
-    low, high = plan.measured_range()
-    assert event.data == {"peak": 543_210_000.0, "low": low, "high": high}
-    assert event.text == (
-        f"After the first step the most memory held was 543 MB; the estimate was {low / 1e6:.0f} MB to {high / 1e6:.0f} MB."
-    )
-
-    def nothing(config: RunConfig, folder: Any) -> Report:
-        return Report([])
-
-    def gone(config: RunConfig, folder: Any) -> Report:
-        raise FileNotFoundError(2, "gone")
-
-    for answer in (nothing, gone):
-        monkeypatch.setattr(memory, "inspect_run", answer)
-        event = memory.memory_event(config, tmp_path, 5.2e9)
-        assert event.text == "After the first step the most memory held was 5.2 GB; the models' files did not allow an estimate."
+def test_the_event_after_the_first_step() -> None:
+    event = memory_event((438_000_000, 1_635_000_000), 543_210_000.0)
+    assert event.data == {"peak": 543_210_000.0, "low": 438_000_000, "high": 1_635_000_000}
+    assert event.text == "After the first step the most memory held was 543 MB; the estimate was 438 MB to 1.6 GB."
+    event = memory_event(None, 5.2e9)
+    assert event.data == {"peak": 5.2e9}
+    assert event.text == "After the first step the most memory held was 5.2 GB; nothing was estimated before the start."

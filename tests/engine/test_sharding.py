@@ -99,13 +99,15 @@ def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> Non
     full, lora_run = tmp_path / "split-full", tmp_path / "split-lora"
     config = config_from_file(tmp_path / "full.yaml")
     few = config.generation.model_copy(update={"batch_size": 3})  # of each process's four: everyone goes along for each part
-    create_run(full, config.model_copy(update={"generation": few}), name="full")
+    create_run(full, config.model_copy(update={"generation": few}), name="full", memory=(123, 4567))
     shutil.copytree(alone["lora"], lora_run)
     shutil.rmtree(checkpoints(lora_run)[-1])
     in_two_processes(tmp_path, "train", full, "resume", lora_run)
 
     assert "weights split by FSDP" in RunReader(full).status().device
     assert_same_course(full, alone["full"])
+    (measured,) = (event for event in RunReader(full).events_since(0) if event.kind == "memory")
+    assert (measured.data["low"], measured.data["high"]) == (123, 4567)  # what was said at the start, though nobody could ask again
     assert any("checkpoint of step 1" in event.text for event in RunReader(lora_run).events_since(0))
     assert_same_course(lora_run, alone["lora"])
 

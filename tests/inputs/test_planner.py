@@ -13,9 +13,11 @@ from rlhf_studio.config_io import parse_config
 from rlhf_studio.inputs.hardware import Machine
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.planner import CPU_FRAMEWORK, GPU_FRAMEWORK, Models, Plan, judge_count, make_plan, trained_parameters
+from rlhf_studio.inputs.prompt_checks import PromptTokens
 from rlhf_studio.inputs.safetensors_header import TensorInfo
 from rlhf_studio.inputs.savings import changes, cheapest
 from rlhf_studio.inputs.shape import ModelShape, read_shape
+from rlhf_studio.recipes import load_recipe
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}
 LLAMA = {
@@ -41,8 +43,14 @@ def settings(**sections: dict[str, Any]) -> RunConfig:
     return parse_config({key: {**base.get(key, {}), **sections.get(key, {})} for key in {*base, *sections}})
 
 
-def plan(config: RunConfig, policy: ModelFacts, machine: Machine = CPU, rewards: tuple[ModelFacts, ...] = (), prompt: Any = None) -> Plan:
-    return make_plan(config, Models(policy, rewards), machine, prompt)
+def plan(
+    config: RunConfig,
+    policy: ModelFacts,
+    machine: Machine = CPU,
+    rewards: tuple[ModelFacts, ...] = (),
+    prompts: PromptTokens | None = None,
+) -> Plan:
+    return make_plan(config, Models(policy, rewards), machine, prompts)
 
 
 def table(made: Plan) -> dict[str, tuple[int | None, int | None, int | None]]:
@@ -86,12 +94,15 @@ def test_an_unknown_inner_size_and_experts_mean_unknown() -> None:
 
 
 def test_full_training_by_hand() -> None:
-    made = plan(settings(), facts(parameters=1000), prompt=(3, 100))
+    made = plan(settings(), facts(parameters=1000), prompts=PromptTokens(3, (5, 100), count=20))
     cache = 4 * 2 * 16 * 4  # episodes × layers × cached values × bytes, per token
+    read = 4 * (8 * 8 + 4 * 32) * 4  # episodes × values × bytes, per token
     odds = 4 * 10 * 4
     logits = 2 * 4 * 10 * 4
     saved = 2 * 2 * (8 * 8 + 2 * 32) * 4
+    holes = 2 * 2 * (6 * 8 + 32) * 4
     matrix = 10 * 8 * 4
+    prompts = 20 * 3 * 10, 20 * (3 * 24 + 1000)
     assert table(made) == {
         "Framework": (0, *CPU_FRAMEWORK),
         "Policy": (1000, 4000, 4000),
@@ -99,16 +110,66 @@ def test_full_training_by_hand() -> None:
         "Critic": (9, 36, 36),
         "Gradients": (1009, 4036, 4036 + matrix),
         "Optimizer": (2018, 8072, 8072 + matrix),
-        "KV cache": (0, cache * 7, int(1.5 * cache * 10)),  # prompts of 3 tokens at least; at most the limit of 6
+        "Prompts": (0, *prompts),
+        "KV cache": (0, cache * 7, int(1.5 * cache * 10)),  # prompts of 3 tokens are usual; none has more than the limit of 6
+        "Prefill": (0, read * 3 // 4, read * 6 + 4 * 6 * 6 * 5),  # with, for each pair of tokens, a truth value and a number
         "Next-token odds": (0, 2 * odds, 6 * odds),
         "Logits": (0, 2 * logits, 5 * logits),
-        "Activations": (0, saved * 7, int(1.6 * saved * 10)),
+        "Activations": (0, saved * 7, (saved + holes) * 10),
     }
     lasting = 4000 + 4000 + 36 + 4036 + 8072
-    assert made.low == CPU_FRAMEWORK[0] + lasting + max(cache * 7 + 2 * odds, 2 * logits + saved * 7)
-    passing = int(1.5 * cache * 10) + 6 * odds + 5 * logits + int(1.6 * saved * 10)
-    assert made.high == CPU_FRAMEWORK[1] + lasting + 2 * matrix + passing
+    sampling = cache * 7 + read * 3 // 4 + 2 * odds
+    assert made.low == CPU_FRAMEWORK[0] + lasting + prompts[0] + max(sampling, 2 * logits + saved * 7)
+    passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + holes) * 10
+    assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
+
+
+PYTHIA_1B = {
+    **{"model_type": "gpt_neox", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 8, "intermediate_size": 8192},
+    **{"vocab_size": 50304, "hidden_act": "gelu", "tie_word_embeddings": False},
+}
+
+
+def test_the_cache_of_the_summaries_recipe_by_hand() -> None:
+    """512 rows of 512 + 53 tokens; in each of 16 blocks 8 heads of 256 numbers, keys and values, of 2 bytes: 37.9 GB. 64 rows: 4.7 GB."""
+    recipe = load_recipe("tldr-pythia-1b").config
+    all_together = recipe.model_copy(update={"generation": recipe.generation.model_copy(update={"batch_size": 0})})
+    found = {config.generation.batch_size: table(plan(config, facts(PYTHIA_1B), GPU)) for config in (recipe, all_together)}
+    assert found[0]["KV cache"][1:] == (37_916_508_160, 56_874_762_240)
+    assert found[64]["KV cache"][1:] == (4_739_563_520, 7_109_345_280)
+    assert found[0]["Next-token odds"][1] == 8 * found[64]["Next-token odds"][1] == 2 * 512 * 50304 * 4
+    # 64 × 512 tokens × (8 · 2048 + 4 · 8192) values of 2 bytes; and 64 × 512 × 512 pairs of 1 + 2 bytes
+    assert found[64]["Prefill"][1:] == (805_306_368, 3_221_225_472 + 50_331_648)
+    assert found[0]["Activations"] == found[64]["Activations"] and found[0]["Logits"] == found[64]["Logits"]
+
+
+def test_more_rows_together_than_a_step_has_are_all_of_them() -> None:
+    for together, rows in ((0, 4), (1, 1), (3, 3), (4, 4), (400, 4)):
+        made = table(plan(settings(generation={"batch_size": together}), facts()))
+        assert made["KV cache"][1] == rows * 10 * 2 * 16 * 4, together
+
+
+def test_adapters_leave_more_holes_and_prompts_are_kept_on_a_cpu() -> None:
+    """Beside each matrix's result stands its adapter's, twice: 3 H, the cached 2 H, and F."""
+    holes = 2 * 10 * 2 * (6 * 8 + 32 + 2 * (3 * 8 + 16 + 32)) * 4
+    saved = 2 * 10 * 2 * (8 * 8 + 2 * 32) * 4
+    assert table(plan(settings(lora={"enabled": True}), facts()))["Activations"] == (0, saved, saved + holes)
+    assert table(plan(settings(lora={"enabled": True}), facts(), GPU))["Activations"] == (0, saved // 2, int(1.6 * saved / 2))
+    unknown = PromptTokens(5, (6, 6))  # a hub dataset whose rows nobody has counted
+    up_to = settings(data={"max_prompt_tokens": 6, "max_prompts": 30})
+    assert table(plan(up_to, facts(), prompts=unknown))["Prompts"] == (0, 0, 30 * (5 * 24 + 1000))
+    assert "Prompts" not in table(plan(up_to, facts(), GPU, prompts=unknown))  # they stay in the computer's own memory
+
+
+def test_a_reward_model_reads_the_whole_text_of_a_prompt_that_was_cut_for_the_policy() -> None:
+    config = settings(reward={"components": [{"kind": "reward_model", "batch_size": 2, "max_tokens": 90}]})
+    each = 2 * (8 * 8 + 4 * 32) * 4  # texts × values × bytes, per token
+    judges = (facts(parameters=5),)
+    for usual, longest, expected in ((20, 50, (24, 54)), (20, 500, (24, 90)), (20, None, (24, 90)), (None, 6, (7, 10))):
+        read = table(plan(config, facts(), rewards=judges, prompts=PromptTokens(3, (6, 6), 9, usual, longest)))["Scoring"]
+        assert read == (0, each * expected[0] // 4, each * expected[1])
+    assert table(plan(config, facts(), rewards=judges))["Scoring"][2] == each * 90
 
 
 def test_sampling_on_a_cpu_lays_large_matrices_out_where_there_is_room() -> None:
@@ -191,7 +252,8 @@ def test_quantized_bases_and_gradient_checkpointing() -> None:
         rows = table(plan(settings(lora={"enabled": True}, model={"quantization": name}), policy, GPU))
         assert rows["Policy"][1] == 1000 * bits // 8 + 4 * adapters
     kept = 2 * 10 * (2 * 8 + (8 * 8 + 2 * 32)) * 4  # two blocks' inputs, and one block in full
-    assert table(plan(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, int(1.6 * kept))
+    holes = 2 * 10 * (6 * 8 + 32) * 4  # of one block
+    assert table(plan(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, kept + holes)
 
 
 def test_every_model_of_an_ensemble_is_counted() -> None:
@@ -200,7 +262,7 @@ def test_every_model_of_an_ensemble_is_counted() -> None:
     assert judge_count(config) == 3
     rows = table(plan(config, facts(), rewards=(facts(parameters=5), facts(parameters=6), facts(parameters=7))))
     assert rows["Reward models"][0] == 18
-    assert rows["Scoring"][2] == 2 * 10 * (64 + 128) * 4
+    assert rows["Scoring"][2] == 2 * 512 * (64 + 128) * 4  # the texts are of unknown length: as much as the model may read
 
 
 def test_a_gpu_computes_in_bfloat16_and_counts_its_context() -> None:
@@ -248,7 +310,7 @@ def test_more_is_never_less(machine: Machine, lora: bool) -> None:
 
 def test_unknown_models_say_so() -> None:
     made = plan(settings(), ModelFacts(path=None, architecture="A", parameters=1000))
-    assert made.unknown == "unknown: the model's files do not tell the size of kv cache, next-token odds, logits, activations"
+    assert made.unknown == "unknown: the model's files do not tell the size of kv cache, prefill, next-token odds, logits, activations"
     assert made.low is made.high is made.fits is made.measured_range() is None and not made.too_large
     assert table(made)["Policy"] == (1000, 4000, 4000)  # what is known is still said
     nothing = plan(settings(), ModelFacts(path=None, architecture="A"))
@@ -283,20 +345,26 @@ def test_the_first_change_that_fits_is_named() -> None:
     assert cheapest(config, roomy(config), roomy) is None  # nothing to do
     high = roomy(config).high
     found = changes(config, roomy(config), roomy)
-    assert [(change.setting, change.value) for change in found[:5]] == [
+    assert [(change.setting, change.value) for change in found[:8]] == [
         ("ppo.micro_batch_size", "4"),
         ("ppo.micro_batch_size", "2"),
         ("ppo.micro_batch_size", "1"),
+        ("generation.batch_size", "4"),
+        ("generation.batch_size", "2"),
+        ("generation.batch_size", "1"),
         ("model.gradient_checkpointing", "true"),
         ("lora.enabled", "true"),
     ]
-    assert {change.setting for change in found[5:]} == {"generation.response_length"}
+    assert {change.setting for change in found[8:]} == {"generation.response_length"}
     halved = roomy(settings(ppo={"batch_size": 8, "mini_batch_size": 8, "micro_batch_size": 4}, generation={"response_length": 400}))
     assert found[0].saves == high - halved.high
     for wanted in found[:3]:  # each is chosen when the ones before it do not save enough
         tight = replan_on(high - wanted.saves)
         chosen = cheapest(config, tight(config), tight)
         assert chosen is not None and (chosen.setting, chosen.value) == (wanted.setting, wanted.value)
+    wide = settings(ppo={"batch_size": 64, "mini_batch_size": 1}, generation={"batch_size": 48})  # sampling is what needs the memory
+    names = [(change.setting, change.value) for change in changes(wide, roomy(wide), roomy)]
+    assert names[:5] == [("generation.batch_size", size) for size in ("24", "12", "6", "3", "1")]
     hopeless = replan_on(10**6)
     assert cheapest(config, hopeless(config), hopeless) is None
 

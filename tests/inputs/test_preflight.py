@@ -242,10 +242,15 @@ def test_the_report_plans_the_memory(make_config: Any, tmp_path: Path) -> None:
 def test_prompts_are_counted_as_the_policy_reads_them(make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config(data__max_prompt_tokens=4)
     (tmp_path / "prompts.txt").write_text("the\nthe film\nthe film was good bad good\n")
-    assert inspect_run(config, tmp_path).prompt_tokens == PromptTokens(usual=3, longest=(4, 4))  # (1 + 2 + 4) / 3, rounded up
+    cut = inspect_run(config, tmp_path).prompt_tokens
+    # (1 + 2 + 4) / 3, rounded up; rewards read (1 + 2 + 6) / 3
+    assert cut == PromptTokens(usual=3, longest=(4, 4), count=3, usual_text=3, longest_text=6)
+    without_end = inspect_run(make_config(data__max_prompt_tokens=4, data__overlong="cut_right"), tmp_path).prompt_tokens
+    assert without_end == PromptTokens(usual=3, longest=(4, 4), count=3, usual_text=3, longest_text=4)
     monkeypatch.setattr("rlhf_studio.inputs.prompts.preview.MEASURED_ROWS", 2)
     (tmp_path / "prompts.txt").write_text("the\nthe film was\nthe film was good bad good\n")
-    assert inspect_run(config, tmp_path).prompt_tokens == PromptTokens(usual=2, longest=(3, 4))  # others may be longer
+    others_may_be_longer = PromptTokens(usual=2, longest=(3, 4), count=3, usual_text=2)
+    assert inspect_run(config, tmp_path).prompt_tokens == others_may_be_longer
     assert inspect_run(make_config(data__prompts="none.txt"), tmp_path).prompt_tokens is None
 
 
@@ -312,3 +317,20 @@ def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_pat
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], input=json.dumps(make_config().model_dump()), text=True, check=True)
+
+
+def test_the_gpus_that_are_given_decide_the_plan(make_config: Any, tmp_path: Path) -> None:
+    """Once for everything: what is said to be there is asked for one time, and both the checks and the plan follow it."""
+    asked: list[int] = []
+
+    def gpus() -> tuple[Gpu, ...]:
+        asked.append(1)
+        return (Gpu(0, "small", free=7, total=8), Gpu(1, "large", free=9 * 10**11, total=10**12, bfloat16=True))
+
+    for device, (name, free) in {"cuda:1": ("large", 9 * 10**11), "cuda:0": ("small", 7), "auto": ("small", 7)}.items():
+        asked.clear()
+        plan = inspect_run(make_config(engine__device=device), tmp_path, gpus=gpus).plan
+        assert plan is not None and asked == [1]
+        assert (plan.machine.device, plan.machine.name, plan.machine.free) == ("cuda", name, free), device
+    none = inspect_run(make_config(), tmp_path, gpus=lambda: ()).plan
+    assert none is not None and none.machine.device == "cpu"

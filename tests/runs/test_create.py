@@ -9,6 +9,7 @@ from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.writer import RunWriter
 
 
 def test_a_new_run_is_complete(tmp_path: Path):
@@ -22,6 +23,25 @@ def test_a_new_run_is_complete(tmp_path: Path):
     assert RunReader(folder).working_folder() == Path.cwd()
     assert sorted(os.listdir(folder)) == ["checkpoints", "config.yaml", "exports", "reserve.bin", "run.db"]
     assert os.listdir(folder.parent) == ["run"]  # no temporary folder is left
+
+
+def test_the_estimated_memory_is_kept_with_the_run(tmp_path: Path):
+    for number, memory in enumerate((None, (0, 5), (438_000_000, 10**13))):
+        create_run(tmp_path / f"run-{number}", config(), name="", memory=memory)
+        with RunWriter(tmp_path / f"run-{number}") as writer:
+            assert writer.estimated_memory() == memory
+
+
+def test_a_run_of_the_first_version_has_no_estimate_and_can_be_gone_on_with(tmp_path: Path):
+    create_run(tmp_path / "run", config(), name="old")
+    with sqlite3.connect(tmp_path / "run" / "run.db") as connection:
+        for column in ("memory_low", "memory_high"):
+            connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert RunReader(tmp_path / "run").status().name == "old"
+    with RunWriter(tmp_path / "run") as writer:
+        assert writer.estimated_memory() is None
 
 
 def test_the_name_falls_back_to_configuration_recipe_and_folder(tmp_path: Path):

@@ -43,6 +43,12 @@ def test_submitted_runs_wait_in_order(workspace: Workspace):
     assert Workspace(workspace.root).queue_position(ids[2]) == 3  # nothing is kept in memory
 
 
+def test_a_submitted_run_keeps_its_estimated_memory(workspace: Workspace):
+    run_id = workspace.submit(config(), "with an estimate", (3, 4))
+    with RunWriter(workspace.run_dir(run_id)) as writer:
+        assert writer.estimated_memory() == (3, 4)
+
+
 def test_a_submission_that_cannot_be_queued_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch):
     def full(*arguments: object, **keywords: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")

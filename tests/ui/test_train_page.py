@@ -32,13 +32,15 @@ class Bench:
 
     def __init__(self, workspace: Path):
         self.submitted: list[tuple[RunConfig, str]] = []
+        self.memory: list[tuple[int, int] | None] = []
         self.error: Exception | None = None
         self.page = TrainPage(workspace, Access(), self.submit, lambda: len(self.submitted))
 
-    def submit(self, config: RunConfig, name: str) -> str:
+    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None) -> str:
         if self.error:
             raise self.error
         self.submitted.append((config, name))
+        self.memory.append(memory)
         return f"run-{len(self.submitted)}"
 
 
@@ -108,7 +110,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda _: processor())
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
@@ -152,6 +154,14 @@ def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
     assert config == WORLD.config.model_copy(update={"name": "mine", "ppo": config.ppo})
     bench.page.start({**sent(), "nonce": "n2"}, OPERATOR)
     assert bench.submitted[1][1] == WORLD.title
+
+
+def test_the_estimate_that_the_page_showed_goes_with_the_run(bench: Bench, tmp_path: Path) -> None:
+    bench.page.start({**sent(), "nonce": "no sizes"}, OPERATOR)
+    give_sizes(tmp_path)
+    shown = bench.page._inspect(WORLD.config, tmp_path).plan
+    bench.page.start({**sent(), "nonce": "sizes"}, OPERATOR)
+    assert shown is not None and bench.memory == [None, (shown.low, shown.high)]
 
 
 def test_a_double_click_starts_one_run(bench: Bench) -> None:
