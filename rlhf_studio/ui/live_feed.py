@@ -31,6 +31,7 @@ MOST_RUNS = 32
 MOST_DELTA_ROWS = 500
 MOST_EVENTS = 200
 MOST_DETAILS = 128
+MOST_WAITING = 200
 OPENING = b'"opening":true'
 MISSING = b'"missing":true'
 
@@ -39,7 +40,7 @@ MISSING = b'"missing":true'
 class Position:
     """Where a viewer stands: what the page sends with every poll. Anything malformed counts as nowhere.
 
-    ``view`` asks to be treated as a viewer, whoever it is.
+    ``view`` asks to be treated as a viewer, whoever it is; ``sample`` is whose tokens are wanted.
     """
 
     run: str = ""
@@ -48,6 +49,7 @@ class Position:
     step: int = -1
     event: int = 0
     view: bool = False
+    sample: int = 0
 
     @classmethod
     def parse(cls, data: Any) -> Position:
@@ -61,6 +63,7 @@ class Position:
             step=_integer(data.get("step"), -1),
             event=_integer(data.get("event"), 0),
             view=data.get("view") is True,
+            sample=_integer(data.get("sample"), 0),
         )
 
 
@@ -231,6 +234,9 @@ class LiveFeed:
         answer: Future[bytes] = Future()
         if not paths.is_run_name(run) or kind not in _DETAILS:
             answer.set_result(_problem("There is no such thing to show."))
+            return answer
+        if self._requests.qsize() >= MOST_WAITING:
+            answer.set_result(_problem("Too many people are asking at once. Try again in a moment."))
             return answer
         self._requests.put((run, kind, step, sample, answer))
         self._wake.set()
