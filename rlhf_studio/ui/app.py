@@ -224,6 +224,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
         "strict_cors": True,
         "allowed_paths": [],
         "max_file_size": "5mb",
+        "state_session_capacity": 1000,  # no page keeps anything there, but whoever makes up sessions would fill the memory
         "footer_links": [],
         "theme": theme.theme(),
         "css": theme.page_css() + html_train.page_css(),
