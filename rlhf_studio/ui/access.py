@@ -1,26 +1,32 @@
-"""Who may change things. Everyone who reaches the page may watch; operators may also start, stop and delete.
+"""Who sends a request: its :class:`~rlhf_studio.ui.roles.Role`. Everyone who reaches the page may watch; operators may also start,
+stop and delete.
 
-Hiding a button is no check: every handler that changes anything calls :meth:`Access.require_operator` on the server.
+What each role may call is in :mod:`rlhf_studio.ui.roles`, and :mod:`rlhf_studio.ui.door` holds everyone to it before Gradio sees
+a request. The methods that change something call :meth:`Access.require_operator` as well, for callers that do not come by HTTP.
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import gradio as gr
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
+from rlhf_studio.ui.roles import Role
+
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
 QUERY = "operator"  # not "token": the Live page keeps the chosen token of a response under that name
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
@@ -32,22 +38,45 @@ class Access:
         read_only: nobody may change anything.
         loopback: the server listens on this machine only; whoever sits at it is an operator.
         token: what makes anyone else an operator, sent as cookie or header; empty admits nobody.
+        token_only: a person set the token: whoever sits at the machine shows it too. Several people may work on it, and a proxy
+            that adds no header looks like one of them.
+        hosts: what the app is called.
     """
 
     read_only: bool = False
     loopback: bool = True
-    token: str = ""
+    token: str = field(default="", repr=False)
+    token_only: bool = False
+    hosts: Hosts = Hosts()
+
+    def role_of(self, request: Any) -> Role:
+        """Who sends this request (Gradio's or Starlette's). A page of another website may not even watch."""
+        if request is None or not self._from_our_page(request.headers):
+            return Role.ANYONE
+        return Role.OPERATOR if self.is_operator(request) else Role.VIEWER
 
     def is_operator(self, request: Any) -> bool:
         """Whether the sender of this request (Gradio's or Starlette's) may change things."""
-        if self.read_only or request is None or not _from_our_page(request.headers):
+        if self.read_only or request is None or not self._from_our_page(request.headers):
             return False
         if dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
         shown = request.headers.get(HEADER) or dict(request.cookies or {}).get(COOKIE) or ""
         if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
             return True
-        return self.loopback and _from_this_machine(request)
+        return self.loopback and not self.token_only and _from_this_machine(request)
+
+    def _from_our_page(self, headers: Any) -> bool:
+        """False for requests that another website made a browser send. Programs outside a browser send neither header."""
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site in ("same-origin", "none")
+        origin = headers.get("origin")
+        if origin is None:
+            return True
+        _, _, page = origin.partition("://")
+        hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip(), *self.hosts.told}
+        return page.lower() in {host.lower() for host in hosts} - {""}
 
     def require_operator(self, request: Any) -> None:
         """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch."""
@@ -61,18 +90,6 @@ class Access:
         return "You can watch runs, not change them. The operator link that the app printed at its start lets you do both."
 
 
-def _from_our_page(headers: Any) -> bool:
-    """False for requests that another website made a browser send. Programs outside a browser send neither header."""
-    site = headers.get("sec-fetch-site")
-    if site is not None:
-        return site in ("same-origin", "none")
-    origin = headers.get("origin")
-    if origin is None:
-        return True
-    hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip()}
-    return urlsplit(origin).netloc in hosts - {""}
-
-
 def _from_this_machine(request: Any) -> bool:
     """A direct connection under a local name.
 
@@ -80,19 +97,17 @@ def _from_this_machine(request: Any) -> bool:
     """
     if any(header in request.headers for header in _PROXY_HEADERS):
         return False
-    host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
+    host = host_name(request.headers.get("host", ""))
     client = getattr(request.client, "host", None) or ""
     return is_loopback(host) and is_loopback(client)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def token_of(environment: Mapping[str, str]) -> str:
+    """The token that a person set; empty when there is none. Raises ValueError for one that a cookie cannot carry."""
+    token = environment.get(TOKEN_VARIABLE, "")
+    if token and not _TOKEN.fullmatch(token):
+        raise ValueError(f"{TOKEN_VARIABLE} must be at most 200 letters, digits and characters of -._~+/= without spaces")
+    return token
 
 
 def serves_one_person(host: str, environment: Mapping[str, str]) -> bool:
@@ -114,6 +129,7 @@ class OperatorLink:
         """Answer a request that carries a token; pass on all others."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
         shown = dict(query).get(QUERY)
+        shown = shown if shown is None else shown.replace(" ", "+")  # how addresses write a space; no token has one
         if shown is None or scope["method"] != "GET" or not self._token:
             await self._app(scope, receive, send)
             return

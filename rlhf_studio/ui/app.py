@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html_train, live_page, theme
-from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, OperatorLink, is_loopback, serves_one_person
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
+from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.train_page import TrainPage
@@ -86,7 +88,7 @@ def _connect(
     runs: gr.HTML,
     wake: Callable[[], None],
 ) -> None:
-    """The events that lead from page to page. What changes something asks :class:`Access` in the page's own method."""
+    """The events that lead from page to page. Who may send each is in :mod:`rlhf_studio.ui.roles`."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     engine: dict[str, Any] = {**quiet, "concurrency_id": "engine", "concurrency_limit": 1}
 
@@ -163,20 +165,21 @@ def launch(
     start: Start = start_engine,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
+    allow_hosts: Sequence[str] = (),
 ) -> Server:
     """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
 
     ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
-    So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app.
+    So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app. ``allow_hosts`` are
+    further names under which the app is reached, for instance through a proxy.
 
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
-    cannot be used, and StoreError when the workspace's database cannot.
+    cannot be used, StoreError when the workspace's database cannot, and ValueError for a token or a name that cannot be used.
     """
+    access = access_for(host, read_only, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(root)
     feed = LiveFeed(workspace)
-    loopback = is_loopback(host)
-    access = Access(read_only, loopback, os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24))
     given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     start = partial(start, **given) if given else start
@@ -185,10 +188,17 @@ def launch(
     demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
-    _, url, _ = demo.launch(**launch_settings(host, port, access))
+    _, url, _ = demo.launch(**launch_settings(host, port, access, demo))
     if dispatcher is not None:
         dispatcher.start()
     return Server(url, access, demo, workspace, feed, dispatcher, try_reward)
+
+
+def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
+    """The rules of an app that listens on ``host``. Raises ValueError for a token or a name that cannot be used."""
+    token = token_of(environment)
+    hosts = hosts_of(host, allow_hosts, environment)
+    return Access(read_only, is_loopback(host), token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts)
 
 
 def rest_when_idle(demo: gr.Blocks) -> None:
@@ -196,12 +206,12 @@ def rest_when_idle(demo: gr.Blocks) -> None:
     demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
 
 
-def launch_settings(host: str, port: int | None, access: Access) -> dict[str, Any]:
+def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks) -> dict[str, Any]:
     """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need."""
     return {
         "server_name": host,
         "server_port": port,
-        "app_kwargs": {"middleware": [Middleware(OperatorLink, token="" if access.read_only else access.token)]},
+        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo)]},
         "prevent_thread_lock": True,
         "quiet": True,
         "share": False,
@@ -215,6 +225,7 @@ def launch_settings(host: str, port: int | None, access: Access) -> dict[str, An
         "strict_cors": True,
         "allowed_paths": [],
         "max_file_size": "5mb",
+        "state_session_capacity": 1000,  # no page keeps anything there, but whoever makes up sessions would fill the memory
         "footer_links": [],
         "theme": theme.theme(),
         "css": theme.page_css() + html_train.page_css(),
@@ -236,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             read_only=options.read_only,
             permissions=permissions,
             keep_hub_token=keep_hub_token,
+            allow_hosts=options.allow_host,
         )
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
@@ -259,15 +271,17 @@ def _permissions(options: argparse.Namespace) -> Permissions:
 
 
 def greeting(server: Server, host: str, read_only: bool) -> list[str]:
-    """What is printed at the start. The operator link is printed where it is needed, and never when the token came from outside."""
+    """What is printed at the start: where the app is, and who is an operator now. A token that came from outside is never printed."""
     lines = [f"RLHF Studio is at {server.url}  (runs are kept in {server.workspace.root})"]
     if read_only:
-        lines.append("Read-only: runs can be watched, not started or changed.")
-    elif not is_loopback(host):
-        lines.append("Everyone who reaches this address may watch. To start and stop runs, open the operator link:")
-        known = TOKEN_VARIABLE in os.environ
-        lines.append(f"  {server.url}?operator=" + (f"...  (the value of {TOKEN_VARIABLE})" if known else server.access.token))
-    return lines
+        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
+    if is_loopback(host) and not server.access.token_only:
+        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
+        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
+    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
+    shown = f"...  (the value of {TOKEN_VARIABLE})" if server.access.token_only else server.access.token
+    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
+    return [*lines, f"  {server.url}?operator={shown}"]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -282,6 +296,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")),
         help="folder that holds the runs (default: ./workspace)",
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
     )
     parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
     parser.add_argument(

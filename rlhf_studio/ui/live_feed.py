@@ -33,6 +33,10 @@ MOST_RUNS = 32
 MOST_DELTA_ROWS = 500
 MOST_EVENTS = 200
 MOST_DETAILS = 128
+MOST_WAITING = 200
+MOST_ASKED = 2000  # names, of runs or not, that are being asked for
+FORGET_MISSING = 2.0  # seconds: a name that no run has must not keep a place
+TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
 OPENING = b'"opening":true'
 MISSING = b'"missing":true'
 
@@ -41,7 +45,7 @@ MISSING = b'"missing":true'
 class Position:
     """Where a viewer stands: what the page sends with every poll. Anything malformed counts as nowhere.
 
-    ``view`` asks to be treated as a viewer, whoever it is.
+    ``view`` asks to be treated as a viewer, whoever it is; ``sample`` is whose tokens are wanted.
     """
 
     run: str = ""
@@ -50,6 +54,7 @@ class Position:
     step: int = -1
     event: int = 0
     view: bool = False
+    sample: int = 0
 
     @classmethod
     def parse(cls, data: Any) -> Position:
@@ -63,6 +68,7 @@ class Position:
             step=_integer(data.get("step"), -1),
             event=_integer(data.get("event"), 0),
             view=data.get("view") is True,
+            sample=_integer(data.get("sample"), 0),
         )
 
 
@@ -219,9 +225,8 @@ class LiveFeed:
         if not position.run:
             self._listing_asked = now
             return self._listing or self._soon()
-        known = position.run in self._asked
-        if not known and len(self._asked) >= MOST_RUNS:
-            return b'"problem":"Too many runs are being watched at once. Close some of the pages and reload this one."'
+        if position.run not in self._asked and len(self._asked) >= MOST_ASKED:
+            return _problem(TOO_MANY)[1:-1]
         self._asked[position.run] = now
         answer = self._answers.get(position.run)
         if isinstance(answer, Snapshot):
@@ -234,6 +239,9 @@ class LiveFeed:
         answer: Future[bytes] = Future()
         if not paths.is_run_name(run) or kind not in _DETAILS:
             answer.set_result(_problem("There is no such thing to show."))
+            return answer
+        if self._requests.qsize() >= MOST_WAITING:
+            answer.set_result(_problem("Too many people are asking at once. Try again in a moment."))
             return answer
         self._requests.put((run, kind, step, sample, answer))
         self._wake.set()
@@ -269,7 +277,7 @@ class LiveFeed:
     def _refresh_runs(self) -> None:
         now = time.monotonic()
         for run, asked in list(self._asked.items()):
-            if now - asked > self._forget_after:
+            if now - asked > (FORGET_MISSING if self._answers.get(run) == MISSING else self._forget_after):
                 self._forget(run)
                 continue
             try:
@@ -284,6 +292,8 @@ class LiveFeed:
     def _follower(self, run: str) -> _Follower:
         self._workspace.run_dir(run)  # says so when the run was deleted
         if run not in self._followers:
+            if len(self._followers) >= MOST_RUNS:
+                raise StoreError(TOO_MANY, "busy")
             self._followers[run] = _Follower(self._open_reader(self._workspace.run_dir(run)), self._boot)
         return self._followers[run]
 
@@ -319,7 +329,7 @@ class LiveFeed:
         status = follower.status or follower.reader.status()
         # samples and tokens never change once written; the log and the watched answers do, with or without a new step
         age = status.seq if kind == "watched" else int(time.monotonic()) if kind == "log" else 0
-        key = (run, status.epoch, kind, step, sample, age)
+        key = (run, status.epoch, kind, *((step, sample) if kind in ("samples", "tokens") else ()), age)
         if key in self._details:
             self._details.move_to_end(key)
             return self._details[key]

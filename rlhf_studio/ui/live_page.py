@@ -80,13 +80,16 @@ class LivePage:
 
     def connect_tabs(self, tabs: gr.Tabs, *, train: str, runs: str) -> None:
         """Let the page's links lead to the Train and Runs tabs (their ids). Call inside the Blocks context."""
+
+        def open_train() -> gr.Tabs:
+            return gr.Tabs(selected=train)
+
+        def open_runs() -> gr.Tabs:
+            return gr.Tabs(selected=runs)
+
         self.component.props["links"] = True
-        self.component.open_train(
-            lambda: gr.Tabs(selected=train), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private"
-        )
-        self.component.open_runs(
-            lambda: gr.Tabs(selected=runs), outputs=tabs, queue=False, show_progress="hidden", api_visibility="private"
-        )
+        for handler in (open_train, open_runs):
+            getattr(self.component, handler.__name__)(handler, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 
 
 def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change: Callable[[], None] = lambda: None) -> LivePage:
@@ -106,8 +109,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
         if data.get("kind") == "page":
             return _json(page_data)
         position = Position.parse(data)
-        sample = data.get("sample") if isinstance(data.get("sample"), int) else 0
-        answer = asyncio.wrap_future(feed.detail(position.run, str(data.get("kind")), position.step, sample))
+        answer = asyncio.wrap_future(feed.detail(position.run, str(data.get("kind")), position.step, position.sample))
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return _json(answer.result() if answer.done() else live_data.encode_text({"problem": "The run folder did not answer in time."}))
 

@@ -14,7 +14,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink, is_loopback
+from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink
+from rlhf_studio.ui.hosts import Hosts, hosts_of, is_loopback
+from rlhf_studio.ui.roles import Role
 
 TOKEN = "a-long-secret"
 LOCAL = Access(loopback=True, token=TOKEN)
@@ -83,6 +85,31 @@ def test_behind_a_proxy_the_forwarded_name_counts_as_ours() -> None:
     )
 
 
+def test_a_token_that_a_person_set_is_wanted_on_this_machine_too() -> None:
+    """Several people work on it, or a proxy that adds no header lets everyone look like one of them."""
+    shared = Access(loopback=True, token=TOKEN, token_only=True)
+    assert not shared.is_operator(request()) and shared.role_of(request()) is Role.VIEWER
+    assert shared.is_operator(request(cookies={COOKIE: TOKEN})) and shared.is_operator(request(**{HEADER: TOKEN}))
+
+
+def test_roles_follow_each_other() -> None:
+    assert Role.ANYONE < Role.VIEWER < Role.PLAYER < Role.OPERATOR < Role.NOBODY
+    assert LOCAL.role_of(request()) is Role.OPERATOR
+    assert LOCAL.role_of(request("192.168.1.5")) is Role.VIEWER
+    assert LOCAL.role_of(request(query={"view": "1"})) is Role.VIEWER
+    assert Access(read_only=True).role_of(request()) is Role.VIEWER
+    for page in (request(origin="http://evil.example"), request(sec_fetch_site="cross-site"), request(sec_fetch_site="same-site"), None):
+        assert LOCAL.role_of(page) is Role.ANYONE
+
+
+def test_a_name_that_was_allowed_is_ours_in_an_origin_too_with_its_port() -> None:
+    behind = Access(loopback=True, token=TOKEN, hosts=Hosts(frozenset({"lab.example"}), told=frozenset({"lab.example", "b.example:81"})))
+    assert behind.role_of(request(origin="https://lab.example", x_forwarded_for="10.0.0.1")) is Role.VIEWER
+    assert behind.role_of(request(origin="http://b.example:81", x_forwarded_for="10.0.0.1")) is Role.VIEWER
+    for other in ("http://lab.example:8000", "http://b.example", "http://lab.example.evil", "http://["):
+        assert behind.role_of(request(origin=other)) is Role.ANYONE
+
+
 def test_an_empty_token_admits_nobody() -> None:
     assert not Access(loopback=False).is_operator(request(cookies={COOKIE: ""}))
 
@@ -97,6 +124,42 @@ def test_read_only_holds_for_everyone() -> None:
 def test_loopback_names() -> None:
     assert [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "[::1]")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "localhost.evil.example", "", "::")] == [False] * 5
+
+
+# --- names ---------------------------------------------------------------------------------------------------------------------
+
+LOOPBACK = ["localhost", "localhost:7860", "127.0.0.1:7860", "127.9.9.9", "[::1]", "[::1]:7860", "LOCALHOST"]
+FOREIGN = ["evil.example", "evil.example:7860", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1.evil.example"]
+BROKEN = ["", "[", "[::1", "a b", "a,b", "localhost:x", "127.0.0.1:1:2", "x@localhost", "localhost/", "é", "localhost\n"]
+
+
+def test_an_app_for_this_machine_answers_under_its_own_names_only() -> None:
+    hosts = hosts_of("127.0.0.1", (), {})
+    assert [name for name in LOOPBACK if not hosts.knows(name)] == []
+    assert [name for name in (*FOREIGN, *BROKEN, "192.168.0.1", "0.0.0.0", "8.8.8.8:7860") if hosts.knows(name)] == []
+
+
+def test_an_app_on_every_address_answers_under_addresses_and_the_machines_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Lab.uni.example")
+    for everywhere in ("0.0.0.0", "::"):
+        hosts = hosts_of(everywhere, (), {})
+        known = [*LOOPBACK, "192.168.0.1:80", "10.0.0.1", "[fe80::1]:7860", "lab", "lab.uni.example:7860", "LAB.local", "lab.uni.example."]
+        assert [name for name in known if not hosts.knows(name)] == []
+        assert [name for name in (*FOREIGN, *BROKEN, "uni.example", "other.local") if hosts.knows(name)] == []
+
+
+def test_names_that_were_told() -> None:
+    listening = hosts_of("lab.example", (), {})
+    assert listening.knows("lab.example:7860") and listening.knows("localhost") and not listening.knows("10.0.0.1")
+    environment = {"RLHF_STUDIO_HOSTS": "one.example, two.example:8443", "SPACE_HOST": "someone-studio.hf.space"}
+    hosts = hosts_of("127.0.0.1", ["Three.example"], {**environment, "GRADIO_ROOT_PATH": "https://four.example/studio"})
+    assert all(hosts.knows(name) for name in ("one.example", "two.example", "three.example:1", "someone-studio.hf.space", "four.example"))
+    assert not any(hosts.knows(name) for name in FOREIGN)
+    assert hosts.told == {"one.example", "two.example:8443", "three.example", "someone-studio.hf.space", "four.example"}
+    assert hosts_of("127.0.0.1", (), {"GRADIO_ROOT_PATH": "/studio"}).told == set()
+    for wrong in ("http://lab.example", "lab example", "*", "lab.example:port"):
+        with pytest.raises(ValueError, match="is not the name of a host"):
+            hosts_of("127.0.0.1", [wrong], {})
 
 
 # --- the operator link ---------------------------------------------------------------------------------------------------------
@@ -118,6 +181,10 @@ def test_the_link_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None
     cookie = answer.headers["set-cookie"].lower()
     assert f"{COOKIE}={TOKEN}" in cookie and "httponly" in cookie and "samesite=strict" in cookie and "secure" not in cookie
     assert client().get("/", params={"operator": TOKEN}).headers["location"] == "./"
+
+
+def test_a_plus_sign_in_a_token_survives_the_address() -> None:
+    assert client(token="a+b/c=").get("/?operator=a+b/c=").status_code == 303
 
 
 def test_the_cookie_is_kept_to_https_where_there_is_https() -> None:

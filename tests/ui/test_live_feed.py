@@ -10,6 +10,7 @@ import pytest
 
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import live_feed
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from tests.ui.fake_run import FakeRun, config
 
@@ -226,10 +227,42 @@ def test_runs_nobody_watches_are_forgotten(workspace, run):
         feed.close()
 
 
-def test_too_many_runs_at_once_are_refused(feed):
-    for number in range(32):
+def test_too_many_runs_at_once_are_refused(feed, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(live_feed, "MOST_RUNS", 1)
+    other = FakeRun(tmp_path)
+    ask(feed, Position(run=run.run_id))
+    assert "Too many" in ask(feed, Position(run=other.run_id))["problem"]
+    assert b"Too many" in feed.detail(other.run_id, "log").result(DEADLINE)
+    assert "problem" not in ask(feed, Position(run=run.run_id))
+    other.close()
+
+
+def test_names_that_no_run_has_keep_nobody_from_watching(feed, run, monkeypatch):
+    """Whoever makes up names must not take the places of those who watch runs."""
+    for number in range(200):
         feed.poll(Position(run=f"run-number-{number}"))
+    assert ask(feed, Position(run=run.run_id))["last_step"] == 0
+    assert ask(feed, Position(run="run-number-7")) == {"missing": True}
+    monkeypatch.setattr(live_feed, "FORGET_MISSING", 0.0)
+    end = time.monotonic() + DEADLINE
+    while len(feed._asked) > 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert set(feed._asked) == {run.run_id} and set(feed._answers) == {run.run_id}
+    monkeypatch.setattr(live_feed, "MOST_ASKED", 1)
     assert b"Too many" in feed.poll(Position(run="one-too-many"))
+
+
+def test_requests_wait_in_a_bounded_line(feed, run, monkeypatch):
+    monkeypatch.setattr(live_feed, "MOST_WAITING", 0)
+    assert b"Try again in a moment" in feed.detail(run.run_id, "log").result(0)
+
+
+def test_numbers_that_matter_not_make_no_second_reading(feed, run):
+    run.step()
+    first = feed.detail(run.run_id, "watched", 1, 1).result(DEADLINE)
+    read = len(feed._details)
+    assert [feed.detail(run.run_id, "watched", step, sample).result(DEADLINE) for step, sample in ((0, 5), (1, 7))] == [first] * 2
+    assert len(feed._details) == read == 1
 
 
 @pytest.mark.parametrize(

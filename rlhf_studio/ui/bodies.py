@@ -1,0 +1,112 @@
+"""Requests with a body, before Gradio sees them: read within bounds, checked for shape, and written anew with nothing else in them.
+
+What is passed on is what was checked: a member that is given twice, or one that we do not know, does not reach Gradio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import Receive
+
+DEEPEST = 32  # lists and objects inside each other; the form's values need 7
+SECONDS = 15.0  # to send a body
+_SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class Refused(Exception):
+    """A request that is not answered by the app: HTTP ``status`` and one sentence."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:
+    """The JSON body of a request. Raises :class:`Refused` for another type, more than ``most`` bytes, and one that comes too slowly."""
+    if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "The body must be application/json.")
+    told = headers.get("content-length", "0")
+    if not told.isdecimal() or int(told[:20]) > most:
+        raise Refused(413, f"The body may have {most} bytes at most.")
+    try:
+        return await asyncio.wait_for(_all_of(receive, most), SECONDS)
+    except TimeoutError:
+        raise Refused(408, "The body did not arrive in time.") from None
+
+
+async def _all_of(receive: Receive, most: int) -> bytes:
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The body ended early.")
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise Refused(413, f"The body may have {most} bytes at most.")
+        more = message.get("more_body", False)
+    return bytes(body)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body holds. Raises :class:`Refused` for anything else and for one that is nested too deeply."""
+    brackets = _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS)
+    if max(accumulate(_STEP[bracket] for bracket in brackets), default=0) > DEEPEST:
+        raise Refused(400, "The body is nested too deeply.")
+    try:
+        data = json.loads(body)
+        json.dumps(data, ensure_ascii=False).encode()  # half of a surrogate pair is no text: it could not be sent back
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is not JSON.") from None
+    if not isinstance(data, dict):
+        raise Refused(400, "The body must be an object.")
+    return data
+
+
+def session_of(value: Any) -> str:
+    """The name of a page's session. Raises :class:`Refused` for anything that no page sends."""
+    if not isinstance(value, str) or not _SESSION.fullmatch(value):
+        raise Refused(400, "The session is not valid.")
+    return value
+
+
+def component_call(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """A call of a server function, with ``component_id`` and ``fn_name`` of the right types. Raises :class:`Refused`."""
+    component, name = sent.get("component_id"), sent.get("fn_name")
+    if type(component) is not int or not isinstance(name, str):
+        raise Refused(400, "There is no such function.")
+    return {"component_id": component, "fn_name": name, "session_hash": session_of(sent.get("session_hash")), "data": sent.get("data")}
+
+
+def event_call(sent: Mapping[str, Any], inputs: Mapping[int, int]) -> dict[str, Any]:
+    """An event of the page. ``inputs`` is how many inputs the handler of each index takes. Raises :class:`Refused`."""
+    index, data, trigger = sent.get("fn_index"), sent.get("data"), sent.get("trigger_id")
+    if type(index) is not int or index not in inputs:
+        raise Refused(404, "There is no such event.")
+    if not isinstance(data, list) or len(data) != inputs[index] or not (trigger is None or type(trigger) is int):
+        raise Refused(400, "The event is not valid.")
+    session = session_of(sent.get("session_hash"))
+    return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": sent.get("event_data"), "session_hash": session}
+
+
+def cancel_call(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """A page that gives up an event. Raises :class:`Refused`."""
+    index = sent.get("fn_index")
+    if type(index) is not int:
+        raise Refused(400, "There is no such event.")
+    return {"fn_index": index, "session_hash": session_of(sent.get("session_hash")), "event_id": session_of(sent.get("event_id"))}
+
+
+def reset_call(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """A page that starts an event anew. Raises :class:`Refused`."""
+    return {"event_id": session_of(sent.get("event_id"))}

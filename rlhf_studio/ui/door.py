@@ -1,0 +1,216 @@
+"""The door: what every request passes before Gradio sees it.
+
+It refuses names that the app is not called, addresses that are not in the table of :mod:`rlhf_studio.ui.roles`, whoever may not
+call what they ask for, and bodies that are too long, too slow or not what a page sends. A refusal is one sentence and a status
+of 400 and above; nothing is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import posixpath
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import gradio as gr
+from starlette._utils import get_route_path
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rlhf_studio.ui import bodies, html, roles
+from rlhf_studio.ui.access import Access, OperatorLink
+from rlhf_studio.ui.bodies import Refused
+from rlhf_studio.ui.roles import Role
+
+MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
+VIEWERS_AT_ONCE = 4  # calls that are worked on; the others wait
+VIEWERS_WAITING = 60
+LONGEST_PATH, LONGEST_PART = 1000, 255
+UNKNOWN_NAME = (
+    "This app does not answer under this name. Whoever runs it can allow the name: start it with --allow-host NAME,"
+    " or set RLHF_STUDIO_HOSTS.\n"
+)
+FOREIGN_PAGE = (
+    "This came from a page of another website. Behind a proxy that changes the Host header, the app must be started with --allow-host NAME."
+)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f\\]")
+_FORWARDED_NAME = re.compile(r"[A-Za-z0-9._:,\[\] -]{0,500}")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A handler or server function of the app: the role it takes, and how it is called."""
+
+    role: Role
+    queued: bool = False
+    waits: bool = False  # runs on the event loop and waits for others, so it takes no turn
+
+
+def row_of(function: Callable[..., Any], component: Any = None) -> str:
+    """The name of a function in :data:`roles.FUNCTIONS`; ``component`` is the one that it is a server function of."""
+    return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
+
+
+def handlers_of(demo: gr.Blocks) -> dict[int, Function]:
+    """The handlers of an app's events by their index. One that is not in the table is for nobody."""
+    return {
+        index: Function(roles.FUNCTIONS.get(row_of(event.fn), Role.NOBODY), queued=bool(event.queue))
+        for index, event in demo.fns.items()
+        if event.fn is not None
+    }
+
+
+def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
+    """The server functions of an app by component and name."""
+    return {
+        (index, function.__name__): Function(
+            roles.FUNCTIONS.get(row_of(function, block), Role.NOBODY), waits=inspect.iscoroutinefunction(function)
+        )
+        for index, block in demo.blocks.items()
+        for function in getattr(block, "server_fns", None) or ()
+    }
+
+
+class Door:
+    """Middleware around the whole app. ``demo`` must be complete."""
+
+    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks) -> None:
+        self._app = OperatorLink(app, "" if access.read_only else access.token)
+        self._access, self._demo = access, demo
+        self._handlers, self._functions = handlers_of(demo), server_functions_of(demo)
+        self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+        self._files = [path.as_posix() for path in html.static_paths()]
+        self._routes = [(*key.split(" ", 1), role) for key, role in roles.ROUTES.items()]
+        self._patterns = [(method, path, compile_path(path)[0], role) for method, path, role in self._routes]
+        self._turns = asyncio.Semaphore(VIEWERS_AT_ONCE)
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is refused; pass on everything else."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["type"] != "http":
+                raise Refused(403, "There are no websockets here.")
+            if not self._is_our_name(scope):
+                await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
+                return
+            path, role = self._route(scope)
+            if scope["method"] != "POST":
+                self._check_read(path, scope)
+                await self._app(_without(scope, b"range"), receive, send)
+                return
+            call, function = await self._call(path, role, Headers(scope=scope), receive)
+            async with self._turn(role, function):
+                await self._app(*_with_body(scope, receive, call), send)
+        except Refused as refused:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            # closing the connection spares reading what is left of the body
+            await JSONResponse({"detail": refused.detail}, refused.status, {"connection": "close"})(scope, receive, send)
+
+    def _is_our_name(self, scope: Scope) -> bool:
+        names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+        return len(names) == 1 and self._access.hosts.knows(names[0])
+
+    def _route(self, scope: Scope) -> tuple[str, Role]:
+        """(the table's path, who asks). Raises :class:`Refused` for what this sender may not ask for."""
+        path = get_route_path(scope)
+        if _CONTROLS.search(path) or len(path) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in path.split("/")):
+            raise Refused(400, "This address is not valid.")
+        if not _FORWARDED_NAME.fullmatch(Headers(scope=scope).get("x-forwarded-host", "")):
+            raise Refused(400, "The header X-Forwarded-Host is not valid.")
+        rows = [(wanted, row) for method, row, pattern, wanted in self._patterns if method == scope["method"] and pattern.match(path)]
+        if not rows:
+            raise Refused(404, "There is nothing here.")
+        wanted, row = max(rows)
+        role = self._access.role_of(Request(scope))
+        self._require(role, wanted)
+        return row, role
+
+    def _require(self, role: Role, wanted: Role) -> None:
+        if wanted is Role.NOBODY:
+            raise Refused(403, "The pages do not need this, so nobody may use it.")
+        if role < wanted:
+            raise Refused(403, FOREIGN_PAGE if role is Role.ANYONE else self._access.why_not())
+
+    def _check_read(self, path: str, scope: Scope) -> None:
+        """Refuse reads that Gradio answers with an error of its own, or with more than the pages need."""
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if path in roles.PAGE_ROUTES and {"page", "deep_link"} & query.keys():
+            raise Refused(404, "There is nothing here.")
+        if path == roles.FILE_ROUTE:
+            wanted = get_route_path(scope).partition("file=")[2]
+            if posixpath.normpath(wanted) != wanted or not any(f"{wanted}/".startswith(f"{file}/") for file in self._files):
+                raise Refused(403, "This file is not part of the pages.")
+        if path == roles.STREAM_ROUTE:
+            session = bodies.session_of(query.get("session_hash", [""])[0])
+            if session not in self._demo._queue.pending_messages_per_session:
+                raise Refused(404, "Nothing was started in this session.")
+
+    async def _call(self, path: str, role: Role, headers: Headers, receive: Receive) -> tuple[dict[str, Any], Function | None]:
+        """What a body asks for, and the function it names. Raises :class:`Refused`."""
+        sent = bodies.read_object(await bodies.read_body(headers, receive, MOST_BYTES[role]))
+        if path == roles.CANCEL_ROUTE:
+            return bodies.cancel_call(sent), None
+        if path in roles.RESET_ROUTES:
+            return bodies.reset_call(sent), None
+        if path in roles.COMPONENT_ROUTES:
+            call = bodies.component_call(sent)
+            function = self._functions.get((call["component_id"], call["fn_name"]))
+        else:
+            call = bodies.event_call(sent, self._inputs)
+            function = self._handlers.get(call["fn_index"])
+            if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
+                raise Refused(404, "This event is asked for at another address.")
+        if function is None:
+            raise Refused(404, "There is no such function.")
+        self._require(role, function.role)
+        return call, function
+
+    @asynccontextmanager
+    async def _turn(self, role: Role, function: Function | None) -> AsyncIterator[None]:
+        """Let a few calls of people who may only watch run at once, so that they cannot keep the machine from its operator."""
+        if role >= Role.OPERATOR or function is None or function.waits or function.queued:
+            yield
+            return
+        if self._waiting >= VIEWERS_WAITING:
+            raise Refused(503, "Too many people are asking at once. Try again in a moment.")
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+def _without(scope: Scope, header: bytes) -> Scope:
+    """The request without a header: Gradio fails on ranges that are not valid, and no file of ours is long."""
+    return {**scope, "headers": [(key, value) for key, value in scope["headers"] if key != header]}
+
+
+def _with_body(scope: Scope, receive: Receive, data: Any) -> tuple[Scope, Receive]:
+    """The request with the JSON of ``data`` as its body."""
+    body = json.dumps(data).encode()
+    replaced = (b"content-length", b"transfer-encoding", b"content-encoding")
+    headers = [(key, value) for key, value in scope["headers"] if key not in replaced]
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}, again
