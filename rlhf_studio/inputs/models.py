@@ -12,6 +12,7 @@ from typing import Any
 
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
 from rlhf_studio.inputs.pickles import convert_command, pickled_weights
+from rlhf_studio.inputs.rotation import rotation_boundary
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
 
@@ -22,6 +23,8 @@ ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm",
 }  # fmt: skip
+
+COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class ModelFacts:
         download_bytes: what the engine still has to fetch.
         base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
         shape: layers, widths and heads; None when config.json does not tell.
+        rotation_boundary: see :func:`rotation.rotation_boundary`.
     """
 
     path: Path | None
@@ -57,6 +61,7 @@ class ModelFacts:
     download_bytes: int = 0
     base: str = ""
     shape: ModelShape | None = None
+    rotation_boundary: int | None = None
 
 
 def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
@@ -114,6 +119,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         tokenizer_files=files,
         download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
         shape=read_shape(text_config),
+        rotation_boundary=rotation_boundary(text_config),
     )
 
 
@@ -328,8 +334,14 @@ def _labels(config: dict[str, Any]) -> list[str]:
 def _max_positions(config: dict[str, Any]) -> int | None:
     for key in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
         if value := _whole_number(config, key):
-            return value
+            return max(value - _first_position(config), 1)
     return None
+
+
+def _first_position(config: dict[str, Any]) -> int:
+    """Where the model begins to count: RoBERTa and its kin behind the id of their padding token, so that 514 positions hold 512 tokens."""
+    pad = config.get("pad_token_id", 1)
+    return pad + 1 if config.get("model_type") in COUNTED_FROM_PAD and type(pad) is int else 0
 
 
 def _whole_number(config: dict[str, Any], key: str) -> int | None:

@@ -30,6 +30,7 @@ class PromptTokens:
         count: how many there are; None when only the first were looked at.
         usual_text, longest_text: of the texts that rewards read: a prompt that lost its beginning is read whole by them. None takes
             ``usual``, and for the longest, that it is not known.
+        shortest: of those that were counted.
     """
 
     usual: int
@@ -37,6 +38,7 @@ class PromptTokens:
     count: int | None = None
     usual_text: int | None = None
     longest_text: int | None = None
+    shortest: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int
     counts = [len(ids) for ids in prepared.ids]
     texts = prepared.lengths if data.overlong == "cut_left" else counts
     most = max(counts) if whole else data.max_prompt_tokens
-    return PromptTokens(_mean(counts), (max(counts), most), count, _mean(texts), max(texts) if whole else None)
+    return PromptTokens(_mean(counts), (max(counts), most), count, _mean(texts), max(texts) if whole else None, min(counts))
 
 
 def _mean(counts: list[int]) -> int:
