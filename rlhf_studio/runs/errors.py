@@ -7,7 +7,23 @@ import sqlite3
 from pathlib import Path
 from typing import Literal
 
-Reason = Literal["full", "io", "busy", "damaged", "read-only", "missing", "version", "exists", "alive", "not-running", "absent", "state"]
+Reason = Literal[
+    "full",
+    "io",
+    "busy",
+    "damaged",
+    "read-only",
+    "missing",
+    "in-the-way",
+    "version",
+    "exists",
+    "alive",
+    "not-running",
+    "absent",
+    "state",
+    "from-start",
+    "gone",
+]
 
 
 class StoreError(Exception):
@@ -15,8 +31,10 @@ class StoreError(Exception):
 
     Attributes:
         reason: a stable short word for code: ``full`` (disk), ``io``, ``busy``, ``damaged``, ``read-only``, ``missing`` (no run
-            there), ``version`` (written by a newer program), ``exists``, ``alive``, ``not-running``, ``absent`` (no such record),
-            ``state`` (the run's state does not allow it).
+            there), ``in-the-way`` (a file where a folder must be), ``version`` (written by a newer program), ``exists``,
+            ``alive``, ``not-running``, ``absent`` (no such record), ``state`` (the run's state does not allow it),
+            ``from-start`` (it could only start again from step 0), ``gone`` (the folder was deleted, moved or replaced while the
+            engine worked in it).
     """
 
     def __init__(self, message: str, reason: Reason = "io"):
@@ -43,6 +61,13 @@ class NotRunning(StoreError):
 
     def __init__(self, message: str):
         super().__init__(message, "not-running")
+
+
+class RunGone(StoreError):
+    """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
+
+    def __init__(self, run_dir: Path):
+        super().__init__(f"The run folder {run_dir} was deleted, moved or replaced while the engine worked in it.", "gone")
 
 
 # SQLite's primary result codes (sqlite.org/rescode.html); Python 3.10 has no names for them.
@@ -75,6 +100,8 @@ _OS_REASONS: dict[int, Reason] = {
     errno.EACCES: "read-only",
     errno.EPERM: "read-only",
     errno.ENOENT: "missing",
+    errno.ENOTDIR: "in-the-way",
+    errno.EEXIST: "in-the-way",
 }
 
 _SENTENCES: dict[Reason, str] = {
@@ -84,6 +111,7 @@ _SENTENCES: dict[Reason, str] = {
     "damaged": "{path} is damaged or was not written by RLHF Studio ({detail}).",
     "read-only": "{path} may not be written or opened ({detail}). Check the permissions of the folder.",
     "missing": "{path} does not exist or was removed.",
+    "in-the-way": "{path} cannot be a folder here: a file is in the way ({detail}). Choose another place.",
 }
 
 

@@ -37,9 +37,13 @@ NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
 """Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
 
 
-def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
-    """The command that works on a prepared run folder: what the app runs, and what a person may run instead."""
-    return [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
+def engine_command(run_dir: Path, resume: bool = False, from_start: bool = False) -> list[str]:
+    """The command that works on a prepared run folder: what the app runs, and what a person may run instead.
+
+    ``from_start`` goes with ``resume``: the run begins again at step 0.
+    """
+    command = [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
+    return [*command, "--from-start"] if from_start else command
 
 
 def command_text(run_dir: Path, resume: bool = False) -> str:
@@ -102,6 +106,7 @@ def start_engine(
     run_dir: Path,
     resume: bool = False,
     *,
+    from_start: bool = False,
     ticket: liveness.StartTicket | None = None,
     keep_hub_token: bool = False,
     permissions: Permissions = NOTHING_ALLOWED,
@@ -130,7 +135,7 @@ def start_engine(
         log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             return subprocess.Popen(
-                engine_command(folder, resume),
+                engine_command(folder, resume, from_start),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -41,7 +41,7 @@ _CAUSE_CHARACTERS = 300
 
 _COLUMNS = (
     "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
-    "(SELECT at FROM heartbeat)"
+    "(SELECT at FROM heartbeat), coalesce((SELECT max(step) FROM steps), 0)"
 )
 
 
@@ -64,7 +64,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
     row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
     if row is None:
         raise ValueError("the run's row is missing")
-    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat = row
+    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, last = row
     if state not in get_args(State):
         raise ValueError(f"unknown state {state!r}")
     return RunStatus(
@@ -85,6 +85,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         device=decode_text(device),
         cause=decode_text(cause),
         pid=pid,
+        recorded=max(step, last),
     )
 
 

@@ -158,13 +158,16 @@ class RunWriter:
     def commit_step(self, record: StepRecord) -> None:
         """Store all of one step: metrics, rollouts with their token arrays, watched answers, events, and the run's step.
 
-        They become visible together or not at all. Raises StoreError; also when the step is not after the last one.
+        They become visible together or not at all, and replace what the step left behind before a resume. Raises StoreError; also
+        when the step is not after the last one.
         """
         now = time.time()
         with self._transaction() as connection:
             last = connection.execute("SELECT step FROM run").fetchone()[0]
             if record.step <= last:
-                raise StoreError(f"Step {record.step} cannot be stored after step {last}; cut the history back first.", "state")
+                raise StoreError(f"Step {record.step} cannot be stored after step {last}; go back first.", "state")
+            for table in schema.HISTORY_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE step > ? AND step <= ?", (last, record.step))
             connection.execute("INSERT INTO steps VALUES (?, ?, ?)", (record.step, now, len(record.rollouts)))
             self._insert_metrics(connection, record)
             for rollout in record.rollouts:
@@ -193,6 +196,7 @@ class RunWriter:
     def watched(self, step: int, records: Sequence[WatchRecord]) -> None:
         """Store answers to the watched prompts outside a step; ``step`` 0 is the starting policy. Replaces earlier ones of that step."""
         with self._transaction() as connection:
+            connection.execute("DELETE FROM watched WHERE step = ?", (step,))
             rows.insert_watched(connection, step, records)
 
     def event(self, record: EventRecord, step: int | None = None) -> None:
@@ -207,17 +211,19 @@ class RunWriter:
             at_step = connection.execute("SELECT step FROM run").fetchone()[0] if step is None else step
             rows.insert_event(connection, time.time(), at_step, record)
 
-    def cut_after(self, step: int) -> None:
-        """Forget metrics, rollouts and watched answers of all steps after ``step`` (a resume repeats them); ``epoch`` grows by one.
+    def go_back(self, step: int) -> None:
+        """Go on from ``step``, at most the last one, because a resume plays the later steps again; ``epoch`` grows by one.
 
-        Events stay: they are the run's diary. Raises StoreError, and ValueError for a negative step.
+        Nothing is deleted: the later steps stay on record, out of the readers' sight, until :meth:`commit_step` replaces them one
+        by one. Events stay for good: they are the run's diary. Raises StoreError, and ValueError for a negative step.
         """
         if step < 0:
-            raise ValueError(f"cannot cut back to step {step}; the first is 0")
+            raise ValueError(f"cannot go back to step {step}; the first is 0")
         with self._transaction() as connection:
-            for table in schema.HISTORY_TABLES:
-                connection.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
-            connection.execute("UPDATE run SET step = min(step, ?), epoch = epoch + 1", (step,))
+            last = connection.execute("SELECT step FROM run").fetchone()[0]
+            if step > last:
+                raise StoreError(f"The run cannot go back to step {step}: it is at step {last}.", "state")
+            connection.execute("UPDATE run SET step = ?, epoch = epoch + 1", (step,))
 
     # --- requests ------------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def test_a_newer_store_names_both_versions(run: Path):
     with sqlite3.connect(run / "run.db") as connection:
         connection.execute("PRAGMA user_version = 7")
     for use in (lambda: RunReader(run).status(), lambda: RunWriter(run)):
-        with pytest.raises(StoreError, match=r"newer RLHF Studio: it has store version 7, and .* reads up to version 1\. Update") as caught:
+        with pytest.raises(StoreError, match=r"newer RLHF Studio: it has store version 7, and .* reads up to version 2\. Update") as caught:
             use()
         assert caught.value.reason == "version"
 
