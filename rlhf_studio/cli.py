@@ -18,6 +18,7 @@ from typing import NoReturn
 from rlhf_studio import __version__, tools
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
+from rlhf_studio.runs.errors import StoreError
 
 BAD_INPUT, STOPPED = 2, 3
 
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             print(f"rlhf-studio: {problem}", file=sys.stderr)
         return BAD_INPUT
+    except StoreError as error:  # a folder that is not a run, or that cannot be read or written
+        print(f"rlhf-studio: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("world", help="rebuild or check the bundled review world")
     _add_train(commands)
     resume = _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
+    resume.add_argument("--from-start", action="store_true", help="begin again at step 0; recorded steps are replaced one by one")
     add_permission_flags(resume)
     _add_score(commands)
     _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
@@ -184,7 +189,6 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
     from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
-    from rlhf_studio.runs.errors import RunExists
     from rlhf_studio.runs.paths import new_run_id
 
     config = _configuration(options)
@@ -194,7 +198,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
         raise ConfigError(report.problems)
     try:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.memory)
-    except RunExists as error:
+    except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     return run_dir
 
@@ -213,7 +217,8 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
 
 
-def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int:
+def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions, from_start: bool = False) -> int:
+    from rlhf_studio.runs.checkpoints import where_to_resume
     from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.liveness import announce_start
     from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
@@ -225,10 +230,12 @@ def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int
         if not is_follower(os.environ) and COORDINATED not in os.environ:
             announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
         if wants_several(engine, os.environ):
-            return run_processes(run_dir, engine, permissions, resume=resume)
+            if resume and not from_start:
+                where_to_resume(run_dir)  # refused here, with a sentence, rather than by one of several processes
+            return run_processes(run_dir, engine, permissions, resume=resume, from_start=from_start)
         from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
 
-        code = run_engine(run_dir, resume=resume, permissions=permissions)
+        code = run_engine(run_dir, resume=resume, from_start=from_start, permissions=permissions)
         # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
         return 0 if code == STOPPED and COORDINATED in os.environ else code
     except StoreError as error:
@@ -246,7 +253,7 @@ def before_torch() -> None:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    return _run_engine(options.folder, resume=True, permissions=permissions_of(options))
+    return _run_engine(options.folder, resume=True, permissions=permissions_of(options), from_start=options.from_start)
 
 
 def _score(options: argparse.Namespace) -> int:

@@ -1,16 +1,13 @@
 """Checkpoints: safetensors and JSON, complete or absent.
 
 A checkpoint is written to a temporary folder on the same volume; ``manifest.json`` with every file's size and SHA-256 comes
-last; then the folder is renamed into place. Loading verifies the manifest and falls back to the newest valid checkpoint.
+last; then the folder is renamed into place. Which folders count is the business of :mod:`rlhf_studio.runs.checkpoints`.
 The folder ``policy/`` inside is an ordinary transformers model or peft adapter, with its tokenizer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +22,9 @@ from rlhf_studio.engine.adapters import adapter_weights, save_model, saves_every
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.sharding import alike, part, plain_class, whole_weights
 from rlhf_studio.engine.team import Team
-from rlhf_studio.runs.paths import checkpoint_dir, checkpoint_step
-
-FORMAT = 1
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint is incomplete or damaged; the message names the file."""
+from rlhf_studio.runs import checkpoints
+from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir
 
 
 @dataclass(frozen=True)
@@ -78,12 +71,18 @@ def save_checkpoint(
     keep: int,
     weights: WholeWeights = WholeWeights(),
 ) -> Path:
-    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder."""
+    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder.
+
+    Wherever this is cut short, a checkpoint that was good before, or this one, is there.
+
+    Raises:
+        OSError: the disk is full or fails, or the run folder is gone; it is not made again.
+    """
     final = checkpoint_dir(run_dir, step)
-    temporary = final.with_name(f".{final.name}.part")
-    for unfinished in final.parent.glob(".step-*.part"):  # what a killed engine left
-        shutil.rmtree(unfinished)
-    temporary.mkdir(parents=True)
+    temporary = checkpoints.part_of(final)
+    final.parent.mkdir(exist_ok=True)
+    checkpoints.tidy(final.parent)
+    temporary.mkdir()
     save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
     tokenizer.save_pretrained(temporary / "policy")
     save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
@@ -94,12 +93,9 @@ def save_checkpoint(
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
     save_file(_contiguous(state.tensors), temporary / "random.safetensors")
     (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
-    _write_manifest(temporary, step)
-    if final.exists():  # a resumed run passes this step again: the new one replaces the old
-        shutil.rmtree(final)
-    os.replace(temporary, final)
-    _sync(final.parent)
-    _prune(final, keep)
+    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step))
+    checkpoints.put_in_place(temporary, final)
+    checkpoints.prune(final, keep)
     return final
 
 
@@ -111,85 +107,27 @@ def _flat_optimizer(state: dict[str, Any]) -> dict[str, Tensor]:
     return {f"{index}.{name}": value for index, entry in state["state"].items() for name, value in entry.items()}
 
 
-def _write_manifest(folder: Path, step: int) -> None:
+def _write_manifest(folder: Path, step: int, recorded_at: float | None) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
-        _sync(path)
-    entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
-    manifest = folder / "manifest.json"
-    manifest.write_text(json.dumps({"format": FORMAT, "step": step, "files": entries}, indent=1), encoding="utf-8")
-    _sync(manifest)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _by_step(folder: Path) -> list[Path]:
-    """Checkpoint folders, oldest first."""
-    steps = {path: checkpoint_step(path.name) for path in folder.glob("step-*")}
-    return sorted((path for path, step in steps.items() if step is not None), key=lambda path: steps[path] or 0)
-
-
-def _prune(newest: Path, keep: int) -> None:
-    """Keep the ``keep`` checkpoints up to ``newest``. Later ones are from before a resume that had to pass them over."""
-    folders = _by_step(newest.parent)
-    place = folders.index(newest)
-    for old in [*folders[: max(place + 1 - keep, 0)], *folders[place + 1 :]]:
-        shutil.rmtree(old)
+        sync(path)
+    entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
+    manifest = {"format": FORMAT, "step": step, "recorded_at": recorded_at, "files": entries}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    sync(folder / MANIFEST)
+    sync(folder)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------
 
 
-def verify(folder: Path) -> None:
-    """Raises :class:`CheckpointError` unless every file is there with the recorded size and hash, and no other file is."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        wanted = manifest["files"]
-        format_number = manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder.name}: the manifest cannot be read ({error})") from error
-    if format_number != FORMAT:
-        raise CheckpointError(f"{folder.name}: format {format_number} is not format {FORMAT}, which this version reads")
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - {"manifest.json"}
-    if there != set(wanted):
-        raise CheckpointError(f"{folder.name}: {sorted(there ^ set(wanted))[0]} is missing or does not belong here")
-    for name, entry in wanted.items():
-        path = folder / name
-        if path.stat().st_size != entry["bytes"] or _sha256(path) != entry["sha256"]:
-            raise CheckpointError(f"{folder.name}: {name} is damaged")
-
-
-def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that verifies, and a sentence for each newer one that does not."""
-    problems: list[str] = []
-    for folder in reversed(_by_step(run_dir / "checkpoints")):
-        try:
-            verify(folder)
-        except CheckpointError as error:
-            problems.append(str(error))
-            continue
-        return folder, problems
-    return None, problems
-
-
 def restore_policy(folder: Path, policy: Policy) -> None:
     """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
     try:
-        policy.value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
-        saved = load_file(folder / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(folder / "policy", policy.model)
-        critic = {} if policy.critic is None else _saved(folder / "critic", policy.critic.model)
+        with checkpoints.only_named(folder) as named:
+            policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
+            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
+            critic = {} if policy.critic is None else _saved(named / "critic", policy.critic.model)
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
     _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
@@ -213,11 +151,12 @@ def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
 def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     """Numbers and random states; the optimizer's state is loaded into ``optimizer`` as well."""
     try:
-        numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "random.safetensors")
-        flat = load_file(folder / "optimizer.safetensors")
-        following = folder / "reference.safetensors"
-        reference = load_file(following) if following.exists() else {}
+        with checkpoints.only_named(folder) as named:
+            numbers = json.loads((named / "state.json").read_text(encoding="utf-8"))
+            tensors = load_file(named / "random.safetensors")
+            flat = load_file(named / "optimizer.safetensors")
+            following = named / "reference.safetensors"
+            reference = load_file(following) if following.exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
     state = optimizer.state_dict()

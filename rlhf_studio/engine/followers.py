@@ -11,13 +11,14 @@ from pathlib import Path
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy
+from rlhf_studio.engine.checkpoint import load_state, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.runs.checkpoints import newest_valid
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED

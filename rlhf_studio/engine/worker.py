@@ -15,7 +15,7 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy, save_checkpoint
+from rlhf_studio.engine.checkpoint import load_state, put_together, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
@@ -28,7 +28,9 @@ from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.prompts import PromptsError
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs import checkpoints, paths
+from rlhf_studio.runs.checkpoints import BEGINNING, Start
+from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
@@ -39,13 +41,32 @@ DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
 
 
-def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
-    """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
+def run_engine(run_dir: Path, *, resume: bool, from_start: bool = False, permissions: Permissions = NOTHING_ALLOWED) -> int:
+    """Run (or go on with) a prepared run folder in this process. Returns the exit code.
+
+    ``from_start`` lets a run that is resumed begin again at step 0, whatever checkpoints it has.
+
+    Raises:
+        AlreadyRunning: another engine works on it.
+        NoCheckpoint: it has steps, but no checkpoint to go on from; nothing was changed.
+        StoreError: the run cannot be opened.
+    """
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
     if is_follower(os.environ):
-        return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume)
+        return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume and not from_start)
+    start = _where_to_begin(run_dir, resume, from_start)
+    try:
+        return _work(run_dir, permissions, resume, start)
+    except StoreError as error:
+        if error.reason not in ("full", "gone"):
+            raise
+        print(f"failed: {str(error).rstrip('.')}; the engine has ended", flush=True)  # there is nowhere else to say it
+        return FAILED
+
+
+def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start) -> int:
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions)
+        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start)
         try:
             return worker.run(resume=resume)
         finally:
@@ -60,12 +81,29 @@ def leave() -> None:
     os._exit(STOPPED)
 
 
+def _where_to_begin(run_dir: Path, resume: bool, from_start: bool) -> Start:
+    """Before anything is written: a run that cannot go on as it was asked to stays as it is."""
+    if resume and not from_start:
+        return checkpoints.where_to_resume(run_dir)
+    if not resume and (steps := RunReader(run_dir).status().recorded):
+        raise StoreError(f"{run_dir} has {steps} recorded steps already. Go on with: python -m rlhf_studio resume {run_dir}", "state")
+    return BEGINNING
+
+
 class Worker:
     """Drives a trainer and keeps the run folder's truth."""
 
-    def __init__(self, run_dir: Path, config: RunConfig, writer: RunWriter, signals: Signals, permissions: Permissions = NOTHING_ALLOWED):
+    def __init__(
+        self,
+        run_dir: Path,
+        config: RunConfig,
+        writer: RunWriter,
+        signals: Signals,
+        permissions: Permissions = NOTHING_ALLOWED,
+        start: Start = BEGINNING,
+    ):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
-        self._permissions = permissions
+        self._permissions, self._start = permissions, start
         self._console = Console(config.ppo.steps)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
@@ -85,8 +123,12 @@ class Worker:
         except torch.OutOfMemoryError as error:
             text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
             return self._fail(text, FAILED)
+        except RunGone:
+            raise
         except (StoreError, OSError) as error:
-            return self._fail(f"{error}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED)
+            return self._fail(
+                f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
+            )
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
             traceback.print_exc()
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
@@ -124,6 +166,7 @@ class Worker:
         leave()
 
     def _ready_to_train(self, resume: bool) -> Trainer:
+        checkpoints.tidy(self._run_dir / paths.CHECKPOINTS)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
         trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
@@ -148,16 +191,16 @@ class Worker:
 
     def _resume(self, trainer: Trainer) -> None:
         self._report("Reading the checkpoint", None)
-        folder, problems = newest_valid(self._run_dir)
-        for problem in problems:
+        for problem in self._start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
-        text = "There is no usable checkpoint: the run starts again from step 0."
-        if folder is not None:
+        text = "The run starts again from step 0."
+        if self._start.step is not None:
+            folder = paths.checkpoint_dir(self._run_dir, self._start.step)
             restore_policy(folder, trainer.player.policy)
             changes = trainer.restore(load_state(folder, trainer.updater.optimizer))
             self._saved_step = trainer.progress.step
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
-        self._writer.cut_after(trainer.progress.step)
+        self._writer.go_back(trainer.progress.step)
         self._writer.event(EventRecord("info", "resume", text))
         self._console.say(text)
 
@@ -183,6 +226,7 @@ class Worker:
         step = trainer.progress.step
         if step == self._saved_step:
             return
+        self._writer.check_place()
         player, team = trainer.player, trainer.compute.team
         if team.sharded:
             team.share(SAVE)

@@ -28,6 +28,7 @@ class Claim:
     run_dir: Path
     resume: bool
     ticket: liveness.StartTicket
+    from_start: bool = False
 
 
 def has_work(workspace: Workspace) -> bool:
@@ -65,7 +66,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
-    return Claim(entry.run_id, folder, entry.resume, ticket)
+    return Claim(entry.run_id, folder, entry.resume, ticket, entry.from_start)
 
 
 def note_started(workspace: Workspace, run_id: str, pid: int) -> None:

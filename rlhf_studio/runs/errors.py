@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Literal
 
-Reason = Literal["full", "io", "busy", "damaged", "read-only", "missing", "version", "exists", "alive", "not-running", "absent", "state"]
+FULL_BYTES = 65536  # less than what SQLite asks for at once beside a database
+
+Reason = Literal[
+    "full",
+    "io",
+    "busy",
+    "damaged",
+    "read-only",
+    "missing",
+    "in-the-way",
+    "version",
+    "exists",
+    "alive",
+    "not-running",
+    "absent",
+    "state",
+    "from-start",
+    "gone",
+]
 
 
 class StoreError(Exception):
@@ -15,8 +34,10 @@ class StoreError(Exception):
 
     Attributes:
         reason: a stable short word for code: ``full`` (disk), ``io``, ``busy``, ``damaged``, ``read-only``, ``missing`` (no run
-            there), ``version`` (written by a newer program), ``exists``, ``alive``, ``not-running``, ``absent`` (no such record),
-            ``state`` (the run's state does not allow it).
+            there), ``in-the-way`` (a file where a folder must be), ``version`` (written by a newer program), ``exists``,
+            ``alive``, ``not-running``, ``absent`` (no such record), ``state`` (the run's state does not allow it),
+            ``from-start`` (it could only start again from step 0), ``gone`` (the folder was deleted, moved or replaced while the
+            engine worked in it).
     """
 
     def __init__(self, message: str, reason: Reason = "io"):
@@ -43,6 +64,13 @@ class NotRunning(StoreError):
 
     def __init__(self, message: str):
         super().__init__(message, "not-running")
+
+
+class RunGone(StoreError):
+    """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
+
+    def __init__(self, run_dir: Path):
+        super().__init__(f"The run folder {run_dir} was deleted, moved or replaced while the engine worked in it.", "gone")
 
 
 # SQLite's primary result codes (sqlite.org/rescode.html); Python 3.10 has no names for them.
@@ -75,6 +103,8 @@ _OS_REASONS: dict[int, Reason] = {
     errno.EACCES: "read-only",
     errno.EPERM: "read-only",
     errno.ENOENT: "missing",
+    errno.ENOTDIR: "in-the-way",
+    errno.EEXIST: "in-the-way",
 }
 
 _SENTENCES: dict[Reason, str] = {
@@ -84,6 +114,7 @@ _SENTENCES: dict[Reason, str] = {
     "damaged": "{path} is damaged or was not written by RLHF Studio ({detail}).",
     "read-only": "{path} may not be written or opened ({detail}). Check the permissions of the folder.",
     "missing": "{path} does not exist or was removed.",
+    "in-the-way": "{path} cannot be a folder here: a file is in the way ({detail}). Choose another place.",
 }
 
 
@@ -96,7 +127,16 @@ def sqlite_reason(error: sqlite3.Error) -> Reason:
     return next((reason for part, reason in _SQLITE_TEXTS if part in text), "io")
 
 
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < FULL_BYTES
+    except OSError:
+        return False
+
+
 def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
     """Put an error of SQLite or of the file system into a sentence that names the file, the cause and the next step."""
     reason = sqlite_reason(error) if isinstance(error, sqlite3.Error) else _OS_REASONS.get(error.errno or 0, "io")
+    if reason == "io" and _is_full(path):  # some of SQLite's files cannot say why they do not grow
+        reason = "full"
     return StoreError(_SENTENCES[reason].format(path=path, detail=error), reason)

@@ -21,9 +21,13 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
 
 
-def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
-    """The command that works on a prepared run folder: what the app runs, and what a person may run instead."""
-    return [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
+def engine_command(run_dir: Path, resume: bool = False, from_start: bool = False) -> list[str]:
+    """The command that works on a prepared run folder: what the app runs, and what a person may run instead.
+
+    ``from_start`` goes with ``resume``: the run begins again at step 0.
+    """
+    command = [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
+    return [*command, "--from-start"] if from_start else command
 
 
 def command_text(run_dir: Path, resume: bool = False) -> str:
@@ -35,6 +39,7 @@ def start_engine(
     run_dir: Path,
     resume: bool = False,
     *,
+    from_start: bool = False,
     ticket: liveness.StartTicket | None = None,
     keep_hub_token: bool = False,
     permissions: Permissions = NOTHING_ALLOWED,
@@ -63,7 +68,7 @@ def start_engine(
         log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             return subprocess.Popen(
-                engine_command(folder, resume),
+                engine_command(folder, resume, from_start),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -19,6 +19,7 @@ from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.gpus import find_gpus
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 
 COORDINATED = "RLHF_STUDIO_COORDINATED"
@@ -42,7 +43,7 @@ def number_of_processes(engine: EngineConfig) -> int:
     return engine.processes or (1 if engine.device == "cpu" else max(len(find_gpus() or ()), 1))
 
 
-def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool) -> list[str]:
+def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool, from_start: bool = False) -> list[str]:
     """``accelerate launch`` with what the settings say."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     if engine.accelerate_config:
@@ -51,15 +52,15 @@ def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool) -> li
         # --multi_gpu means "several processes by torchrun", also on a CPU: --cpu alone starts one process, or needs MPI.
         command += ["--multi_gpu", "--num_machines", "1", "--num_processes", str(number_of_processes(engine))]
         command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    return [*command, "-m", "rlhf_studio", "resume" if resume else "train", str(run_dir)]
+    return [*command, "-m", "rlhf_studio", "resume" if resume else "train", str(run_dir), *(["--from-start"] if from_start else [])]
 
 
-def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool) -> int:
+def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool, from_start: bool = False) -> int:
     """Start them, wait for their end, and return the exit code that one process would have returned."""
     environment = {**os.environ, COORDINATED: "1", FOLDER_VARIABLE: str(Path(run_dir).resolve())}
     if allowed := permissions.as_text():
         environment[PERMISSIONS_VARIABLE] = allowed
-    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume), env=environment)
+    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume, from_start=from_start), env=environment)
     # A stop goes to the first process alone: it saves and tells the others. The launcher would kill them all.
     before = {number: signal.signal(number, _pass_on(run_dir, process)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -71,7 +72,10 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
         for number, handler in before.items():
             signal.signal(number, handler)
         liveness.release_ticket(run_dir)
-    state = RunReader(run_dir).status().state
+    try:
+        state = RunReader(run_dir).status().state
+    except StoreError:  # the run folder is gone; the first process has said so
+        return 1
     return EXIT_CODES.get(state, 1)
 
 

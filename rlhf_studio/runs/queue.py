@@ -28,7 +28,7 @@ class Process(Protocol):
 class Start(Protocol):
     """How an engine is started: :func:`rlhf_studio.runs.launch.start_engine`, or something else in tests."""
 
-    def __call__(self, run_dir: Path, resume: bool = False, *, ticket: StartTicket) -> Process:
+    def __call__(self, run_dir: Path, resume: bool = False, *, ticket: StartTicket, from_start: bool = False) -> Process:
         """Start it; the ticket must be passed on to the process or be held until the engine has its lock."""
 
 
@@ -109,7 +109,8 @@ class Dispatcher:
 
     def _launch(self, claim: claims.Claim) -> None:
         try:
-            process = self._start_engine(claim.run_dir, claim.resume, ticket=claim.ticket)
+            how = {"from_start": True} if claim.from_start else {}
+            process = self._start_engine(claim.run_dir, claim.resume, ticket=claim.ticket, **how)
         except (StoreError, OSError) as error:
             claims.note_not_started(self.workspace, claim.run_id, f"The engine could not be started: {error}")
             return

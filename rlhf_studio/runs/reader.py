@@ -6,6 +6,7 @@ resumed, and holds nothing between calls.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -22,6 +23,9 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
 from rlhf_studio.runs.values import decode_number, decode_text
 
+_OF_NOW = "step <= (SELECT run.step FROM run)"
+"""Leaves out what is from before a resume and waits to be played again."""
+
 SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
 
 
@@ -34,6 +38,9 @@ class _Moment:
 
 class RunReader:
     """Reads one run. Cheap to make: nothing is opened before the first call.
+
+    Everything it returns of steps ends at the run's own ``step``. Later rows are from before a resume (``RunStatus.recorded`` says up
+    to where); showing them beside the new ones would mix two histories.
 
     Every method raises StoreError when the folder is not a run, is damaged, or was written by a newer program.
     """
@@ -148,7 +155,7 @@ class RunReader:
             model, started, ended, beat = connection.execute(
                 "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
             ).fetchone()
-            count = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
+            count = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
             tenth = max(1, count // 10)
             result: dict[str, Any] = {"model": decode_text(model), "steps": count}
             for key, metric in SUMMARY_METRICS.items():
@@ -165,7 +172,8 @@ class RunReader:
         """(step, values by name) of at most ``limit`` steps after ``step``, in order. None stands for a number that was not finite."""
         with self._reading() as connection:
             names = _metric_names(connection)
-            steps = [row[0] for row in connection.execute("SELECT step FROM steps WHERE step > ? ORDER BY step LIMIT ?", (step, limit))]
+            found = connection.execute(f"SELECT step FROM steps WHERE step > ? AND {_OF_NOW} ORDER BY step LIMIT ?", (step, limit))
+            steps = [row[0] for row in found]
             result: dict[int, dict[str, float | None]] = {number: {} for number in steps}
             last = steps[-1] if steps else step
             for number, metric, value, flag in connection.execute(
@@ -185,7 +193,8 @@ class RunReader:
             return [
                 (step, rows.read_metric(value, flag))
                 for step, value, flag in connection.execute(
-                    "SELECT step, value, flag FROM metrics JOIN metric_names ON metric = id WHERE name = ? ORDER BY step", (name,)
+                    f"SELECT step, value, flag FROM metrics JOIN metric_names ON metric = id WHERE name = ? AND {_OF_NOW} ORDER BY step",
+                    (name,),
                 )
             ]
 
@@ -193,8 +202,8 @@ class RunReader:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
             names = _metric_names(connection)
-            found = connection.execute("SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL ORDER BY step, metric").fetchall()
-            return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found]
+            found = connection.execute(f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric")
+            return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found.fetchall()]
 
     def events_since(self, id: int, limit: int = 200) -> list[StoredEvent]:
         """At most ``limit`` events after the given one (0 for all), oldest first."""
@@ -213,19 +222,21 @@ class RunReader:
     def rollout_steps(self) -> list[int]:
         """The steps that have recorded responses, in order."""
         with self._reading() as connection:
-            return [row[0] for row in connection.execute("SELECT step FROM steps WHERE recorded > 0 ORDER BY step")]
+            return [row[0] for row in connection.execute(f"SELECT step FROM steps WHERE recorded > 0 AND {_OF_NOW} ORDER BY step")]
 
     def rollouts(self, step: int) -> list[RolloutRecord]:
         """The recorded responses of a step without their token arrays (``tokens`` is None); empty when there are none."""
         with self._reading() as connection:
-            found = connection.execute(f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? ORDER BY sample", (step,)).fetchall()
+            found = connection.execute(
+                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND {_OF_NOW} ORDER BY sample", (step,)
+            ).fetchall()
             return [rows.read_rollout(row, None) for row in found]
 
     def rollout(self, step: int, sample: int) -> RolloutRecord:
         """One recorded response with every token's numbers. Raises StoreError (reason ``absent``) when it was not recorded."""
         with self._reading() as connection:
             row = connection.execute(
-                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND sample = ?", (step, sample)
+                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND sample = ? AND {_OF_NOW}", (step, sample)
             ).fetchone()
             if row is None:
                 raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
@@ -234,20 +245,44 @@ class RunReader:
     def watched(self) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy."""
         with self._reading() as connection:
-            return [rows.read_watched(row) for row in connection.execute("SELECT * FROM watched ORDER BY step, sample").fetchall()]
+            found = connection.execute(f"SELECT * FROM watched WHERE {_OF_NOW} ORDER BY step, sample").fetchall()
+            return [rows.read_watched(row) for row in found]
+
+    def recorded_at(self, step: int) -> float | None:
+        """When a step of the run as it goes now was recorded, in seconds since 1970; None when there is no such step."""
+        with self._reading() as connection:
+            row = connection.execute(f"SELECT at FROM steps WHERE step = ? AND {_OF_NOW}", (step,)).fetchone()
+        return row[0] if row else None
 
     # --- files ---------------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[CheckpointInfo]:
-        """The complete checkpoints (those with a manifest), oldest first. Links and half-written folders are left out."""
+        """The complete checkpoints (those with a manifest), oldest first.
+
+        Links, half-written folders, and checkpoints of steps that were played again since are left out.
+        """
         try:
             entries = sorted((self.run_dir / paths.CHECKPOINTS).iterdir())
         except FileNotFoundError:
             return []
         except OSError as error:
             raise store_error(error, self.run_dir / paths.CHECKPOINTS) from error
-        found = (_checkpoint(entry) for entry in entries if not entry.is_symlink())
+        found = (self._checkpoint(entry) for entry in entries if not entry.is_symlink())
         return sorted((info for info in found if info is not None), key=lambda info: info.step)
+
+    def _checkpoint(self, folder: Path) -> CheckpointInfo | None:
+        step = paths.checkpoint_step(folder.name)
+        try:
+            if step is None or not folder.is_dir():
+                return None
+            written = (folder / paths.MANIFEST).stat().st_mtime
+            at = _recorded_at(folder / paths.MANIFEST)
+            size = sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        except FileNotFoundError:  # not complete, or just being removed to make room for newer ones
+            return None
+        if at is not None and at != self.recorded_at(step):
+            return None
+        return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written)
 
     def log_tail(self, bytes: int = 16000) -> str:
         """At most the last ``bytes`` bytes of the engine's log as text, undecodable bytes replaced; empty when there is no log."""
@@ -262,27 +297,23 @@ def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -
     # avg() leaves NULL out, and with it every number that was not finite.
     return connection.execute(
         f"""SELECT avg(value) FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
-            AND step IN (SELECT step FROM steps ORDER BY step {order} LIMIT ?)""",
+            AND step IN (SELECT step FROM steps WHERE {_OF_NOW} ORDER BY step {order} LIMIT ?)""",
         (metric, steps),
     ).fetchone()[0]
 
 
 def _last(connection: sqlite3.Connection, metric: str) -> float | None:
     row = connection.execute(
-        """SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
-           AND step = (SELECT max(step) FROM steps)""",
+        f"""SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
+           AND step = (SELECT max(step) FROM steps WHERE {_OF_NOW})""",
         (metric,),
     ).fetchone()
     return row[0] if row else None
 
 
-def _checkpoint(folder: Path) -> CheckpointInfo | None:
-    step = paths.checkpoint_step(folder.name)
+def _recorded_at(manifest: Path) -> Any:
+    """What a manifest says of its step; None where it says nothing. Whether it is damaged is for the engine to judge."""
     try:
-        if step is None or not folder.is_dir():
-            return None
-        written = (folder / paths.MANIFEST).stat().st_mtime
-        size = sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-    except FileNotFoundError:  # not complete, or just being removed to make room for newer ones
+        return json.loads(manifest.read_bytes())["recorded_at"]
+    except (ValueError, KeyError, TypeError):
         return None
-    return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written)

@@ -154,7 +154,10 @@ class RunStatus:
     Attributes:
         phase: what is going on, by name, e.g. "Loading the reward model (3 of 4)".
         fraction: progress of the phase, 0 to 1, or None when unknown.
-        epoch: grows when history was cut back (resume), so that viewers start over.
+        step: the newest step of the run as it goes now. What readers return ends here.
+        recorded: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
+            from an earlier checkpoint: each is kept, out of the readers' sight, until it is played again.
+        epoch: grows when the run went back to an earlier step (resume), so that viewers start over.
         seq: grows with every transaction.
         cause: why the run failed, with the next step; empty otherwise.
         heartbeat_age: seconds since the engine's last heartbeat, or None before the first.
@@ -181,3 +184,4 @@ class RunStatus:
     pid: int | None
     queue_position: int | None = None
     stop_asked_age: float | None = None
+    recorded: int = 0

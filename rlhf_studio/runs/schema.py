@@ -53,6 +53,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, payload TEXT NOT NULL, payload_flags TEXT,
             sent_at REAL NOT NULL, early INTEGER NOT NULL, acknowledged_at REAL, outcome TEXT)""",
     ),
+    # The memory that was planned. And rows of steps after run.step may wait to be played again, which an older program would show as news.
     (
         "ALTER TABLE run ADD COLUMN memory_low INTEGER",
         "ALTER TABLE run ADD COLUMN memory_high INTEGER",
@@ -61,7 +62,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 SCHEMA_VERSION = len(MIGRATIONS)
 
 HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched")
-"""What belongs to a step and is cut back when a run resumes from an earlier checkpoint."""
+"""What belongs to a step, and is replaced when the step is played again.
+
+Rows with a step after ``run.step`` are from before a resume: they stay until they are replaced, and readers leave them out."""
 
 
 def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:

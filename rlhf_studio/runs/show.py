@@ -46,6 +46,9 @@ def show_text(values: dict[str, Any]) -> str:
         f"device       {values['device'] or 'not known yet'}",
         f"folder       {values['run_dir']}",
     ]
+    if values["recorded"] > values["step"]:
+        kept = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
+        lines.insert(3, f"kept         {kept}")
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
     lines += [f"checkpoint   {checkpoint['path']}" for checkpoint in values["checkpoints"]]
     return "\n".join(lines)

@@ -43,7 +43,8 @@ _CAUSE_CHARACTERS = 300
 
 _COLUMNS = (
     "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
-    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind = 'stop' AND acknowledged_at IS NULL)"
+    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind = 'stop' AND acknowledged_at IS NULL), "
+    "coalesce((SELECT max(step) FROM steps), 0)"
 )
 
 
@@ -66,7 +67,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
     row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
     if row is None:
         raise ValueError("the run's row is missing")
-    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, stop_asked = row
+    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, asked, last = row
     if state not in get_args(State):
         raise ValueError(f"unknown state {state!r}")
     return RunStatus(
@@ -87,7 +88,8 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         device=decode_text(device),
         cause=decode_text(cause),
         pid=pid,
-        stop_asked_age=_age(stop_asked) if state in ALIVE else None,
+        stop_asked_age=_age(asked) if state in ALIVE else None,
+        recorded=max(step, last),
     )
 
 

@@ -29,6 +29,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 STUDIO_VERSION = len(MIGRATIONS)
 
+# What the column ``resume`` says.
+_NEW, _GO_ON, _FROM_START = 0, 1, 2
+
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 _COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
 
@@ -41,6 +44,8 @@ class Entry:
         position: order in the queue, smallest first.
         state: waiting; claimed (being started or running); done (the engine came to work and ended); lost (it ended before
             it could begin); cancelled.
+        resume: it goes on with a run that has begun already.
+        from_start: that one begins again at step 0, because a person said so.
         seq: the run's ``seq`` when this state was set. Once the run's own has grown, the run's own row knows better.
         pid: the engine started by the app; None while claimed means that none was started yet.
         attempts: how often a claim was given back because the app ended between claiming and starting.
@@ -57,6 +62,7 @@ class Entry:
     attempts: int
     exit_code: int | None
     cause: str
+    from_start: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,16 +135,19 @@ def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> d
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM queue WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position", (run_id,)
     )
-    return {row[0]: Entry(row[0], row[1], row[2], bool(row[3]), *row[4:8], decode_text(row[8])) for row in rows}
+    return {
+        row[0]: Entry(row[0], row[1], row[2], row[3] != _NEW, *row[4:8], decode_text(row[8]), from_start=row[3] == _FROM_START)
+        for row in rows
+    }
 
 
-def append(connection: sqlite3.Connection, run_id: str, *, resume: bool, seq: int) -> None:
+def append(connection: sqlite3.Connection, run_id: str, *, resume: bool, seq: int, from_start: bool = False) -> None:
     """Put a run at the end of the queue; forgets what was known of earlier starts."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute(
         f"""INSERT INTO queue ({_COLUMNS}, changed_at)
             SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
-        (run_id, int(resume), seq, time.time()),
+        (run_id, (_FROM_START if from_start else _GO_ON) if resume else _NEW, seq, time.time()),
     )
 
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs import liveness, paths, status, studio
+from rlhf_studio.runs import checkpoints, liveness, paths, status, studio
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
@@ -100,12 +100,18 @@ class Workspace:
             raise
         return run_id
 
-    def resume(self, run_id: str) -> int:
+    def resume(self, run_id: str, *, from_start: bool = False) -> int:
         """Queue a run that was stopped, failed or was interrupted; returns its place in the queue.
 
-        A run that never got going is started from its beginning. Raises StoreError when the state does not allow it.
+        A run that never got going is started from its beginning. Reads the files of the checkpoint that it will go on from.
+
+        Raises:
+            NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
+            StoreError: the state does not allow it.
         """
         folder = self.run_dir(run_id)
+        if not from_start and self.status(run_id).state in ("stopped", "failed", "interrupted"):
+            checkpoints.where_to_resume(folder)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
@@ -113,7 +119,8 @@ class Workspace:
             if run.state not in ("stopped", "failed", "interrupted"):
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
             reader.config()  # a run whose configuration is damaged would only fail again
-            studio.append(connection, run_id, resume=reader.stored()[0] != "queued", seq=run.seq)
+            resume = reader.stored()[0] != "queued"
+            studio.append(connection, run_id, resume=resume, seq=run.seq, from_start=resume and from_start)
             position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
         assert position is not None
         return position

@@ -12,8 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.engine import checkpoint
-from rlhf_studio.engine.checkpoint import CheckpointError, load_state, newest_valid, restore_policy, save_checkpoint, verify
+from rlhf_studio.engine.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.runs.checkpoints import newest_valid, verify
 
 SETTINGS = {
     "ppo": {
@@ -28,6 +29,7 @@ LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 
 def save(trainer: Trainer, folder: Path, keep: int = 5) -> Path:
     player = trainer.player
+    folder.mkdir(exist_ok=True)
     return save_checkpoint(folder, trainer.progress.step, player.policy, player.tokenizer, trainer.state(), keep)
 
 
@@ -154,10 +156,6 @@ def damage_drop(folder: Path) -> None:
     (folder / "random.safetensors").unlink()
 
 
-def damage_plant(folder: Path) -> None:
-    (folder / "policy" / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
-
-
 def damage_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text("{")
 
@@ -171,7 +169,7 @@ def damage_format(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
 
 
-DAMAGES = [damage_flip, damage_cut, damage_drop, damage_plant, damage_manifest, damage_no_manifest, damage_format]
+DAMAGES = [damage_flip, damage_cut, damage_drop, damage_manifest, damage_no_manifest, damage_format]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -186,6 +184,32 @@ def test_damaged_checkpoints_are_passed_over(make_trainer: Callable[..., Trainer
     chosen, told = newest_valid(tmp_path / "run")
     assert chosen == good
     assert len(told) == 1 and "step-000001" in told[0]
+
+
+def test_files_that_are_not_named_are_never_loaded(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stray files do not spoil a checkpoint, and loaders that look around in its folder do not find them."""
+    monkeypatch.chdir(tmp_path)
+    whole = make_trainer(**SETTINGS)
+    whole.step()
+    folder = save(whole, tmp_path / "run")
+    planted = {
+        ".DS_Store": b"\0\0\0\1Bud1",
+        "policy/pytorch_model.bin": b"cos\nsystem\n(S'touch pwned'\ntR.",
+        "policy/adapter_config.json": b'{"peft_type": "LORA", "base_model_name_or_path": "nowhere"}',
+        "policy/adapter_model.safetensors": b"not one",
+        "reference.safetensors": b"not one either",
+    }
+    for name, content in planted.items():
+        (folder / name).write_bytes(content)
+    (folder / "policy" / "empty").mkdir()
+    assert newest_valid(tmp_path / "run") == (folder, [])
+    resumed = make_trainer(**SETTINGS)
+    assert resume(resumed, folder) == []
+    wanted, found = everything(whole), everything(resumed)
+    assert all(torch.equal(tensor, found[name]) for name, tensor in wanted.items())
+    assert not (tmp_path / "pwned").exists() and all((folder / name).exists() for name in planted)
 
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
@@ -217,7 +241,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(
     good = save(trainer, tmp_path / "run")
     trainer.step()
 
-    def full_disk(folder: Path, step: int) -> None:
+    def full_disk(folder: Path, *rest: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "_write_manifest", full_disk)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.engine.checkpoint import newest_valid, save_checkpoint
+from rlhf_studio.engine.checkpoint import save_checkpoint
 from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.runs.checkpoints import newest_valid
 
 
 @pytest.fixture
@@ -25,16 +26,22 @@ def names(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
 
 
-def test_a_damaged_later_checkpoint_never_outlives_a_good_one(save: Callable[..., Path], tmp_path: Path) -> None:
-    """Resumed from step 2 because step 7 is damaged; keeping "the last one" must keep step 4, which has just been written."""
+def test_a_damaged_later_checkpoint_takes_no_good_ones_place(save: Callable[..., Path], tmp_path: Path) -> None:
+    """Resumed from step 2 because step 7 is damaged; keeping "the last one" must keep step 4, which has just been written.
+
+    The damaged one may be the only trace of its steps: it stays until the run has passed it.
+    """
     save(2)
     damaged = save(7)
     (damaged / "state.json").write_text("{}")
     chosen, problems = newest_valid(tmp_path)
     assert chosen is not None and chosen.name == "step-000002" and len(problems) == 1
     save(4, keep=1)
-    assert names(tmp_path) == ["step-000004"]
-    assert newest_valid(tmp_path) == (tmp_path / "checkpoints" / "step-000004", [])
+    assert names(tmp_path) == ["step-000004", "step-000007"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-000004"
+    save(8, keep=1)
+    assert names(tmp_path) == ["step-000008"]
+    assert newest_valid(tmp_path) == (tmp_path / "checkpoints" / "step-000008", [])
 
 
 def test_what_a_killed_engine_left_is_removed(save: Callable[..., Path], tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import torch
 
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.engine import trainer as trainer_module
-from rlhf_studio.engine.checkpoint import newest_valid
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.worker import run_engine
+from rlhf_studio.runs.checkpoints import newest_valid
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config

@@ -136,8 +136,9 @@ def use_fake_engine(monkeypatch: Any, mode: str) -> None:
     monkeypatch.setenv("RLHF_STUDIO_FAKE_ENGINE", mode)
 
 
-def fake_command(run_dir: Path, resume: bool = False) -> list[str]:
-    return [sys.executable, str(FAKE_ENGINE), "resume" if resume else "train", str(run_dir)]
+def fake_command(run_dir: Path, resume: bool = False, from_start: bool = False) -> list[str]:
+    command = [sys.executable, str(FAKE_ENGINE), "resume" if resume else "train", str(run_dir)]
+    return [*command, "--from-start"] if from_start else command
 
 
 def start_fake(run_dir: Path, mode: str, resume: bool = False) -> subprocess.Popen[bytes]:

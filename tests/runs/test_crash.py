@@ -95,7 +95,7 @@ def test_sigkill_at_random_moments(run: Path, journal: str):
     assert known > KILLS[journal]  # the writers really wrote
     with RunWriter(run) as writer:
         writer.set_state("running")
-        writer.cut_after(5)
+        writer.go_back(5)
         writer.commit_step(step_record(6))
         writer.set_state("finished")
     assert RunReader(run).rollout_steps() == [1, 2, 3, 4, 5, 6]

@@ -21,6 +21,7 @@ def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: p
     folder = tmp_path / "a run; rm -rf $(x)"
     assert engine_command(folder) == [sys.executable, "-m", "rlhf_studio", "train", str(folder.resolve())]
     assert engine_command(folder, resume=True)[3] == "resume"
+    assert engine_command(folder, resume=True, from_start=True)[3:] == ["resume", str(folder.resolve()), "--from-start"]
     echoed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command_text(folder)}"], capture_output=True, text=True, check=True).stdout
     assert echoed.splitlines() == engine_command(folder)
     monkeypatch.chdir(tmp_path)
@@ -162,7 +163,7 @@ def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: py
         start_engine(run)
     assert not (tmp_path / "elsewhere").exists()
     (run / "engine.log").unlink()
-    monkeypatch.setattr(launch, "engine_command", lambda folder, resume: ["/no/such/program"])
+    monkeypatch.setattr(launch, "engine_command", lambda folder, resume, from_start: ["/no/such/program"])
     with pytest.raises(StoreError):
         start_engine(run)
     assert not is_starting(run)  # nothing is left taken

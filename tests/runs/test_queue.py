@@ -10,6 +10,7 @@ import pytest
 from store_helpers import HERE, config, end, new_run, open_descriptors, python_environment, start_fake, use_fake_engine, wait_until
 
 from rlhf_studio.runs import claims, liveness, studio
+from rlhf_studio.runs.checkpoints import NoCheckpoint
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import engine_processes, kill_engine, request_stop, start_engine
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive, is_starting
@@ -122,13 +123,19 @@ def test_stop_and_resume_through_the_queue(workspace: Workspace, monkeypatch: py
     tick_until(dispatcher, workspace, run_id, "stopped")
     wait_until(lambda: dispatcher.tick() is None and not dispatcher._children)
     step = workspace.status(run_id).step
-    assert workspace.resume(run_id) == 1
+    with pytest.raises(NoCheckpoint, match="it has no checkpoint"):
+        workspace.resume(run_id)
+    assert workspace.queue_position(run_id) is None
+    assert workspace.resume(run_id, from_start=True) == 1
     seen = []
-    monkeypatch.setattr(
-        dispatcher, "_start_engine", lambda folder, resume, *, ticket: seen.append(resume) or start_engine(folder, resume, ticket=ticket)
-    )
+
+    def start(folder: Path, resume: bool = False, *, ticket: StartTicket, **how: bool) -> subprocess.Popen[bytes]:
+        seen.append((resume, how))
+        return start_engine(folder, resume, ticket=ticket, **how)
+
+    monkeypatch.setattr(dispatcher, "_start_engine", start)
     dispatcher.tick()
-    assert seen == [True] and state(workspace, run_id) in ("loading", "running")  # never "stopped" again
+    assert seen == [(True, {"from_start": True})] and state(workspace, run_id) in ("loading", "running")  # never "stopped" again
     wait_until(lambda: workspace.status(run_id).step > step)
     request_stop(workspace.run_dir(run_id))
     tick_until(dispatcher, workspace, run_id, "stopped")

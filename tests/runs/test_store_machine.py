@@ -1,4 +1,4 @@
-"""Any order of writing, cutting, failing, dying and reopening, compared with a plain dictionary."""
+"""Any order of writing, going back, failing, dying and reopening, compared with a plain dictionary."""
 
 import shutil
 import sqlite3
@@ -31,6 +31,7 @@ class Store(RuleBasedStateMachine):
         self.writer = RunWriter(self.run)
         self.readers = [RunReader(self.run), RunReader(self.run)]
         self.steps: dict[int, StepRecord] = {}
+        self.before: dict[int, StepRecord] = {}  # recorded before a resume, and not played again yet
         self.watched: dict[tuple[int, int], WatchRecord] = {}
         self.events: list[EventRecord] = []
         self.step, self.epoch, self.seq = 0, 0, self.readers[0].status().seq
@@ -59,6 +60,7 @@ class Store(RuleBasedStateMachine):
         record = self.record(gap, values, samples, text)
         self.writer.commit_step(record)
         self.steps[record.step] = record
+        self.before = {step: old for step, old in self.before.items() if step > record.step}
         self.watched[record.step, 0] = record.watched[0]
         self.events += record.events
         self.step = record.step
@@ -76,13 +78,14 @@ class Store(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3), same_sample=st.booleans())
     def commit_an_old_step(self, back: int, same_sample: bool) -> None:
-        with pytest.raises(StoreError, match="cut the history back first"):
+        with pytest.raises(StoreError, match="go back first"):
             self.writer.commit_step(StepRecord(self.step - back, {"lr": 1.0}, []))
 
     @rule(back=st.integers(0, 4))
-    def cut(self, back: int) -> None:
+    def resume_from_an_earlier_step(self, back: int) -> None:
         target = max(0, self.step - back)
-        self.writer.cut_after(target)
+        self.writer.go_back(target)
+        self.before |= {step: record for step, record in self.steps.items() if step > target}
         self.steps = {step: record for step, record in self.steps.items() if step <= target}
         self.watched = {key: record for key, record in self.watched.items() if key[0] <= target}
         self.step = min(self.step, target)
@@ -93,7 +96,7 @@ class Store(RuleBasedStateMachine):
     def watch_the_start(self, text: str, number: int) -> None:
         record = WatchRecord(number, text, text, 0.5, None)
         self.writer.watched(0, [record])
-        self.watched[0, number] = record
+        self.watched = {key: old for key, old in self.watched.items() if key[0] > 0} | {(0, number): record}
         self.seq += 1
 
     @rule(text=texts)
@@ -122,6 +125,7 @@ class Store(RuleBasedStateMachine):
         for reader in self.readers:
             status = reader.status()
             assert (status.step, status.epoch, status.seq) == (self.step, self.epoch, self.seq)
+            assert status.recorded == max([self.step, *self.before])
         reader = self.readers[0]
         seen = dict(reader.metrics_since(0))
         assert list(seen) == sorted(self.steps)
@@ -136,9 +140,23 @@ class Store(RuleBasedStateMachine):
             for sample in self.steps[step].rollouts:
                 assert same(reader.rollout(step, sample.sample), sample)
         assert same([list(item) for item in reader.watched()], [[key[0], record] for key, record in sorted(self.watched.items())])
+        self.nothing_is_deleted_before_it_is_played_again()
         stored = reader.events_since(0, limit=10_000)
         assert [event.id for event in stored] == list(range(1, len(self.events) + 1))
         assert same([EventRecord(event.level, event.kind, event.text, event.data) for event in stored], self.events)
+
+    def nothing_is_deleted_before_it_is_played_again(self) -> None:
+        """Read without the reader, which shows only what is of now."""
+        with sqlite3.connect(f"{(self.run / 'run.db').as_uri()}?mode=ro", uri=True) as connection:
+            rows = dict(connection.execute("SELECT step, recorded FROM steps WHERE step > ?", (self.step,)).fetchall())
+            metrics = dict(connection.execute("SELECT step, count(*) FROM metrics WHERE step > ? GROUP BY step", (self.step,)).fetchall())
+            tokens = dict(
+                connection.execute("SELECT step, count(*) FROM token_texts WHERE step > ? GROUP BY step", (self.step,)).fetchall()
+            )
+        connection.close()
+        assert rows == {step: len(record.rollouts) for step, record in self.before.items()}
+        assert metrics == {step: len(record.metrics) for step, record in self.before.items() if record.metrics}
+        assert tokens == {step: len(record.rollouts) for step, record in self.before.items() if record.rollouts}
 
 
 TestStore = Store.TestCase

@@ -116,7 +116,7 @@ def test_every_transaction_is_seen_in_seq_but_heartbeats_are_not(run: Path):
             lambda: writer.commit_step(step_record(1)),
             lambda: writer.event(EventRecord("info", "phase", "text")),
             lambda: writer.watched(0, []),
-            lambda: writer.cut_after(0),
+            lambda: writer.go_back(0),
         ]
         for action in actions:
             before = reader.status().seq
@@ -157,16 +157,16 @@ def test_steps_go_forward_only(run: Path):
                 writer.commit_step(step_record(step))
             assert caught.value.reason == "state"
         with pytest.raises(ValueError, match="the first is 0"):
-            writer.cut_after(-1)
+            writer.go_back(-1)
 
 
-def test_cutting_back(run: Path):
+def test_going_back(run: Path):
     with RunWriter(run) as writer:
         writer.watched(0, [WatchRecord(0, "p", "start", 0.0, None)])
         writer.watched(0, [WatchRecord(0, "p", "again", 0.0, None)])  # a resume from the beginning asks once more
         for step in range(1, 6):
             writer.commit_step(step_record(step))
-        writer.cut_after(2)
+        writer.go_back(2)
         reader = RunReader(run)
         status = reader.status()
         assert (status.step, status.epoch) == (2, 1)
@@ -174,8 +174,9 @@ def test_cutting_back(run: Path):
         assert [(step, watch.response) for step, watch in reader.watched()] == [(0, "again"), (1, "answer 1"), (2, "answer 2")]
         assert reader.rollouts(3) == [] and len(reader.events_since(0)) == 5
         writer.commit_step(step_record(3))
-        writer.cut_after(99)
-        assert (reader.status().step, reader.status().epoch) == (3, 2)
+        with pytest.raises(StoreError, match="it is at step 3"):
+            writer.go_back(99)
+        assert (reader.status().step, reader.status().epoch) == (3, 1)
         assert same(reader.rollout(3, 1), step_record(3).rollouts[1])
 
 
@@ -336,7 +337,7 @@ def test_a_snapshot_is_one_moment_and_errors_inside_are_the_callers(run: Path):
         writer.commit_step(step_record(1))
         with reader.snapshot():
             writer.commit_step(step_record(2))
-            writer.cut_after(1)
+            writer.go_back(1)
             assert reader.status().step == 1 and reader.status().epoch == 0
         assert reader.status().epoch == 1
         with EngineLock(run):

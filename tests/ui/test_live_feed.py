@@ -129,7 +129,7 @@ def test_a_step_that_is_not_there_yet_is_not_remembered_as_empty(feed, run):
 def test_a_viewer_of_a_cut_history_starts_over(feed, run):
     run.step(6)
     first = ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 6)
-    run.writer.cut_after(2)
+    run.writer.go_back(2)
     run.step_number = 2
     again = ask(feed, position_after(run, first), until=lambda reply: reply.get("epoch") == 1)
     assert again["full"] and again["series"]["x"][0] == [1, 2] and again["sample_steps"] == [[1, 2]]

@@ -1,0 +1,275 @@
+"""Checkpoint folders: which are whole, which belong to the run as it is recorded, and where a resumed run goes on.
+
+A checkpoint is whole when everything that its manifest names is there with the recorded size and SHA-256 hash. Files that the
+manifest does not name (``.DS_Store``, an editor's backup) are ignored, here and when it is loaded.
+
+It belongs to the run when its step is still the one that was recorded when it was written: a step that is played again after a
+resume is another one, and a checkpoint of the earlier one would mix two histories.
+
+Beside ``step-000040`` there may be, after a crash, ``.step-000040.part`` (not complete), ``.step-000040.old`` (whole; it was just
+being replaced) and ``.step-000040.gone`` (it was just being removed). :func:`tidy` clears them away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+
+FORMAT = 1
+
+# Folders that this process wrote or verified, with what the file system said of their files then: see prune.
+_known: dict[Path, list[tuple[int, ...]]] = {}
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is incomplete or damaged, or not of this run as it is recorded; the message names the file."""
+
+
+class NoCheckpoint(StoreError):
+    """A run with recorded steps could only start again from step 0, which nobody asked for.
+
+    Attributes:
+        why: why no checkpoint can be used.
+        steps: how many steps are recorded.
+    """
+
+    def __init__(self, run_dir: Path, why: str, steps: int):
+        noun = "step" if steps == 1 else "steps"
+        super().__init__(
+            f"{run_dir} cannot be resumed: {why}. Nothing was changed. To start again from step 0, and to replace the {steps} recorded "
+            f"{noun} one by one, say: python -m rlhf_studio resume {run_dir} --from-start",
+            "from-start",
+        )
+        self.why, self.steps = why, steps
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a resumed run goes on.
+
+    Attributes:
+        step: of the checkpoint to load; None means the beginning, without a checkpoint.
+        problems: a sentence for each newer checkpoint that was passed over.
+    """
+
+    step: int | None
+    problems: list[str]
+
+
+BEGINNING = Start(None, [])
+
+
+def where_to_resume(run_dir: Path) -> Start:
+    """The newest checkpoint that can be used. Only looks; reads every file of the checkpoints that it tries.
+
+    Raises:
+        NoCheckpoint: steps are recorded (or a checkpoint was damaged), but the run would start at step 0.
+        StoreError: the run cannot be read.
+    """
+    folder, problems = newest_valid(run_dir)
+    step = None if folder is None else _step_of(folder)
+    steps = RunReader(run_dir).status().recorded
+    if step or not (steps or problems):
+        return Start(step, problems)
+    found = "its only whole checkpoint is of step 0" if step == 0 else "none of its checkpoints can be used" if problems else ""
+    why = f"{found} ({'; '.join(problems)})" if problems else found or "it has no checkpoint"
+    raise NoCheckpoint(Path(run_dir), why, steps)
+
+
+def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not."""
+    problems: list[str] = []
+    for folder in reversed(by_step(Path(run_dir) / paths.CHECKPOINTS)):
+        try:
+            _check(folder)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        return folder, problems
+    return None, problems
+
+
+def by_step(folder: Path) -> list[Path]:
+    """Checkpoint folders, oldest first; among them one that was being replaced when the engine was killed, where there is no other."""
+    steps = {path: _step_of(path) for path in [*folder.glob("step-*"), *folder.glob(".step-*.old")]}
+    found = [path for path, step in steps.items() if step is not None and not (_is_aside(path) and _final(path).exists())]
+    return sorted(found, key=lambda path: steps[path] or 0)
+
+
+def verify(folder: Path) -> None:
+    """Raises :class:`CheckpointError` unless all that the manifest names is there with the recorded size and hash."""
+    _verify(folder, read_manifest(folder))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest. Raises :class:`CheckpointError` when it is missing, no manifest, or of another format."""
+    try:
+        manifest = json.loads((folder / paths.MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] == FORMAT and not isinstance(manifest["files"], dict):
+            raise ValueError("it has no list of files")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.name}: the manifest cannot be read ({error})") from error
+    if manifest["format"] != FORMAT:
+        raise CheckpointError(f"{folder.name}: format {manifest['format']} is not format {FORMAT}, which this version reads")
+    return manifest
+
+
+def _verify(folder: Path, manifest: dict[str, Any]) -> None:
+    for name, entry in manifest["files"].items():
+        path = folder / name
+        try:
+            whole = path.stat().st_size == entry["bytes"] and sha256(path) == entry["sha256"]
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{folder.name}: {name} is missing") from error
+        except (OSError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{folder.name}: {name} cannot be read ({error})") from error
+        if not whole:
+            raise CheckpointError(f"{folder.name}: {name} is damaged")
+    _known[folder] = _marks(folder, manifest)
+
+
+def _check(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    if not belongs(folder, manifest):
+        raise CheckpointError(f"{folder.name}: it is not of this run as it is recorded (from before a resume, or renamed)")
+    _verify(folder, manifest)
+
+
+def belongs(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether the checkpoint's step is still recorded as it was when the checkpoint was written. Raises StoreError."""
+    step, run_dir = _step_of(folder), folder.parent.parent
+    if manifest.get("step") != step:  # a folder that somebody renamed
+        return False
+    if not step or not (run_dir / paths.DATABASE).exists():
+        return True
+    at = RunReader(run_dir).recorded_at(step)
+    return at is not None and manifest.get("recorded_at") in (at, None)
+
+
+def recorded_at(run_dir: Path, step: int) -> float | None:
+    """What the manifest of a new checkpoint says: when its step was recorded. Raises StoreError."""
+    return RunReader(run_dir).recorded_at(step) if (run_dir / paths.DATABASE).exists() else None
+
+
+def sha256(path: Path) -> str:
+    """The file's hash in hexadecimal. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def only_named(folder: Path) -> Iterator[Path]:
+    """The checkpoint without what its manifest does not name, for loaders that take what they find.
+
+    The folder itself where there is nothing else in it, or a temporary one of links.
+    """
+    named = {*read_manifest(folder)["files"], paths.MANIFEST}
+    if all(str(path.relative_to(folder)) in named for path in folder.rglob("*") if not path.is_dir()):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        view = Path(temporary) / folder.name
+        for name in named:
+            (view / name).parent.mkdir(parents=True, exist_ok=True)
+            (view / name).symlink_to((folder / name).resolve())
+        yield view
+
+
+# --- changing; the engine alone does this ----------------------------------------------------------------------------------
+
+
+def part_of(final: Path) -> Path:
+    """Where a checkpoint is written before it is complete."""
+    return _aside(final, "part")
+
+
+def put_in_place(complete: Path, final: Path) -> None:
+    """Give a complete, synced folder its name. At every moment it or the one that it replaces is there, whole. Raises OSError."""
+    manifest, old = read_manifest(complete), _aside(final, "old")
+    if final.exists():  # a resumed run passes this step again
+        os.rename(final, old)
+    os.rename(complete, final)
+    sync(final.parent)
+    if old.exists():
+        shutil.rmtree(old)
+    _known[final] = _marks(final, manifest)
+
+
+def tidy(folder: Path) -> None:
+    """Clear away what a killed engine left; a checkpoint that it was replacing gets its name back. Raises OSError."""
+    for old in folder.glob(".step-*.old"):
+        if _step_of(old) is not None and not _final(old).exists():
+            os.rename(old, _final(old))
+    for ending in ("old", "part", "gone"):
+        for left in folder.glob(f".step-*.{ending}"):
+            shutil.rmtree(left)
+
+
+def prune(newest: Path, keep: int) -> None:
+    """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``.
+
+    Only whole checkpoints of this run count, and nothing later than ``newest`` is touched: a damaged one stays until ``keep``
+    good ones have been written after it. Raises OSError and StoreError.
+    """
+    folders = by_step(newest.parent)
+    good = 0
+    for folder in reversed(folders[: folders.index(newest) + 1]):
+        if good >= keep:
+            gone = _aside(folder, "gone")
+            os.rename(folder, gone)
+            shutil.rmtree(gone)
+        elif _is_good(folder):
+            good += 1
+
+
+def _is_good(folder: Path) -> bool:
+    """As :func:`_check`, but files that this process has read or written, and nobody has touched since, are not read again."""
+    try:
+        manifest = read_manifest(folder)
+        if _known.get(folder) != _marks(folder, manifest) or not belongs(folder, manifest):
+            _check(folder)
+    except (CheckpointError, OSError):
+        return False
+    return True
+
+
+def _marks(folder: Path, manifest: dict[str, Any]) -> list[tuple[int, ...]]:
+    found = [(folder / name).stat() for name in (*manifest["files"], paths.MANIFEST)]
+    return [(file.st_ino, file.st_size, file.st_mtime_ns) for file in found]
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or a folder's list of names. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _aside(final: Path, ending: str) -> Path:
+    return final.with_name(f".{final.name}.{ending}")
+
+
+def _is_aside(folder: Path) -> bool:
+    return folder.name.startswith(".")
+
+
+def _final(folder: Path) -> Path:
+    return folder.with_name(folder.name.removeprefix(".").removesuffix(".old")) if _is_aside(folder) else folder
+
+
+def _step_of(folder: Path) -> int | None:
+    return paths.checkpoint_step(_final(folder).name)

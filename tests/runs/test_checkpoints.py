@@ -1,0 +1,329 @@
+"""Which checkpoint a run goes on from, and what is on the disk wherever writing one is cut short."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_helpers import new_run, step_record
+
+from rlhf_studio.runs import checkpoints
+from rlhf_studio.runs.checkpoints import CheckpointError, NoCheckpoint, Start, newest_valid, only_named, verify, where_to_resume
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.writer import RunWriter
+
+STRAY = [".DS_Store", "policy/._model.safetensors", "state.json~", "notes.txt", "empty/", "policy/pytorch_model.bin"]
+
+
+def write(folder: Path, step: int, at: float | None = None, text: str = "weights") -> Path:
+    """A checkpoint as the engine leaves it, written by hand."""
+    files = {"state.json": f'{{"step": {step}}}', "policy/model.safetensors": text * 50, "optimizer.safetensors": "moments"}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    entries = {name: {"bytes": len(content), "sha256": hashlib.sha256(content.encode()).hexdigest()} for name, content in files.items()}
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "step": step, "recorded_at": at, "files": entries}))
+    return folder
+
+
+def place(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:06d}"
+
+
+def checkpoint(run: Path, step: int) -> Path:
+    return write(place(run, step), step, RunReader(run).recorded_at(step))
+
+
+def stray(folder: Path) -> None:
+    for name in STRAY:
+        if name.endswith("/"):
+            (folder / name).mkdir()
+        else:
+            (folder / name).write_text("stray")
+
+
+def names(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+@pytest.fixture
+def played(run: Path) -> Path:
+    """Eight recorded steps, checkpoints of steps 2, 4 and 6."""
+    with RunWriter(run) as writer:
+        for step in range(1, 9):
+            writer.commit_step(step_record(step))
+            if step in (2, 4, 6):
+                checkpoint(run, step)
+    return run
+
+
+# --- what counts as whole ----------------------------------------------------------------------------------------------------
+
+
+def test_files_that_the_manifest_does_not_name_are_ignored(played: Path) -> None:
+    for step in (2, 4, 6):
+        stray(place(played, step))
+    assert where_to_resume(played) == Start(6, [])
+
+
+def test_loaders_see_only_what_the_manifest_names(played: Path) -> None:
+    folder = place(played, 6)
+    with only_named(folder) as view:
+        assert view == folder
+    stray(folder)
+    with only_named(folder) as view:
+        seen = {str(path.relative_to(view)): path.read_bytes() for path in view.rglob("*") if path.is_file()}
+    named = ["manifest.json", "optimizer.safetensors", "policy/model.safetensors", "state.json"]
+    assert seen == {name: (folder / name).read_bytes() for name in named}
+    assert not view.exists() and (folder / ".DS_Store").exists()
+
+
+def without(name: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).unlink()
+
+
+def manifest(**changes: Any) -> Callable[[Path], Any]:
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def flipped(folder: Path) -> None:
+    data = bytearray((folder / "policy" / "model.safetensors").read_bytes())
+    data[7] ^= 1
+    (folder / "policy" / "model.safetensors").write_bytes(bytes(data))
+
+
+DAMAGES = {
+    "flip": (flipped, "policy/model.safetensors is damaged"),
+    "cut": (lambda folder: (folder / "state.json").write_text("{"), "state.json is damaged"),
+    "missing": (without("optimizer.safetensors"), "optimizer.safetensors is missing"),
+    "a folder": (lambda folder: ((folder / "state.json").unlink(), (folder / "state.json").mkdir()), "state.json"),
+    "no manifest": (without("manifest.json"), "the manifest cannot be read"),
+    "half a manifest": (lambda folder: (folder / "manifest.json").write_text("{"), "the manifest cannot be read"),
+    "no manifest of ours": (lambda folder: (folder / "manifest.json").write_text("[]"), "the manifest cannot be read"),
+    "no list": (manifest(files=None), "the manifest cannot be read"),
+    "no entry": (manifest(files={"state.json": None}), "state.json cannot be read"),
+    "format": (manifest(format=99), "format 99"),
+    "renamed": (manifest(step=5), "renamed"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_ones_are_passed_over_and_named(played: Path, damage: str) -> None:
+    spoil, said = DAMAGES[damage]
+    spoil(place(played, 6))
+    chosen, problems = newest_valid(played)
+    assert chosen == place(played, 4)
+    assert len(problems) == 1 and problems[0].startswith("step-000006: ") and said in problems[0]
+    assert place(played, 6).exists()
+
+
+# --- which of them belong to the run as it goes now --------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_a_step_that_was_played_again_is_not_gone_on_from(played: Path) -> None:
+    flipped(place(played, 6))
+    good = (place(played, 6) / "manifest.json").read_bytes()
+    with RunWriter(played) as writer:
+        writer.go_back(4)  # resumed from the checkpoint of step 4
+        assert where_to_resume(played).step == 4
+        place(played, 6).rename(played / "aside")
+        write(place(played, 6), 6, json.loads(good)["recorded_at"])  # somebody brings a whole copy of the damaged one
+        assert where_to_resume(played).step == 4, "the run is at step 4: step 6 is from before the resume"
+        for step in (5, 6, 7):
+            writer.commit_step(step_record(step))
+        start = where_to_resume(played)
+        assert start.step == 4 and "from before a resume" in start.problems[0]
+        assert [point.step for point in RunReader(played).checkpoints()] == [2, 4]
+        checkpoint(played, 6)
+    assert where_to_resume(played) == Start(6, [])
+    assert [point.step for point in RunReader(played).checkpoints()] == [2, 4, 6]
+
+
+def test_checkpoints_of_older_versions_count(played: Path) -> None:
+    for step in (2, 4, 6):
+        path = place(played, step) / "manifest.json"
+        known = json.loads(path.read_text())
+        del known["recorded_at"]
+        path.write_text(json.dumps(known))
+    assert where_to_resume(played) == Start(6, [])
+
+
+# --- where a run goes on -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_never_got_going_starts_without_a_question(run: Path) -> None:
+    assert where_to_resume(run) == Start(None, [])
+
+
+def test_no_checkpoint_at_all(run: Path) -> None:
+    with RunWriter(run) as writer:
+        writer.commit_step(step_record(1))
+    with pytest.raises(
+        NoCheckpoint, match=r"it has no checkpoint\. Nothing .* the 1 recorded step one by one.*resume .* --from-start$"
+    ) as caught:
+        where_to_resume(run)
+    assert (caught.value.reason, caught.value.steps) == ("from-start", 1) and str(caught.value).count(str(run)) == 2
+
+
+def test_only_damaged_checkpoints(played: Path) -> None:
+    for step in (2, 4, 6):
+        flipped(place(played, step))
+    with pytest.raises(NoCheckpoint) as caught:
+        where_to_resume(played)
+    assert all(f"step-00000{step}: policy/model.safetensors is damaged" in caught.value.why for step in (2, 4, 6))
+    assert names(played) == ["step-000002", "step-000004", "step-000006"]
+
+
+def test_the_checkpoint_of_the_beginning_is_no_way_on_for_recorded_steps(run: Path) -> None:
+    checkpoint(run, 0)  # stopped before its first step
+    assert where_to_resume(run) == Start(0, [])
+    with RunWriter(run) as writer:
+        writer.commit_step(step_record(1))
+    with pytest.raises(NoCheckpoint, match="only whole checkpoint is of step 0"):
+        where_to_resume(run)
+
+
+# --- pruning -----------------------------------------------------------------------------------------------------------------
+
+
+def save(run: Path, step: int, keep: int, text: str = "weights") -> None:
+    """What the engine does, without the weights."""
+    folder = run / "checkpoints"
+    checkpoints.tidy(folder)
+    part = checkpoints.part_of(place(run, step))
+    part.mkdir()
+    write(part, step, checkpoints.recorded_at(run, step), text)
+    checkpoints.put_in_place(part, place(run, step))
+    checkpoints.prune(place(run, step), keep)
+
+
+def forget() -> None:
+    """As in a new process."""
+    checkpoints._known.clear()
+
+
+@pytest.mark.parametrize("new_process", [False, True])
+def test_only_good_checkpoints_are_counted_when_old_ones_are_removed(played: Path, new_process: bool) -> None:
+    flipped(place(played, 6))
+    if new_process:
+        forget()
+    save(played, 8, keep=2)
+    assert names(played) == ["step-000004", "step-000006", "step-000008"], "4 and 8 are the two good ones; 6 is damaged"
+    assert where_to_resume(played) == Start(8, [])
+
+
+def test_a_damaged_one_goes_when_enough_good_ones_came_after_it(played: Path) -> None:
+    flipped(place(played, 2))
+    save(played, 8, keep=2)
+    assert names(played) == ["step-000006", "step-000008"]
+
+
+def test_later_folders_are_not_touched(played: Path) -> None:
+    flipped(place(played, 6))
+    with RunWriter(played) as writer:
+        writer.go_back(4)
+        writer.commit_step(step_record(5))
+    save(played, 5, keep=1)
+    assert names(played) == ["step-000005", "step-000006"]
+
+
+def test_nothing_is_removed_while_there_are_not_enough(played: Path) -> None:
+    for step in (2, 4, 6):
+        flipped(place(played, step))
+    save(played, 8, keep=2)
+    assert names(played) == ["step-000002", "step-000004", "step-000006", "step-000008"]
+
+
+# --- cut short anywhere ------------------------------------------------------------------------------------------------------
+
+FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.scandir", "os.listdir", "shutil.rmtree"}
+
+
+def cut_short(action: Callable[[], None], folder: Path, number: int, how: str) -> bool:
+    """Do it in a child process that is killed, or fails, at its file operation ``number`` below ``folder``. True if it came that far."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def watch(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal count
+            if event in FILE_EVENTS and isinstance(arguments[0], str | Path) and str(arguments[0]).startswith(str(folder)):
+                count += 1
+                if count == number and how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if count == number:
+                    raise OSError(5, "Input/output error")
+
+        sys.addaudithook(watch)
+        try:
+            action()
+            os._exit(0 if count < number else 1)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+@pytest.mark.parametrize("how", ["kill", "fail"])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_there_is_a_good_checkpoint_wherever_saving_is_cut_short(tmp_path: Path, how: str, keep: int) -> None:
+    """The same step saved twice, so that a good folder is replaced by another: the moment with the least on the disk."""
+    run, number = new_run(tmp_path / "run"), 0
+    with RunWriter(run) as writer:
+        for step in range(1, 4):
+            writer.commit_step(step_record(step))
+    came_so_far = True
+    while came_so_far:
+        number += 1
+        for path in (run / "checkpoints").iterdir():
+            for inner in sorted(path.rglob("*"), reverse=True):
+                inner.rmdir() if inner.is_dir() else inner.unlink()
+            path.rmdir()
+        save(run, 2, keep, "older")
+        save(run, 3, keep, "old")
+        came_so_far = cut_short(lambda: save(run, 3, keep, "new"), run / "checkpoints", number, how)
+        forget()
+        assert where_to_resume(run).step == 3, number
+        checkpoints.tidy(run / "checkpoints")  # the next engine
+        assert where_to_resume(run).step == 3, number
+        assert (place(run, 3) / "policy" / "model.safetensors").read_text()[:3] in ("old", "new")
+        assert [name for name in names(run) if name.startswith(".")] == []
+        save(run, 3, keep, "next")
+        assert names(run) == (["step-000003"] if keep == 1 else ["step-000002", "step-000003"]), number
+    assert number > 20, "the file operations were not seen"
+
+
+def test_a_failed_sync_leaves_one_too(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkpoints, "sync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        save(played, 6, keep=1)
+    monkeypatch.undo()
+    assert where_to_resume(played) == Start(6, [])
+
+
+def test_a_folder_that_was_being_replaced_is_usable_before_it_has_its_name_back(played: Path) -> None:
+    place(played, 6).rename(place(played, 6).with_name(".step-000006.old"))
+    assert where_to_resume(played) == Start(6, [])
+    write(place(played, 6).with_name(".step-000007.gone"), 7)
+    write(place(played, 6).with_name(".step-000008.part"), 8)
+    checkpoints.tidy(played / "checkpoints")
+    assert names(played) == ["step-000002", "step-000004", "step-000006"]
+    verify(place(played, 6))
+
+
+def test_a_name_that_is_no_string(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoints.read_manifest(tmp_path / "nowhere")
