@@ -422,6 +422,8 @@ def test_viewers_find_no_controls_and_are_told_once(open_page: Callable[..., Any
     page = open_page("?view=1")
     expect(page.locator(".rt-outlook-foot")).to_contain_text("You can watch runs, not change them.")
     expect(page.get_by_role("button", name="Start run")).to_have_count(0)
+    expect(page.get_by_role("button", name="Save settings")).to_have_count(1)
+    expect(page.get_by_role("button", name="Load settings")).to_have_count(0)
     page.get_by_role("tab", name="Runs").click()
     expect(page.locator(".rt-runs tbody tr")).to_have_count(1)
     expect(page.get_by_role("button", name="Delete watched")).to_have_count(0)
