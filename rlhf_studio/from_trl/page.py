@@ -18,9 +18,9 @@ COMPONENT = "reward.components.0."
 
 
 def setting_of(name: str) -> FieldInfo:
-    """The definition of one of our settings. Raises KeyError when there is no such setting."""
+    """The definition of one of our settings; of those that several components have, the first one's. Raises KeyError for any other."""
     if name.startswith(COMPONENT):
-        fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}  # the first counts
+        fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}
         return fields[name.removeprefix(COMPONENT)]
     return dict(walk_fields())[name]
 
@@ -92,7 +92,7 @@ def _differences_table() -> Iterator[str]:
 
 
 def _classic_differences_table() -> Iterator[str]:
-    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As its source has it, release 0.11.4.", "")
+    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As the source of release 0.11.4 has it.", "")
     yield from ("| TRL 0.11 | here |", "|---|---|")
     for theirs, ours in differences_classic():
         yield f"| {_cell(theirs)} | {_cell(ours)} |"
