@@ -18,9 +18,9 @@ COMPONENT = "reward.components.0."
 
 
 def setting_of(name: str) -> FieldInfo:
-    """The definition of one of our settings. Raises KeyError when there is no such setting."""
+    """The definition of one of our settings; of those that several components have, the first one's. Raises KeyError for any other."""
     if name.startswith(COMPONENT):
-        fields = {key: field for kind in Component.__subclasses__() for key, field in kind.model_fields.items()}
+        fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}
         return fields[name.removeprefix(COMPONENT)]
     return dict(walk_fields())[name]
 
@@ -43,7 +43,7 @@ def document() -> str:
         "",
         "Made by `python -m rlhf_studio.from_trl > docs/from-trl.md`; tests compare it with the installed TRL.",
         *_options_table("What you passed to PPOTrainer", "constructor", with_default=False),
-        *_options_table("TRL 0.11: what stood around PPOTrainer", "around"),
+        *_options_table("TRL 0.11: what stood around PPOTrainer", "around", with_default=False),
         *_options_table("TRL 0.11: PPOConfig with your own loop around `step`", "classic"),
         *_options_table("TRL 1.12: trl.experimental.ppo.PPOConfig", "experimental"),
         *_options_table("TRL 1.12: inherited training arguments that matter for PPO", "arguments"),
@@ -92,7 +92,7 @@ def _differences_table() -> Iterator[str]:
 
 
 def _classic_differences_table() -> Iterator[str]:
-    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As its source has it, release 0.11.4.", "")
+    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As the source of release 0.11.4 has it.", "")
     yield from ("| TRL 0.11 | here |", "|---|---|")
     for theirs, ours in differences_classic():
         yield f"| {_cell(theirs)} | {_cell(ours)} |"
@@ -114,6 +114,8 @@ def _names_table() -> Iterator[str]:
 
 def _default(name: str) -> str:
     default = setting_of(name).default
+    if isinstance(default, list):
+        return ", ".join(f"one {item.kind}" for item in default)
     return "empty" if default == "" else _cell(f"{default}")
 
 
