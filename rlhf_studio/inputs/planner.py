@@ -146,6 +146,11 @@ def judge_count(config: RunConfig) -> int:
     return sum(_members(component) for component in config.reward.components)
 
 
+def rows_together(config: RunConfig) -> int:
+    """How many responses are sampled at the same time."""
+    return min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
+
+
 def _lasting(config: RunConfig, models: Models, machine: Machine, size: int) -> Iterable[Part]:
     """What is held from loading to the end."""
     policy, lora = models.policy, config.lora.enabled
@@ -252,8 +257,7 @@ def _scoring(config: RunConfig, models: Models, prompts: PromptTokens | None, si
 
 def _sampling(config: RunConfig, shape: ModelShape, prompt: tuple[int, int], machine: Machine, size: int) -> Iterable[Part]:
     """What is held while responses are sampled, of all rows that are sampled together."""
-    response = config.generation.response_length
-    rows = min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
+    response, rows = config.generation.response_length, rows_together(config)
     # Room for whole responses is taken at once; rows that have ended are dropped by copying.
     cache = [rows * (length + response) * shape.layers * shape.cached * size for length in prompt]
     yield Part(CACHE, 0, cache[0], int(1.5 * cache[1]), lasting=False)
