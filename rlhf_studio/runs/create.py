@@ -85,7 +85,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
                     time.time(),
                     encode_text(os.getcwd()),
                     __version__,
-                    *(memory or (None, None)),
+                    *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
                 ),
             )
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")

@@ -54,8 +54,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             sent_at REAL NOT NULL, early INTEGER NOT NULL, acknowledged_at REAL, outcome TEXT)""",
     ),
     (
-        "ALTER TABLE run ADD COLUMN memory_low INTEGER",
-        "ALTER TABLE run ADD COLUMN memory_high INTEGER",
+        "ALTER TABLE run ADD COLUMN memory_low REAL",
+        "ALTER TABLE run ADD COLUMN memory_high REAL",
     ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
