@@ -1,7 +1,9 @@
 """How well the memory plan holds: the estimate before a run, and the peak that the run measured.
 
-    python -m benchmarks.planner             # the world recipe, and a GPT-2 of 124 million weights with LoRA; about a minute
-    python -m benchmarks.planner --full      # the second also without LoRA; needs 3 GB
+    python -m benchmarks.planner             # the world recipe, long dialogues, and a GPT-2 of 124 million weights with LoRA
+    python -m benchmarks.planner --full      # the last also without LoRA; needs 7 GB
+
+Long dialogues are 64 prompts of 200 to 600 tokens, read by a GPT-2 of four blocks of width 128.
 
 Every run is the real command line in its own process, for two steps. A plan holds when the middle of its range is within a factor
 of 1.5 of the measured peak.
@@ -10,6 +12,7 @@ of 1.5 of the measured peak.
 from __future__ import annotations
 
 import argparse
+import random
 import subprocess
 import sys
 import tempfile
@@ -47,20 +50,50 @@ class Outcome:
         return 1 / ALLOWED <= self.ratio <= ALLOWED
 
 
-def save_gpt2(folder: Path) -> None:
-    """A random model of GPT-2's shape (12 blocks of width 768, 50257 tokens) with a tokenizer of one token per word, and prompts."""
+LONG = {
+    **{"ppo.steps": "2", "ppo.batch_size": "64", "ppo.mini_batch_size": "64", "ppo.micro_batch_size": "4", "ppo.ppo_epochs": "1"},
+    **{"generation.response_length": "16", "data.max_prompt_tokens": "600", "reward.gold": "none", "reward.components": "[{kind: length}]"},
+    **{"engine.checkpoint_every": "0", "engine.watch_prompts": "2"},
+}
+
+
+def save_gpt2(folder: Path, prompts: list[int], **sizes: int) -> dict[str, str]:
+    """A random model of GPT-2's shape (12 blocks of width 768, 50257 tokens, or ``sizes``), a reward model like it, and prompts.
+
+    The tokenizer has one token per word; ``prompts`` are lengths in tokens. Returns the settings that name them.
+    """
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    GPT2LMHeadModel(GPT2Config(bos_token_id=1, eos_token_id=1, pad_token_id=0)).save_pretrained(folder)
-    words = ["<pad>", "<eos>", *(f"w{number}" for number in range(50255))]
+    config = GPT2Config(bos_token_id=1, eos_token_id=1, pad_token_id=0, num_labels=1, **sizes)
+    words = ["<pad>", "<eos>", *(f"w{number}" for number in range(config.vocab_size - 2))]
     backend = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<pad>"))
     backend.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>").save_pretrained(folder)
-    lines = [" ".join(f"w{row * 17 + place}" for place in range(8)) for row in range(64)]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
+    for kind, model in (("policy", GPT2LMHeadModel), ("judge", GPT2ForSequenceClassification)):
+        model(config).save_pretrained(folder / kind)
+        tokenizer.save_pretrained(folder / kind)
+    drawn = random.Random(0)
+    lines = [" ".join(drawn.choices(words[2:], k=length)) for length in prompts]
     (folder / "prompts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"model.policy": str(folder / "policy"), "data.prompts": str(folder / "prompts.txt")}
+
+
+def long_workloads(folder: Path) -> dict[str, dict[str, str]]:
+    """Settings of the runs on long dialogues, by name."""
+    drawn = random.Random(1)
+    long = {**LONG, **save_gpt2(folder, [drawn.randint(200, 600) for _ in range(64)], n_embd=128, n_layer=4, n_head=4, vocab_size=2000)}
+    judge = f"[{{kind: reward_model, model: {folder / 'judge'}, max_tokens: 700, batch_size: 32}}]"
+    return {
+        "long dialogues": long,
+        "long dialogues, LoRA": {**long, "lora.enabled": "true"},
+        "long dialogues, 8 sampled together": {**long, "generation.batch_size": "8"},
+        "long dialogues, 8 together, reward model": {**long, "generation.batch_size": "8", "reward.components": judge},
+        "long dialogues, micro-batch 32": {**long, "ppo.micro_batch_size": "32"},
+        "long dialogues, micro-batch 32, LoRA": {**long, "ppo.micro_batch_size": "32", "lora.enabled": "true"},
+    }
 
 
 def measure(name: str, settings: dict[str, str], folder: Path) -> Outcome:
@@ -70,7 +103,7 @@ def measure(name: str, settings: dict[str, str], folder: Path) -> Outcome:
     expected = plan.measured_range() if plan else None
     if expected is None:
         raise SystemExit(f"{name}: no plan")
-    run_dir = folder / "runs" / name.replace(" ", "-")
+    run_dir = folder / "runs" / name.replace(" ", "-").replace(",", "")
     options = [part for setting, value in settings.items() for part in (f"--{setting}", value)]
     command = [sys.executable, "-m", "rlhf_studio", "train", "--recipe", "world", "--run-dir", str(run_dir), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -83,12 +116,14 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="also train all weights of the large model")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder, model = Path(temporary), Path(temporary) / "gpt2"
-        save_gpt2(model)
-        large = {**SHORT, **SMALL_BATCH, "model.policy": str(model), "data.prompts": str(model / "prompts.txt")}
-        workloads = {"world": SHORT, "gpt2 124M LoRA": {**large, "lora.enabled": "true"}}
+        folder = Path(temporary)
+        large = {**SHORT, **SMALL_BATCH, **save_gpt2(folder / "large", [8] * 64)}
+        workloads = {"world": SHORT, **long_workloads(folder / "small"), "gpt2 124M LoRA": {**large, "lora.enabled": "true"}}
         if options.full:
             workloads["gpt2 124M"] = large
+            in_lanes = {**large, "ppo.batch_size": "32", "ppo.mini_batch_size": "32"}
+            workloads["gpt2 124M, mini-batch 32"] = in_lanes
+            workloads["gpt2 124M, mini-batch 32, micro-batch 8"] = {**in_lanes, "ppo.micro_batch_size": "8"}
         outcomes = [measure(name, settings, folder) for name, settings in workloads.items()]
     print("| run | estimate (MB) | measured peak (MB) | middle / peak |")
     print("|---|---|---|---|")

@@ -15,11 +15,10 @@ from typing import TypeVar
 
 import torch
 
+from rlhf_studio.inputs.sizes import LEAST_ROWS, MOST_LANES
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-MOST_LANES = 4  # they take turns for Python's own lock
-LEAST_ROWS = 8  # episodes that are worth a lane of their own
 
 
 def dealt(items: Sequence[Item], hands: int) -> list[list[Item]]:

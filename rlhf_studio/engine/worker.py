@@ -121,7 +121,8 @@ class Worker:
         except (NonFiniteError, RewardError) as error:
             return self._fail(f"{error}. {self._what_is_left()}", FAILED)
         except torch.OutOfMemoryError as error:
-            text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
+            text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller ppo.micro_batch_size, "
+            text += "generation.batch_size or generation.response_length"
             return self._fail(text, FAILED)
         except RunGone:
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.planner import Models, parameters
+from rlhf_studio.inputs.planner import Models, parameters, rows_together
 
 # A step reaches between most and a quarter of the rate of one large product: small matrices, and everything beside them.
 FASTEST, SLOWEST = 1.2, 4.0
@@ -71,6 +71,7 @@ def seconds_per_step(config: RunConfig, models: Models, prompt: int, device: str
     ideal = ppo.batch_size * (prompt + response) * per_token / rate
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch
-        passes = response + 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / (ppo.micro_batch_size or ppo.mini_batch_size))
+        passes = response * math.ceil(ppo.batch_size / rows_together(config))
+        passes += 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / (ppo.micro_batch_size or ppo.mini_batch_size))
         launches = passes * policy.shape.layers * GPU_LAUNCHES_PER_BLOCK * SECONDS_PER_LAUNCH
     return FASTEST * ideal + launches, SLOWEST * ideal + 2 * launches

@@ -22,6 +22,7 @@ class Machine:
         name: for people.
         free, total: bytes of its memory; None when they cannot be read.
         bfloat16: whether it computes in bfloat16 at full speed.
+        cores: of a processor, those that this process may use.
     """
 
     device: str
@@ -29,6 +30,7 @@ class Machine:
     free: int | None
     total: int | None
     bfloat16: bool
+    cores: int = 1
 
 
 def find_machine(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus) -> Machine:
@@ -55,9 +57,10 @@ def processor(cgroup: Path = CGROUP) -> Machine:
 
     memory = psutil.virtual_memory()
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if limit is None or limit >= memory.total:
-        return Machine("cpu", "CPU", int(memory.available), int(memory.total), False)
-    return Machine("cpu", "CPU", min(int(memory.available), max(limit - (used or 0), 0)), limit, False)
+    free, total, cores = int(memory.available), int(memory.total), core_count() or 1
+    if limit is None or limit >= total:
+        return Machine("cpu", "CPU", free, total, False, cores)
+    return Machine("cpu", "CPU", min(free, max(limit - (used or 0), 0)), limit, False, cores)
 
 
 def core_count() -> int | None:

@@ -14,7 +14,7 @@ from rlhf_studio.inputs.hardware import Machine
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompt_checks import PromptTokens
 from rlhf_studio.inputs.shape import ModelShape
-from rlhf_studio.inputs.sizes import BITS, LEAST_NUMBERS, lays_weights_out, target_names, trained_values
+from rlhf_studio.inputs.sizes import BITS, LEAST_NUMBERS, LEAST_ROWS, MOST_LANES, lays_weights_out, target_names, trained_values
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
 CPU_FRAMEWORK = (360_000_000, 460_000_000)  # Python, torch and transformers, imported and having run
@@ -146,6 +146,11 @@ def judge_count(config: RunConfig) -> int:
     return sum(_members(component) for component in config.reward.components)
 
 
+def rows_together(config: RunConfig) -> int:
+    """How many responses are sampled at the same time."""
+    return min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
+
+
 def _lasting(config: RunConfig, models: Models, machine: Machine, size: int) -> Iterable[Part]:
     """What is held from loading to the end."""
     policy, lora = models.policy, config.lora.enabled
@@ -170,12 +175,24 @@ def _lasting(config: RunConfig, models: Models, machine: Machine, size: int) -> 
     learned = None if trained is None or critic is None else trained + critic
     # The output layer's gradient is made beside that of the embedding that it is tied to, and AdamW works on the largest matrix in a copy.
     matrix = policy.shape.vocabulary * policy.shape.hidden * FLOAT32 if policy.shape and not lora else 0
-    yield Part(
-        GRADIENTS, learned, _times(learned, FLOAT32), _plus(_times(learned, FLOAT32), matrix if policy.shape and policy.shape.tied else 0)
-    )
+    tied = matrix if policy.shape and policy.shape.tied else 0
+    high = _plus(_times(learned, FLOAT32 * _gradient_copies(config, machine)), tied)
+    yield Part(GRADIENTS, learned, _times(learned, FLOAT32), high)
     # AdamW's two moments; on a GPU all weights are stepped together, through one temporary copy of them.
     moments = _times(learned, 2 * FLOAT32)
     yield Part(OPTIMIZER, _times(learned, 2), moments, _times(learned, 3 * FLOAT32) if on_gpu else _plus(moments, matrix))
+
+
+def _gradient_copies(config: RunConfig, machine: Machine) -> int:
+    """How often the gradients are there at the same time, at most.
+
+    On a CPU every lane adds up its own; and a lane with more than one part of the minibatch holds those of the part beside the sum.
+    """
+    rows, micro = config.ppo.mini_batch_size, config.ppo.micro_batch_size or config.ppo.mini_batch_size
+    lanes = min(config.engine.threads or machine.cores, MOST_LANES) if machine.device == "cpu" else 1
+    if micro < rows:
+        return 2 * lanes if lanes > 1 else 1
+    return max(min(lanes, rows // LEAST_ROWS), 1)
 
 
 def _critic(models: Models) -> int | None:
@@ -240,8 +257,7 @@ def _scoring(config: RunConfig, models: Models, prompts: PromptTokens | None, si
 
 def _sampling(config: RunConfig, shape: ModelShape, prompt: tuple[int, int], machine: Machine, size: int) -> Iterable[Part]:
     """What is held while responses are sampled, of all rows that are sampled together."""
-    response = config.generation.response_length
-    rows = min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
+    response, rows = config.generation.response_length, rows_together(config)
     # Room for whole responses is taken at once; rows that have ended are dropped by copying.
     cache = [rows * (length + response) * shape.layers * shape.cached * size for length in prompt]
     yield Part(CACHE, 0, cache[0], int(1.5 * cache[1]), lasting=False)

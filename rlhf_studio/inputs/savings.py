@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.inputs.hardware import Machine
-from rlhf_studio.inputs.planner import Plan
+from rlhf_studio.inputs.planner import Plan, rows_together
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _candidates(config: RunConfig, machine: Machine) -> Iterator[tuple[str, Any,
     micro = config.ppo.micro_batch_size or config.ppo.mini_batch_size
     sizes = [size for size in range(micro - 1, 0, -1) if config.ppo.mini_batch_size % size == 0]
     yield from (("ppo.micro_batch_size", size, "a little slower, same result") for size in sizes)
-    together = min(config.generation.batch_size or config.ppo.batch_size, config.ppo.batch_size)
+    together = rows_together(config)
     halves = [together >> times for times in range(1, together.bit_length())]
     yield from (("generation.batch_size", rows, "slower sampling, same result") for rows in halves)
     if not config.model.gradient_checkpointing:

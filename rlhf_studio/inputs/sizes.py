@@ -13,6 +13,8 @@ from rlhf_studio.inputs.models import ModelFacts
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
 BITS = {"none": 32, "8bit": 8, "4bit": 4}  # per weight of the policy's base
 MEGABYTE = 1_000_000
+MOST_LANES = 4  # threads of an engine on a CPU that take episodes of their own: they take turns for Python's own lock
+LEAST_ROWS = 8  # episodes that are worth such a lane of their own
 LEAST_NUMBERS = 1 << 19  # in a matrix that sampling on a CPU lays out anew: smaller ones are multiplied as fast as they lie
 LEAST_TOKENS = 16  # of a response: before that, laying out costs more than it saves
 MEMORY_SHARE = 8  # at most this part of the machine's memory is spent on it

@@ -20,9 +20,7 @@ RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
 
 
-def create_run(
-    run_dir: Path, config: RunConfig, *, name: str, state: State = "queued", memory: tuple[int, int] | None = None
-) -> None:
+def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "queued", memory: tuple[int, int] | None = None) -> None:
     """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
 
     An empty folder is taken over. The current working folder is remembered, so that relative paths in the configuration mean
@@ -87,7 +85,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
                     time.time(),
                     encode_text(os.getcwd()),
                     __version__,
-                    *(memory or (None, None)),
+                    *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
                 ),
             )
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")

@@ -55,8 +55,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # The memory that was planned. And rows of steps after run.step may wait to be played again, which an older program would show as news.
     (
-        "ALTER TABLE run ADD COLUMN memory_low INTEGER",
-        "ALTER TABLE run ADD COLUMN memory_high INTEGER",
+        "ALTER TABLE run ADD COLUMN memory_low REAL",
+        "ALTER TABLE run ADD COLUMN memory_high REAL",
     ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -172,7 +172,7 @@ class RunWriter:
             _beat(self._connection, self.path)
 
     def estimated_memory(self) -> tuple[int, int] | None:
-        """The least and the most bytes that the run was estimated to need; None without an estimate. Raises StoreError."""
+        """The least and the most bytes that were estimated before the start; None without an estimate. Raises StoreError."""
         with self._lock:
             try:
                 low, high = self._connection.execute("SELECT memory_low, memory_high FROM run").fetchone()

@@ -30,7 +30,7 @@ def measured(run_dir: Path) -> dict[str, Any]:
 def test_what_was_said_at_the_start_is_kept_and_nobody_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(tmp_path, ppo={"steps": 1, "ppo_epochs": 1})
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
-    said = inspect_run(config, tmp_path).memory
+    plan = inspect_run(config, tmp_path).plan
     own = Trainer.step
 
     def asked(*things: object, **named: object) -> None:
@@ -45,7 +45,7 @@ def test_what_was_said_at_the_start_is_kept_and_nobody_is_asked_again(tmp_path: 
     monkeypatch.setattr(Trainer, "step", step)
     assert cli.main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     found = measured(tmp_path / "run")
-    assert said is not None and (found["low"], found["high"]) == said
+    assert plan is not None and (found["low"], found["high"]) == (plan.low, plan.high)
 
 
 def long_dialogues(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
@@ -74,10 +74,9 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
-    """Reading 64 of them at once takes more than anything else of this run; sampled eight at a time, they need a third less."""
-    whole = trained(tmp_path, long_dialogues(tmp_path))
-    assert whole["low"] <= whole["peak"] <= whole["high"]
-    assert whole["peak"] > 900_000_000
+    """Reading 64 of them at once takes more than anything else of this run."""
+    found = trained(tmp_path, long_dialogues(tmp_path))
+    assert found["low"] <= found["peak"] <= found["high"]
 
 
 @pytest.mark.long
@@ -88,7 +87,7 @@ def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
         {"lora": {"enabled": True}},
         {"lora": {"enabled": True}, "ppo": {"micro_batch_size": 32}, "generation": {"batch_size": 2}},
         {"generation": {"batch_size": 8}},
-        {"critic": {"kind": "separate"}},
+        {"critic": {"kind": "separate", "start": "policy"}},
         {"data": {"max_prompt_tokens": 64}, "reward": {"components": [{"kind": "reward_model", "batch_size": 64, "max_tokens": 1000}]}},
     ],
     ids=["update", "lora", "lora update", "few together", "critic", "reward model reads more than the policy"],

@@ -98,6 +98,14 @@ def test_a_gpu_is_bound_by_starting_kernels() -> None:
     assert low == pytest.approx((5 + 18) * 2 * 25 * 8e-6) and high == pytest.approx(2 * low)
 
 
+def test_parts_that_are_sampled_one_after_the_other_start_their_own_kernels() -> None:
+    """Of 4 responses 3 together are two parts, and one alone four: 5 decoding steps each."""
+    for together, parts in ((0, 1), (4, 1), (9, 1), (3, 2), (1, 4)):
+        generation = {"response_length": 5, "batch_size": together}
+        low, _ = seconds_per_step(config(generation=generation), Models(POLICY), 7, "cuda", 1e30)
+        assert low == pytest.approx((5 * parts + 18) * 2 * 25 * 8e-6), together
+
+
 def test_an_unknown_model_gives_no_time() -> None:
     unknown = ModelFacts(None, "A")
     assert seconds_per_step(config(), Models(unknown), 7, "cpu", 1e6) is None

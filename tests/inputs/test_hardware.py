@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.gpus import Gpu
-from rlhf_studio.inputs.hardware import Machine, find_machine, processor
+from rlhf_studio.inputs.hardware import Machine, core_count, find_machine, processor
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_processor_and_its_container(memory: None, tmp_path: Path, limit: An
     for name, text in (("memory.max", limit), ("memory.current", used)):
         if text is not None:
             (tmp_path / name).write_text(f"{text}\n")
-    assert processor(tmp_path) == Machine("cpu", "CPU", free, total, False)
+    assert processor(tmp_path) == Machine("cpu", "CPU", free, total, False, cores=core_count())
 
 
 GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 80, True))

@@ -162,6 +162,25 @@ def test_adapters_leave_more_holes_and_prompts_are_kept_on_a_cpu() -> None:
     assert "Prompts" not in table(plan(up_to, facts(), GPU, prompts=unknown))  # they stay in the computer's own memory
 
 
+@pytest.mark.parametrize(
+    ("cores", "threads", "mini", "micro", "copies"),
+    [
+        (2, 0, 32, 0, 2),  # two lanes with 16 rows each
+        (2, 0, 32, 8, 4),  # each with two parts of 4 rows: what it has so far, and what comes to it
+        (16, 0, 32, 0, 4),  # never more than four lanes
+        (16, 0, 16, 0, 2),  # and never fewer than 8 rows in one
+        (16, 1, 32, 8, 1),
+        (2, 0, 8, 0, 1),
+    ],
+)
+def test_each_lane_of_a_cpu_holds_gradients_of_its_own(cores: int, threads: int, mini: int, micro: int, copies: int) -> None:
+    ppo = {"batch_size": 32, "mini_batch_size": mini, "micro_batch_size": micro}
+    config, matrix = settings(ppo=ppo, engine={"threads": threads}), 10 * 8 * 4
+    found = table(plan(config, facts(parameters=1000), replace(CPU, cores=cores)))
+    assert found["Gradients"] == (1009, 4036, copies * 4036 + matrix)
+    assert table(plan(config, facts(parameters=1000), replace(GPU, cores=cores)))["Gradients"] == (1009, 4036, 4036 + matrix)
+
+
 def test_a_reward_model_reads_the_whole_text_of_a_prompt_that_was_cut_for_the_policy() -> None:
     config = settings(reward={"components": [{"kind": "reward_model", "batch_size": 2, "max_tokens": 90}]})
     each = 2 * (8 * 8 + 4 * 32) * 4  # texts × values × bytes, per token

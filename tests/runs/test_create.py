@@ -26,7 +26,7 @@ def test_a_new_run_is_complete(tmp_path: Path):
 
 
 def test_the_estimated_memory_is_kept_with_the_run(tmp_path: Path):
-    for number, memory in enumerate((None, (0, 5), (438_000_000, 10**13))):
+    for number, memory in enumerate((None, (0, 5), (438_000_000, 10**13), (2**62, 2**90))):
         create_run(tmp_path / f"run-{number}", config(), name="", memory=memory)
         with RunWriter(tmp_path / f"run-{number}") as writer:
             assert writer.estimated_memory() == memory
