@@ -6,10 +6,10 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.inputs.families import family_problem, mapping_source
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
@@ -200,6 +200,9 @@ def _architecture(name: str, config: dict[str, Any], task: str, wanted: str) -> 
     if task == "CAUSAL_LM" and config.get("model_type") in ENCODER_TYPES and not config.get("is_decoder"):
         raise ModelError(f"{name} is an encoder ({architecture}), not {wanted}")
     if architecture in known or (not known and architecture.endswith(suffixes)):
+        problem = family_problem(str(config.get("model_type", "")), architecture) if task == "CAUSAL_LM" else None
+        if problem:
+            raise ModelError(f"{name} {problem}")
         return architecture
     if not architecture.endswith(suffixes):
         raise ModelError(f"{name} is a {architecture}, not {wanted}")
@@ -214,13 +217,7 @@ def supported_architectures(task: str) -> frozenset[str]:
 
     Empty when transformers is not installed or its table is written in another way; the caller then goes by the class name's ending.
     """
-    spec = find_spec("transformers")
-    if spec is None or not spec.submodule_search_locations:
-        return frozenset()
-    table = Path(spec.submodule_search_locations[0]) / "models" / "auto" / "modeling_auto.py"
-    source = table.read_text(encoding="utf-8") if table.is_file() else ""
-    match = re.search(rf"^MODEL_FOR_{task}_MAPPING_NAMES = OrderedDict\(\n(.*?)^\)", source, re.MULTILINE | re.DOTALL)
-    return frozenset(re.findall(r'"([A-Z]\w+)"', match[1])) if match else frozenset()
+    return frozenset(re.findall(r'"(\w*[A-Z]\w*)"', mapping_source(task)))
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------------
