@@ -130,6 +130,14 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 def save_tiny(model_type: str, folder: Path, seed: int = 0) -> PreTrainedModel:
     """Build the type's tiny model and save it with its tokenizer. Raises whatever transformers raises for a type that cannot be built so."""
+    model = tiny_model(model_type, seed)
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return model
+
+
+def tiny_model(model_type: str, seed: int = 0) -> PreTrainedModel:
+    """The type's tiny model with wide random weights, in evaluation mode."""
     torch.manual_seed(seed)
     config, model_class = tiny_config(model_type), getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type])
     if not isinstance(config, model_class.config_class):  # the type's configuration has more parts than this class
@@ -140,8 +148,6 @@ def save_tiny(model_type: str, folder: Path, seed: int = 0) -> PreTrainedModel:
         raise ValueError(f"its tiny configuration still has {weights:,} weights")
     model = model_class(config).eval()
     spread_weights(model, seed)
-    model.save_pretrained(folder)
-    save_tokenizer(folder)
     return model
 
 
