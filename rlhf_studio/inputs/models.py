@@ -13,6 +13,7 @@ from rlhf_studio.inputs.families import family_problem, mapping_source
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
+from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
 
 MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -29,10 +30,12 @@ class ModelFacts:
 
     Attributes:
         path: its folder on this machine, or None when it is only on the hub.
+        model_type: the kind of model, as config.json names it.
         parameters: number of weights, or None when unknown.
         labels: names of a classifier's outputs, in order.
         has_pad, has_end: whether the tokenizer names such a token; None when the files do not say.
         max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
+        attends_to: tokens to which sparse attention is cut down in a longer text; None where all are attended to.
         tensors: names and shapes of the weights, when they are on this machine.
         tokenizer: the tokenizer.json on this machine, or None.
         tokenizer_files: the files among which the tokenizer's settings and its chat template are.
@@ -43,6 +46,7 @@ class ModelFacts:
 
     path: Path | None
     architecture: str
+    model_type: str = ""
     parameters: int | None = None
     labels: list[str] = field(default_factory=list)
     has_pad: bool | None = None
@@ -50,6 +54,7 @@ class ModelFacts:
     pad_equals_eos: bool = False
     vocab_size: int | None = None
     max_positions: int | None = None
+    attends_to: int | None = None
     tensors: dict[str, TensorInfo] = field(default_factory=dict, repr=False)
     tokenizer: Path | None = None
     tokenizer_files: ModelFiles | None = field(default=None, repr=False)
@@ -92,6 +97,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
     _check_kind(files)
     config = _json(files, "config.json")
     architecture = _architecture(files.name, config, task, wanted)
+    check_numbers(files.name, config)
     weights = _weight_files(files)
     tensors = _tensors(files, weights)
     if not tokenizer_elsewhere and not _has_tokenizer(files):
@@ -100,14 +106,17 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
     text_config = {**config, **(config.get("text_config") or {})}
     vocab_size = _whole_number(text_config, "vocab_size")
     _check_vocabulary(files.name, tokenizer, vocab_size)
+    check_against_weights(files.name, text_config, tensors, sum(files.sizes[weight] for weight in weights))
     return ModelFacts(
         path=files.folder,
         architecture=architecture,
+        model_type=str(config.get("model_type", "")),
         parameters=sum(tensor.values for tensor in tensors.values()) or None,
         labels=_labels(config),
         **_pad_and_end(files),
         vocab_size=vocab_size,
-        max_positions=_max_positions(text_config),
+        max_positions=_smallest(_max_positions(text_config), _attends_to(text_config)),
+        attends_to=_attends_to(text_config),
         tensors=tensors,
         tokenizer=tokenizer,
         tokenizer_files=files,
@@ -320,6 +329,14 @@ def _max_positions(config: dict[str, Any]) -> int | None:
         if value := _whole_number(config, key):
             return value
     return None
+
+
+def _attends_to(config: dict[str, Any]) -> int | None:
+    return _smallest(*(_whole_number(config, key) for key in ("index_topk", "keep_window_size")))
+
+
+def _smallest(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
 
 
 def _whole_number(config: dict[str, Any], key: str) -> int | None:
