@@ -10,10 +10,10 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.proof import UnprovenError
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.prompts import PromptsError
 
 DONE, FAILED = 0, 1

@@ -130,6 +130,12 @@ class PromptStream:
         references, chats = (None if column is None else [column[row] for row in rows] for column in (self._references, self._chats))
         return PromptBatch(ids, mask, [self._texts[row] for row in rows], references, chats)
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of the shortest and of the longest prompt."""
+        lengths = [len(ids) for ids in self._ids]
+        return min(lengths), max(lengths)
+
     def of_all_lengths(self, count: int) -> PromptBatch:
         """``count`` prompts from the shortest to the longest; fewer prompts repeat."""
         order = sorted(range(len(self._ids)), key=lambda row: len(self._ids[row]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,48 +19,17 @@ from torch import Tensor
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.packing import own_attention
-from rlhf_studio.engine.policy import Policy, ResponseModel, spread
+from rlhf_studio.engine.policy import Policy, ResponseModel, plain_model, spread
 from rlhf_studio.engine.prompts import PromptBatch, PromptStream, pad_left
 from rlhf_studio.engine.reading import Reading
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.rollout import Player, decode_responses, ends_with_stop, sample
-from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.engine.types import NonFiniteError, TokenBatch
+from rlhf_studio.engine.yardstick import UnprovenError, Yardstick, yardstick_of
+from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
 
-ROWS = 6  # prompts of all lengths
+ROWS = 4  # prompts of all lengths
 MOST_SAMPLED = 256  # tokens that are really sampled; a longer plan is reached with a longer prompt
-EXACT = 1e-4  # float32
-HALF_STEP = 2.0**-8  # bfloat16 rounds to eight digits, relative to the number
-
-
-class UnprovenError(RuntimeError):
-    """A model's numbers are not those of its own forward pass; nothing was trained. The message is one sentence."""
-
-
-@dataclass(frozen=True)
-class Yardstick:
-    """How far two passes of one model may lie apart by rounding alone.
-
-    Measured on random GPT-2, GPT-NeoX and Llama models of up to 32 layers, in batches against alone, with logits of up to 26:
-
-    - float32: single numbers differed by at most 3e-6 of the largest logit. Allowed are 1e-4 up to logits of 4, above in proportion:
-      eight times as much.
-    - half precision: single tokens are off by up to 1.4 % of the largest logit, too much to tell a mistake by. The root mean square of a
-      row was at most 1.1 steps of 2^-8 of it, mostly 0.2. Allowed are 1.5 steps, and 6 / sqrt(n) more for a row of n numbers.
-
-    Wrong positions, a mask that is ignored or a padded recurrence cost 0.2 to 9 nats.
-
-    Attributes:
-        half: whether products are computed in half precision, or from quantized weights.
-    """
-
-    half: bool
-
-    def measure(self, difference: Tensor, scale: float) -> tuple[float, float]:
-        """The size of ``difference`` (n,), and what is allowed beside numbers as large as ``scale``."""
-        if not self.half:
-            return float(difference.abs().max()), EXACT * max(1.0, scale / 4)
-        steps = 1.5 + 6 / math.sqrt(len(difference))
-        return float(difference.double().square().mean().sqrt()), steps * HALF_STEP * max(1.0, scale)
 
 
 @dataclass(frozen=True)
@@ -111,12 +79,27 @@ def prove(player: Player, stream: PromptStream) -> Proof:
 class _Prover:
     def __init__(self, player: Player):
         self._player, self._config = player, player.config
-        self._yardstick = Yardstick(player.compute.dtype is not torch.float32 or player.config.model.quantization != "none")
+        self._yardstick = yardstick_of(player)
         self.largest = self.scale = 0.0
 
     def run(self, stream: PromptStream) -> None:
+        """Everything, in the order in which a step computes it."""
+        self._on_one_side(stream)
+        prompts, limits = _rows(self._player, stream)
+        with _as_refusal(self._config.model.policy):
+            tokens = self._policy_and_reference(prompts, limits)
+        self._rewards(prompts, tokens)
+
+    def _on_one_side(self, stream: PromptStream) -> None:
+        policy, copy, model = self._player.policy, self._player.reference.frozen_copy, self._config.model
+        critic = policy.critic and policy.critic.model
+        for name, read in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), ("the critic", critic)):
+            boundary = None if read is None else rotation_boundary(read.config.get_text_config().to_dict())
+            if problem := boundary_problem(name, boundary, stream.lengths, self._config.generation.response_length):
+                raise UnprovenError(f"data.max_prompt_tokens: {problem}; nothing was trained")
+
+    def _policy_and_reference(self, prompts: PromptBatch, limits: Tensor) -> TokenBatch:
         player, policy, model = self._player, self._player.policy, self._config.model
-        prompts, limits = _rows(player, stream)
         with _telling_head(policy):
             tokens, said = _sampled(player, prompts, limits)
             own = _own(player, policy, tokens, policy)
@@ -130,14 +113,14 @@ class _Prover:
             }
         for doing, ours in passes.items():
             self._hold_against("model.policy", model.policy, f"log-probabilities ({doing})", ours.logprobs, own.logprobs, tokens, own.scale)
-            field, name = ("critic", "the critic") if policy.critic else ("model.policy", model.policy)
+            field, name = ("critic.start", "the critic") if policy.critic else ("model.policy", model.policy)
             self._hold_against(field, name, f"values ({doing})", ours.values, own.values, tokens, own.width)
         with player.reference.active() as reference:
             own = _own(player, reference, tokens)
             read = player.reader.read(reference, tokens, 0)
         name = model.reference or model.policy
         self._hold_against("model.reference", name, "log-probabilities of the reference", read.logprobs, own.logprobs, tokens, own.scale)
-        self._rewards(prompts, tokens)
+        return tokens
 
     def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
         responses = decode_responses(self._player, tokens)
@@ -159,6 +142,18 @@ class _Prover:
                 f"without padding, and rounding explains {allowed:.2g} at most; nothing was trained"
             )
         self.largest = max(self.largest, float(difference.abs().max()))
+
+
+@contextlib.contextmanager
+def _as_refusal(name: str) -> Iterator[None]:
+    """A model that cannot be asked at all is refused with what it says."""
+    try:
+        yield
+    except (UnprovenError, NonFiniteError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
+        cause = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+        raise UnprovenError(f"model.policy: {name} cannot be used here: its forward pass fails ({cause}); nothing was trained") from error
 
 
 def _rows(player: Player, stream: PromptStream) -> tuple[PromptBatch, Tensor]:

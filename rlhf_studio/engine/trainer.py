@@ -19,6 +19,7 @@ from torch import Tensor
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.first_rollout import check_first_rollout
 from rlhf_studio.engine.prompts import PromptStream
 from rlhf_studio.engine.proof import prove
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
@@ -72,6 +73,7 @@ class Trainer:
         self._sampling = torch.Generator(device=compute.device).manual_seed(seed)
         self._shuffling = torch.Generator().manual_seed(seed + 1)
         self._recorder = Recorder(player.tokenizer, config)
+        self._scale: float | None = None  # of the logits, from the proof until the first rollout was checked
 
     @property
     def finished(self) -> bool:
@@ -82,7 +84,9 @@ class Trainer:
 
         Raises :class:`UnprovenError` where a model's numbers are not its own.
         """
-        return EventRecord("info", "health", prove(self.player, self.prompts).sentence())
+        proof = prove(self.player, self.prompts)
+        self._scale = proof.scale
+        return EventRecord("info", "health", proof.sentence())
 
     def step(self) -> StepRecord:
         """One PPO step. Raises :class:`NonFiniteError` or :class:`RewardError` before anything was changed for the worse."""
@@ -94,6 +98,8 @@ class Trainer:
             rollout = collect(self.player, prompts, kl_coef, self._sampling, timer)
         except RewardError as error:
             return self._unscored(error, timer)
+        with timer("update"):
+            doubts = self._check_first(rollout)
         stats, problems = self._learn(rollout, kl_coef, timer)
         objective = objective_metrics(rollout, self.config.ppo, kl_coef, self.player.stop_id is not None)
         if math.isfinite(objective["objective/kl"]):  # it is not when the rollout was refused for it
@@ -105,7 +111,15 @@ class Trainer:
             rollouts, watched, unanswered = self._record(rollout, stats.logprobs if stats else rollout.logprobs, kl_coef)
         learned = update_metrics(stats, self._learning_rate()) if stats else {}
         metrics = {**objective, **learned, **self._costs(rollout, timer)}
-        return StepRecord(self.progress.step, metrics, rollouts, watched, [*unanswered, *self._events(metrics, stats, problems)])
+        return StepRecord(self.progress.step, metrics, rollouts, watched, [*doubts, *unanswered, *self._events(metrics, stats, problems)])
+
+    def _check_first(self, rollout: Rollout) -> list[EventRecord]:
+        """Once after :meth:`prove`: all rows of the first rollout. Raises :class:`UnprovenError`."""
+        if self._scale is None or first_non_finite(rollout):
+            return []
+        scale, self._scale = self._scale, None
+        warning = check_first_rollout(self.player, rollout, scale, at_start=self.progress.step == 0)
+        return [EventRecord("warning", "health", warning)] if warning else []
 
     def _record(
         self, rollout: Rollout, logprobs: Tensor, kl_coef: float

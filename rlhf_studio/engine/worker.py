@@ -20,12 +20,12 @@ from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
-from rlhf_studio.engine.proof import UnprovenError
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock

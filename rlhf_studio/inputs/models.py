@@ -11,6 +11,7 @@ from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
+from rlhf_studio.inputs.rotation import rotation_boundary
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
 from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
@@ -22,6 +23,8 @@ ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm",
 }  # fmt: skip
+
+COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class ModelFacts:
         download_bytes: what the engine still has to fetch.
         base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
         shape: layers, widths and heads; None when config.json does not tell.
+        rotation_boundary: see :func:`rotation.rotation_boundary`.
     """
 
     path: Path | None
@@ -61,6 +65,7 @@ class ModelFacts:
     download_bytes: int = 0
     base: str = ""
     shape: ModelShape | None = None
+    rotation_boundary: int | None = None
 
 
 def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
@@ -122,6 +127,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         tokenizer_files=files,
         download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
         shape=read_shape(text_config),
+        rotation_boundary=rotation_boundary(text_config),
     )
 
 
@@ -327,7 +333,7 @@ def _labels(config: dict[str, Any]) -> list[str]:
 def _max_positions(config: dict[str, Any]) -> int | None:
     for key in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
         if value := _whole_number(config, key):
-            return value
+            return max(value - _first_position(config), 1)
     return None
 
 
@@ -337,6 +343,12 @@ def _attends_to(config: dict[str, Any]) -> int | None:
 
 def _smallest(*values: int | None) -> int | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def _first_position(config: dict[str, Any]) -> int:
+    """Where the model begins to count: RoBERTa and its kin behind the id of their padding token, so that 514 positions hold 512 tokens."""
+    pad = config.get("pad_token_id", 1)
+    return pad + 1 if config.get("model_type") in COUNTED_FROM_PAD and type(pad) is int else 0
 
 
 def _whole_number(config: dict[str, Any], key: str) -> int | None:

@@ -9,6 +9,8 @@ from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, LORA
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.prompt_checks import PromptTokens
+from rlhf_studio.inputs.rotation import boundary_problem
 from rlhf_studio.inputs.sizes import is_target, target_names
 
 
@@ -60,6 +62,18 @@ def check_reference(config: RunConfig, policy: ModelFacts | None, hub: Hub | Non
         message = f"{config.model.reference} knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; they must be the same"
         problems.append(Problem("model.reference", message))
     return facts
+
+
+def rotation_problems(config: RunConfig, policy: ModelFacts, prompts: PromptTokens | None) -> Iterator[Problem]:
+    """Where the frequencies of a model's rotary positions change with the length, all texts must lie on one side.
+
+    What the prompts that were counted do not show is found when the run starts, before anything is trained.
+    """
+    if prompts is None:
+        return
+    counted = (prompts.shortest, prompts.longest[0])
+    if problem := boundary_problem(config.model.policy, policy.rotation_boundary, counted, config.generation.response_length):
+        yield Problem("data.max_prompt_tokens", problem)
 
 
 def position_problems(config: RunConfig, policy: ModelFacts, longest_prompt: int | None) -> Iterator[Problem]:

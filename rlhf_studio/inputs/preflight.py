@@ -16,7 +16,7 @@ from rlhf_studio.inputs.machine import machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.planner import Models, Plan, judge_count, make_plan
-from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems
+from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems
 from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.savings import Change, cheapest
@@ -83,6 +83,7 @@ def inspect_run(
     if policy is not None:
         problems.extend(policy_problems(config, policy))
         problems.extend(position_problems(config, policy, prompts.longest))
+        problems.extend(rotation_problems(config, policy, prompts.tokens))
     notes.extend(prompts.notes)
     notes.extend(_notes(config, policy, prompts.count or 0))
     named = critic if config.critic.start == "model" else None  # else it is a copy of what is fetched anyway

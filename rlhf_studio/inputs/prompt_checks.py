@@ -27,10 +27,12 @@ class PromptTokens:
     Attributes:
         usual: their mean, rounded up.
         longest: bounds for the longest; equal when every prompt was counted.
+        shortest: of those that were counted.
     """
 
     usual: int
     longest: tuple[int, int]
+    shortest: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool) -> PromptT
     if prepared is None or not prepared.ids:
         return None
     counts = [len(ids) for ids in prepared.ids]
-    return PromptTokens(-(-sum(counts) // len(counts)), (max(counts), max(counts) if whole else data.max_prompt_tokens))
+    return PromptTokens(-(-sum(counts) // len(counts)), (max(counts), max(counts) if whole else data.max_prompt_tokens), min(counts))
 
 
 def _notes(config: RunConfig) -> Iterator[str]:

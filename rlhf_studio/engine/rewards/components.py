@@ -103,7 +103,7 @@ def _model(
     except ConfigError as error:  # an ensemble's setting is called otherwise
         renamed = [model_field if problem.field == f"{field}.model" else problem.field for problem in error.problems]
         raise ConfigError([Problem(place, item.message) for place, item in zip(renamed, error.problems, strict=True)]) from error
-    return RewardModelScorer(loaded, component, own, own_chat(loaded, name, component, field))
+    return RewardModelScorer(name, loaded, component, own, own_chat(loaded, name, component, field))
 
 
 def _rule(component: LengthReward | KeywordReward | LexiconReward | RegexReward | RepetitionReward) -> Rule:

@@ -18,6 +18,7 @@ from rlhf_studio.engine.packing import attending_within, own_attention, pack_row
 from rlhf_studio.engine.rewards.chats import OwnChat
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left
+from rlhf_studio.inputs.rotation import rotation_boundary
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,15 @@ class RewardModelScorer:
     """
 
     def __init__(
-        self, loaded: LoadedRewardModel, settings: RewardModelReward | EnsembleReward, compute: Compute, chat: OwnChat | None = None
+        self,
+        name: str,
+        loaded: LoadedRewardModel,
+        settings: RewardModelReward | EnsembleReward,
+        compute: Compute,
+        chat: OwnChat | None = None,
     ):
-        """With ``chat`` each text is the whole conversation as the model's own template writes it."""
-        self.name, self.half = loaded.model.name_or_path, compute.dtype is not torch.float32
+        """``name`` is the model's, for people. With ``chat`` each text is the whole conversation as the model's own template writes it."""
+        self.name, self.half = name, compute.dtype is not torch.float32
         self._chat = chat
         self._model = loaded.model.to(compute.device)
         self._tokenizer = loaded.tokenizer
@@ -51,29 +57,36 @@ class RewardModelScorer:
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
         self._reads_last = _reads_its_last_token(loaded.model)
         self._packs = compute.device.type == "cpu" and self._reads_last and pack_rows(loaded.model)
+        self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
     @torch.no_grad()
     def __call__(self, episodes: Episodes) -> Tensor:
         """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))
-        size, scores = self._compute.lanes.share(len(order), self._settings.batch_size), torch.empty(len(texts))
-        if self._packs:
-            parts, pad = dealt(order, math.ceil(len(order) / size)), None
-        else:
+        scores, pad = torch.empty(len(texts)), None
+        if not self._packs:
             pad = self._unused_id(texts)
             if pad is None:  # nothing to pad with: each text alone
                 return torch.cat([self._alone(text) for text in texts])
             self._model.config.get_text_config().pad_token_id = pad  # once for all: lanes share the model
-            parts = [order[start : start + size] for start in range(0, len(order), size)]  # of equal length together: less padding
 
         def score(rows: list[int]) -> None:
             part = [texts[row] for row in rows]
             scores[rows] = self._score_packed(part) if self._packs else self._score_batch(part, pad)
 
-        self._compute.lanes.map(score, parts)
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row].ids))
+        short = sum(len(text.ids) <= self._boundary for text in texts)
+        for side in (order[:short], order[short:]):
+            self._compute.lanes.map(score, self._parts(side))
         return scores
+
+    def _parts(self, order: list[int]) -> list[list[int]]:
+        """Texts that are scored together; ``order`` ascends in length."""
+        size = self._compute.lanes.share(len(order), self._settings.batch_size)
+        if self._packs:
+            return dealt(order, math.ceil(len(order) / size))
+        return [order[start : start + size] for start in range(0, len(order), size)]  # of equal length together: less padding
 
     @torch.no_grad()
     def alone(self, episodes: Episodes) -> Tensor:
