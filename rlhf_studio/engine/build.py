@@ -107,8 +107,6 @@ def _notes(config: RunConfig, prompts: int) -> list[str]:
     notes = []
     if prompts < config.ppo.batch_size:
         notes.append(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")
-    if config.generation.top_k or config.generation.top_p < 1:
-        notes.append("Top-k or top-p cuts the sampling distribution, but log-probabilities are of the full one: the KL can read negative.")
     return notes
 
 

@@ -106,4 +106,4 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     """Names that the class's ``forward`` takes; empty when the class or its ``forward`` is not in the source."""
     body = re.search(rf"^class {re.escape(architecture)}\(.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
     signature = re.search(r"^    def forward\((.*?)^    \)", body[0], re.MULTILINE | re.DOTALL) if body else None
-    return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) if signature else frozenset()
+    return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()

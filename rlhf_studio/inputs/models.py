@@ -21,7 +21,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
-    "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm",
+    "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
 }  # fmt: skip
 
 COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import LoraConfig, RunConfig
+from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, LORA
 from rlhf_studio.inputs.model_files import Hub, ModelError
@@ -23,6 +23,18 @@ def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
         yield Problem("model.quantization", message)
     if config.lora.enabled:
         yield from _lora_problems(config.lora, policy)
+
+
+def sampling_warning(settings: GenerationConfig) -> str | None:
+    """What a person must know who samples from less than the policy's whole distribution; None when nothing is cut off."""
+    cuts = [f"top-k {settings.top_k}"] if settings.top_k else []
+    cuts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    if not cuts:
+        return None
+    return (
+        f"Sampling is cut off ({' and '.join(cuts)}), but log-probabilities are of the whole distribution: ratios and KL are not those of "
+        "the policy that writes, and the KL can read negative. PPO is defined for top-k 0 and top-p 1."
+    )
 
 
 def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:

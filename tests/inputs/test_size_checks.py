@@ -85,7 +85,7 @@ def test_sizes_that_fit(two_layers: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ["reward", "critic", "reference"])
-def test_every_model_of_a_run_is_held_against_its_weights(role: str, make_config: Any, make_model: Any, make_reward: Any, tmp_path: Path) -> None:
+def test_every_model_of_a_run_is_held_against_its_weights(role: str, make_config: Any, make_model: Any, tmp_path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
         "reward": {},
         "critic": {"critic__kind": "separate", "critic__start": "model", "critic__model": str(tmp_path / "odd")},
@@ -94,7 +94,8 @@ def test_every_model_of_a_run_is_held_against_its_weights(role: str, make_config
     make_model("odd", n_layer=BILLION)
     config = make_config(**changes[role])
     if role == "reward":
-        (tmp_path / "reward" / "config.json").write_text((tmp_path / "odd" / "config.json").read_text().replace("LMHeadModel", "ForSequenceClassification"))
+        odd = (tmp_path / "odd" / "config.json").read_text().replace("LMHeadModel", "ForSequenceClassification")
+        (tmp_path / "reward" / "config.json").write_text(odd)
         with pytest.raises(ModelError, match="n_layer 1,000,000,000"):
             check_reward_model(str(tmp_path / "reward"), label="0")
     problems = inspect_run(config, tmp_path, gpus=lambda: ()).problems
