@@ -48,7 +48,7 @@ def family_problem(model_type: str, architecture: str) -> str | None:
     if arguments and "past_key_values" not in arguments:
         return f"{what} without a key-value cache, which sampling needs; use another model"
     if arguments and "position_ids" not in arguments and model_type not in POSITIONS_FROM_MASK:
-        return f"{what}, which counts positions from a row's start, padding included, so that unequal prompts come out wrong; use another model"
+        return f"{what}, which counts positions from a row's start, padding included: unequal prompts come out wrong; use another model"
     if "time_step_limit = (config.time_step_min" in source:
         return f"{what}, whose decoding step does not keep the smallest time step that its whole pass keeps; use another model"
     own = re.search(r"not isinstance\(past_key_values, (\w+)\)", source)

@@ -16,17 +16,19 @@ from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.safetensors_header import TensorInfo
 from rlhf_studio.inputs.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
 
-ALL_LAYERS = (*LAYERS, "decoder_layers", "num_decoder_layers", "num_blocks", "num_layers_per_stack")
-ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim", "input_embedding_size", "output_embedding_size")
-ALL_INNER = (*INNER, "ffn_hidden_size", "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_ffn_dim", "expert_ffn_hidden_size")
-ALL_HEADS = (*HEADS, "attention_heads", "decoder_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim", "linear_num_key_heads",
-    "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "qk_nope_head_dim", "v_head_dim")  # fmt: skip
+ALL_LAYERS = (*LAYERS, "decoder_layers", "num_decoder_layers", "num_blocks", "num_layers_per_stack", "num_hidden_groups")
+ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim", "input_embedding_size",
+    "output_embedding_size")  # fmt: skip
+ALL_INNER = (*INNER, "ffn_hidden_size", "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_ffn_dim",
+    "expert_ffn_hidden_size")  # fmt: skip
+ALL_HEADS = (*HEADS, "attention_heads", "decoder_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim",
+    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "qk_nope_head_dim", "v_head_dim")  # fmt: skip
 VOCABULARIES = ("vocab_size", "decoder_vocab_size")
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "max_target_positions")
 FROM_ONE = (*ALL_LAYERS, *ALL_WIDTHS, *ALL_HEADS, *VOCABULARIES, *POSITIONS)
 FROM_ZERO = (*ALL_INNER, *EXPERTS, "moe_num_experts", "num_experts_per_tok", "num_experts_per_token", "sliding_window", "window_size",
     "kv_lora_rank", "q_lora_rank", "encoder_layers", "type_vocab_size", "num_nextn_predict_layers")  # fmt: skip
-SHARES = re.compile(r"(^|_)(dropout|pdrop)(_|$)")  # dropout, attention_dropout, hidden_dropout_prob, attn_pdrop
+SHARES = re.compile(r"(\w+_)?(dropout|pdrop)(_prob|_rate)?")
 POSITIVE = ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "initializer_range", "init_std")
 EMBEDDINGS = re.compile(r"(^|\.)(embed_tokens|wte|embed_in|word_embeddings|tokens_embed|tok_embeddings)\.weight$")
 STACK = re.compile(r"(.*?)\.(\d+)\.")
@@ -86,8 +88,9 @@ def _layer_misfits(config: dict[str, Any], tensors: Iterable[str]) -> Iterator[s
     if least > max(stacks.values()):
         yield f"{key} {least:,}, but the layers in its weights are {max(stacks.values()):,}"
     extra = dict(_sizes(config, ("num_nextn_predict_layers",))).get("num_nextn_predict_layers", 0)
-    key, most = max(claimed, key=lambda entry: entry[1])
-    if len(stacks) == 1 and max(stacks.values()) > most + extra:
+    whole = _sizes(config, LAYERS)  # the other names may count a part only
+    key, most = max(whole, key=lambda entry: entry[1], default=("", 0))
+    if whole and len(stacks) == 1 and max(stacks.values()) > most + extra:
         yield f"{key} {most:,}, but the layers in its weights are {max(stacks.values()):,}, and the rest would be left out"
 
 
@@ -122,7 +125,7 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, "a whole number from 0"
         elif key in POSITIVE and not (_is_number(value) and value > 0):
             yield key, "a number above 0"
-        elif SHARES.search(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
+        elif SHARES.fullmatch(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
             yield key, "a number from 0 to 1"
 
 

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- families -->", "<!-- end of families -->"
 def insert(text: str, known: dict[str, Any]) -> str:
     """``docs/models.md`` with the table between its two marks. Raises ValueError when a mark is missing."""
     before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{table(known)}\n{rest[rest.index(END):]}"
+    return f"{before}{BEGIN}\n{table(known)}\n{rest[rest.index(END) :]}"
 
 
 def table(known: dict[str, Any]) -> str:
@@ -25,8 +25,8 @@ def table(known: dict[str, Any]) -> str:
     counts = {mode: Counter(found[mode]["outcome"] for found in types.values()) for mode in ("full", "lora")}
     largest = max(result.get("largest", 0.0) for found in types.values() for result in found.values())
     lines = [
-        f"transformers {known['transformers']}, {len(types)} types. In full: {_counted(counts['full'])}. With LoRA: {_counted(counts['lora'])}. "
-        f"Largest difference {largest:.1e}, where at most {BOUND:.0e} counts as right.",
+        f"transformers {known['transformers']}, {len(types)} types. In full: {_counted(counts['full'])}. "
+        f"With LoRA: {_counted(counts['lora'])}. Largest difference {largest:.1e}, where at most {BOUND:.0e} counts as right.",
         "",
         "| type | in full | with LoRA |",
         "|---|---|---|",

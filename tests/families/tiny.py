@@ -21,56 +21,47 @@ SPREAD = 1.5  # standard deviation of what a matrix makes of unit inputs
 LARGEST = 8_000_000  # weights; more than this is a size that nobody made small
 
 WINDOW, POSITIONS, WIDTH, INNER, HEADS, HEAD = 5, 128, 32, 48, 4, 8
-SIZES: dict[str, Any] = {
-    # layers
-    **dict.fromkeys(
-        ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers", "num_encoder_layers"], 2
-    ),
-    **dict.fromkeys(["num_decoder_layers", "num_blocks", "num_layers_per_stack"], 2),
-    # widths
-    **dict.fromkeys(["hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim"], WIDTH),
-    **dict.fromkeys(["input_embedding_size", "output_embedding_size", "lru_width", "shape_embed_dim", "pronunciation_embed_dim"], WIDTH),
-    **dict.fromkeys(["attention_hidden_size", "router_hidden_size", "dim_model_base", "ple_embed_dim"], WIDTH),
-    **dict.fromkeys(["intermediate_size", "ffn_dim", "decoder_ffn_dim", "encoder_ffn_dim", "n_inner", "dff", "dim_ff", "d_inner"], INNER),
-    **dict.fromkeys(["moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "ffn_hidden_size"], INNER),
-    **dict.fromkeys(["expert_ffn_hidden_size", "intermediate_size_mlp", "dense_intermediate_size", "feed_forward_size"], INNER),
-    **dict.fromkeys(["moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"], INNER),
-    # heads
-    **dict.fromkeys(["num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads"], HEADS),
-    **dict.fromkeys(["encoder_attention_heads", "num_encoder_attention_heads", "num_decoder_attention_heads"], HEADS),
-    **dict.fromkeys(["swa_num_attention_heads", "index_n_heads", "linear_num_value_heads", "linear_num_heads"], HEADS),
-    **dict.fromkeys(["num_key_value_heads", "num_kv_heads", "swa_num_key_value_heads", "linear_num_key_heads", "num_query_groups"], 2),
-    **dict.fromkeys(["head_dim", "d_head", "dim_head", "kv_channels", "swa_head_dim", "attention_head_size", "global_head_dim"], HEAD),
-    **dict.fromkeys(["index_head_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_head_dim"], HEAD),
-    **dict.fromkeys(["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rotary_dim", "attention_head_dim"], HEAD),
-    **dict.fromkeys(["q_lora_rank", "kv_lora_rank", "o_lora_rank", "hc_lowrank", "d_rel", "adapter_rank", "gated_norm_rank"], 16),
-    "qk_head_dim": 2 * HEAD,
-    "o_groups": 2,
-    # experts
-    **dict.fromkeys(["num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"], 4),
-    **dict.fromkeys(["num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"], 2),
-    **dict.fromkeys(["n_group", "topk_group", "num_expert_group", "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"], 1),
-    **dict.fromkeys(["first_k_dense_replace", "num_dense_layers", "zero_expert_num"], 1),
-    # states
-    **dict.fromkeys(["mamba_d_state", "state_size", "ssm_state_size"], 8),
-    **dict.fromkeys(["mamba_n_heads", "n_mamba_heads", "mamba_num_heads"], 4),
-    **dict.fromkeys(["mamba_d_head", "mamba_head_dim", "mamba_headdim"], 16),
-    **dict.fromkeys(["time_step_rank", "mamba_dt_rank"], 4),
-    **dict.fromkeys(["mamba_chunk_size", "chunk_size"], 8),
-    **dict.fromkeys(["n_groups", "mamba_n_groups", "mamba_ngroups"], 1),
-    "mamba_d_ssm": 64,
-    # windows and positions
-    **dict.fromkeys(["sliding_window", "window_size", "attention_window_size", "local_attention", "sliding_window_size"], WINDOW),
-    **dict.fromkeys(["attention_chunk_size", "local_attention_window_len"], WINDOW),
-    **dict.fromkeys(["max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_target_positions", "model_max_length"], POSITIONS),
-    **dict.fromkeys(["context_length", "rel_extent", "original_max_position_embeddings", "max_source_positions"], POSITIONS),
-    **dict.fromkeys(["index_topk", "keep_window_size"], 64),
-    # vocabularies
-    **dict.fromkeys(["vocab_size", "vocab_size_per_layer_input", "decoder_vocab_size", "unpadded_vocab_size"], VOCABULARY),
-    **dict.fromkeys(["shape_vocab_size", "pronunciation_vocab_size", "ngram_vocab_size_base", "encoder_hash_byte_group_vocab"], VOCABULARY),
-    "hidden_size_per_layer_input": 16,
-    "split_ngram_parts": 2,
-}
+SMALL = {
+    "layers": (2, """
+        num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers num_encoder_layers num_decoder_layers num_blocks
+        num_layers_per_stack"""),
+    "widths": (WIDTH, """
+        hidden_size n_embd d_model dim emb_dim embedding_dim embedding_size word_embed_proj_dim input_embedding_size output_embedding_size
+        lru_width shape_embed_dim pronunciation_embed_dim attention_hidden_size router_hidden_size dim_model_base ple_embed_dim"""),
+    "inner widths": (INNER, """
+        intermediate_size ffn_dim decoder_ffn_dim encoder_ffn_dim n_inner dff dim_ff d_inner moe_intermediate_size ffn_hidden_size
+        shared_expert_intermediate_size shared_intermediate_size expert_ffn_hidden_size intermediate_size_mlp dense_intermediate_size
+        feed_forward_size moe_shared_expert_intermediate_size shared_experts_intermediate_size"""),
+    "heads": (HEADS, """
+        num_attention_heads n_head n_heads num_heads attention_heads decoder_attention_heads encoder_attention_heads index_n_heads
+        num_encoder_attention_heads num_decoder_attention_heads swa_num_attention_heads linear_num_value_heads linear_num_heads"""),
+    "heads for keys": (2, "num_key_value_heads num_kv_heads swa_num_key_value_heads linear_num_key_heads num_query_groups o_groups"),
+    "size of a head": (HEAD, """
+        head_dim d_head dim_head kv_channels swa_head_dim attention_head_size global_head_dim index_head_dim linear_key_head_dim
+        linear_value_head_dim linear_head_dim qk_nope_head_dim qk_rope_head_dim v_head_dim rotary_dim attention_head_dim"""),
+    "two sizes of a head": (2 * HEAD, "qk_head_dim"),
+    "ranks": (16, "q_lora_rank kv_lora_rank o_lora_rank hc_lowrank d_rel adapter_rank gated_norm_rank hidden_size_per_layer_input"),
+    "experts": (4, "num_experts n_routed_experts num_local_experts moe_num_experts"),
+    "experts at work": (2, "num_experts_per_tok num_experts_per_token moe_topk moe_k split_ngram_parts"),
+    "one of each": (1, """
+        n_group topk_group num_expert_group n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace
+        num_dense_layers zero_expert_num n_groups mamba_n_groups mamba_ngroups"""),
+    "states": (8, "mamba_d_state state_size ssm_state_size mamba_chunk_size chunk_size"),
+    "heads of a state": (4, "mamba_n_heads n_mamba_heads mamba_num_heads time_step_rank mamba_dt_rank"),
+    "size of a state's head": (16, "mamba_d_head mamba_head_dim mamba_headdim"),
+    "width of a state": (64, "mamba_d_ssm"),
+    "windows": (WINDOW, """
+        sliding_window window_size attention_window_size local_attention sliding_window_size attention_chunk_size
+        local_attention_window_len"""),
+    "positions": (POSITIONS, """
+        max_position_embeddings n_positions n_ctx max_seq_len model_max_length max_target_positions context_length rel_extent
+        original_max_position_embeddings max_source_positions"""),
+    "tokens of sparse attention": (64, "index_topk keep_window_size"),  # as many as a text has: in longer ones ties decide
+    "vocabularies": (VOCABULARY, """
+        vocab_size vocab_size_per_layer_input decoder_vocab_size unpadded_vocab_size shape_vocab_size pronunciation_vocab_size
+        ngram_vocab_size_base encoder_hash_byte_group_vocab"""),
+}  # fmt: skip
+SIZES = {name: value for value, names in SMALL.values() for name in names.split()}
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, "decoder_start_token_id": 1}
 KINDS = ("layer_types", "mlp_layer_types", "layers_block_type", "block_types", "attn_layers", "indexer_types", "mtp_layers_block_type")
 OFTEN_LEFT_OUT = ("head_dim", "num_key_value_heads")
@@ -95,8 +86,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "cohere": {"logit_scale": 1.0},
     "cohere2": {"logit_scale": 1.0},
     "cohere2_moe": {"logit_scale": 1.0},
-    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "rope_parameters": {
-        kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("sliding_attention", "full_attention")}},
+    "cohere_compass_text": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_hidden_layers": 2,
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("sliding_attention", "full_attention")},
+    },
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
         "ffn_config": {"hidden_size": WIDTH, "ffn_hidden_size": INNER, "moe_num_experts": 4, "moe_top_k": 2},
@@ -121,15 +115,20 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "qwen4_exp_text": QWEN4,
     "reformer": {"is_decoder": True, "axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 4},
     "xmod": {"default_language": "en_XX"},
-    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2, "attention_hidden_size": 2 * WIDTH,
-        "attention_head_dim": 2 * HEAD, "n_mamba_heads": 2},
+    "zamba": {
+        "num_hidden_layers": 4,
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+        "attention_hidden_size": 2 * WIDTH,
+        "attention_head_dim": 2 * HEAD,
+        "n_mamba_heads": 2,
+    },
     "zamba2": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2, "attention_hidden_size": 2 * WIDTH},
     "zaya": {"num_experts_per_tok": 1},
 }
 
 
 def save_tiny(model_type: str, folder: Path, seed: int = 0) -> PreTrainedModel:
-    """Build the type's tiny model and save it with its tokenizer. Raises whatever transformers raises for a type that cannot be built so."""
+    """Build the type's tiny model and save it with its tokenizer. Raises what transformers raises for a type that cannot be built so."""
     model = tiny_model(model_type, seed)
     model.save_pretrained(folder)
     save_tokenizer(folder)
@@ -171,7 +170,9 @@ def tiny_values(default: PretrainedConfig, model_type: str) -> dict[str, Any]:
     settings = default.to_dict()
     kinds = {name: list(dict.fromkeys(settings[name])) for name in KINDS if isinstance(settings.get(name), list) and settings[name]}
     layers = max([2, *(len(found) for found in kinds.values())])
-    values: dict[str, Any] = {name: {**tiny_values(part, part.model_type), "model_type": part.model_type} for name, part in parts_of(default).items()}
+    values: dict[str, Any] = {
+        name: {**tiny_values(part, part.model_type), "model_type": part.model_type} for name, part in parts_of(default).items()
+    }
     for name, value in settings.items():
         if name in values:
             continue
@@ -211,9 +212,7 @@ def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=["<pad>", "<eos>"], initial_alphabet=alphabet, show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=["<pad>", "<eos>"], initial_alphabet=alphabet, show_progress=False)
     backend.train_from_iterator(TEXTS, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", padding_side="left")
     tokenizer.save_pretrained(folder)
