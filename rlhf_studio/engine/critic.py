@@ -40,8 +40,13 @@ class Trunk(nn.Module):
         self.packs = False
         self.eval()  # dropout stays off, as in the policy
 
-    def forward(self, batch: TokenBatch) -> Tensor:
-        """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``."""
+    def forward(self, batch: TokenBatch | Tensor) -> Tensor:
+        """Hidden states (N, H) of the states before the N response tokens, in the order of ``batch.mask``.
+
+        Of a row of token ids (1, L) the model's own states (L, H).
+        """
+        if isinstance(batch, Tensor):
+            return self.model(input_ids=batch).last_hidden_state[0]
         layout = pack(batch) if self.packs else batch
         with attending_within(layout):
             output = self.model(**self.numbering.of_inputs(layout.model_inputs()), use_cache=False)

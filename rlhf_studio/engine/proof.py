@@ -177,9 +177,9 @@ def _sampled(player: Player, prompts: PromptBatch, limits: Tensor) -> tuple[Toke
 
 
 def _update(player: Player, policy: Policy, tokens: TokenBatch) -> Reading:
-    """What the update reads: with gradients, in parts of a micro-batch."""
+    """What the update reads: in parts of a micro-batch, with gradients. Split weights expect a backward pass after those."""
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
-    with torch.enable_grad():
+    with torch.set_grad_enabled(not player.compute.team.sharded):
         for index in torch.arange(len(tokens), device=tokens.mask.device).split(player.reader.size):
             part = tokens.rows(index)
             with player.compute.autocast():
@@ -215,7 +215,7 @@ def _slicing(wanted: slice) -> Callable[[Tensor], Tensor]:
 
 def _own_states(player: Player, trunk: Trunk, ids: Tensor) -> Tensor:
     with player.compute.autocast(), own_attention(trunk.model):
-        return trunk.model(input_ids=ids).last_hidden_state[0]
+        return trunk(ids)
 
 
 @contextlib.contextmanager

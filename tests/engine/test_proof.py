@@ -5,23 +5,30 @@ The independent answer is a plain model of transformers, loaded by the test, one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertForSequenceClassification
 
+from rlhf_studio.engine import proof
+from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.numbering import Numbering
-from rlhf_studio.engine.policy import ResponseModel
+from rlhf_studio.engine.policy import Policy, Reference, ResponseModel
 from rlhf_studio.engine.proof import prove
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.engine.worker import BAD_INPUT, run_engine
+from rlhf_studio.engine.worker import BAD_INPUT, DONE, run_engine
+from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
-from tests.engine.small_models import save_policy
+from tests.engine.small_models import save_policy, save_reward_model
 
 Make = Callable[..., Trainer]
 
@@ -81,3 +88,164 @@ def test_a_wrong_pass_stops_the_run_before_the_first_step(
     assert status.state == "failed" and status.step == 0
     assert status.cause.startswith("model.policy: ") and "its own forward pass" in status.cause and "nothing was trained" in status.cause
     assert not RunReader(tmp_path / "run").watched()
+
+
+def broken_update(patch: pytest.MonkeyPatch) -> None:
+    """With gradients the model says something else."""
+    original = Policy.logits_and_values
+
+    def shifted(self: Policy, batch: TokenBatch, **settings: bool) -> tuple[Tensor, Tensor]:
+        logits, values = original(self, batch, **settings)
+        return logits + 0.05 * torch.arange(logits.shape[1]), values
+
+    patch.setattr(Policy, "logits_and_values", shifted)
+
+
+def broken_reference(patch: pytest.MonkeyPatch) -> None:
+    original = Reference.active
+
+    @contextlib.contextmanager
+    def hotter(self: Reference) -> Iterator[ResponseModel]:
+        with original(self) as model, pytest.MonkeyPatch.context() as inner:
+            inner.setattr(ResponseModel, "forward", lambda model, batch, plain=ResponseModel.forward: (plain(model, batch)[0] * 1.1, None))
+            yield model
+
+    patch.setattr(Reference, "active", hotter)
+
+
+def broken_critic(patch: pytest.MonkeyPatch) -> None:
+    """Its positions begin at 1."""
+    original = Trunk.forward
+
+    def shifted(self: Trunk, batch: TokenBatch) -> Tensor:
+        with pytest.MonkeyPatch.context() as inner:
+            plain = Numbering.of_inputs
+            inner.setattr(Numbering, "of_inputs", lambda numbering, inputs: {
+                **plain(numbering, inputs), "position_ids": inputs["position_ids"] + 1,
+            })  # fmt: skip
+            return original(self, batch)
+
+    patch.setattr(Trunk, "forward", shifted)
+
+
+def broken_rewards(patch: pytest.MonkeyPatch) -> None:
+    """The padding mask is ignored."""
+    original = DistilBertForSequenceClassification.forward
+    patch.setattr(
+        DistilBertForSequenceClassification, "forward", lambda self, input_ids, attention_mask=None: original(self, input_ids)
+    )
+
+
+def save_judge(folder: Path) -> Path:
+    """An encoder that reads both ways, with weights so wide that padding would matter."""
+    save_reward_model(folder, "distilbert")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8 if parameter.dim() > 1 else 1)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (broken_update, r"model\.policy: .* log-probabilities \(what the update reads\)"),
+        (broken_reference, r"model\.reference: .* log-probabilities of the reference"),
+        (broken_critic, r"critic\.start: the critic .* values \(what is read of the responses\)"),
+        (broken_rewards, r"reward\.components\.0: .*judge cannot be used here: its scores"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_each_pass_is_looked_at(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], said: str
+) -> None:
+    judge = save_judge(tmp_path / "judge")
+    trainer = make(critic={"kind": "separate", "start": "policy"}, reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
+    prove(trainer.player, trainer.prompts)
+    broken(monkeypatch)
+    with pytest.raises(UnprovenError, match=said):
+        prove(trainer.player, trainer.prompts)
+
+
+def test_every_model_of_an_ensemble_is_looked_at(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judges = [save_judge(tmp_path / name) for name in ("first", "second")]
+    ensemble = {"kind": "ensemble", "models": ", ".join(map(str, judges))}
+    trainer = make(reward={"components": [{"kind": "length"}, ensemble]})
+    prove(trainer.player, trainer.prompts)
+    original = DistilBertForSequenceClassification.forward
+
+    def ignoring(self: DistilBertForSequenceClassification, input_ids: Tensor, attention_mask: Tensor | None = None) -> object:
+        return original(self, input_ids, attention_mask if self.name_or_path != str(judges[1]) else None)
+
+    monkeypatch.setattr(DistilBertForSequenceClassification, "forward", ignoring)
+    with pytest.raises(UnprovenError, match=r"reward\.components\.1: .*second cannot be used here: its scores"):
+        prove(trainer.player, trainer.prompts)
+
+
+def test_the_longest_planned_row_is_among_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong in the last position of the longest text only is found: 10 words of prompt and 12 of response."""
+    trainer = make(generation={"response_length": 12})
+    longest = trainer.prompts.lengths[1] + 12
+    original = ResponseModel.next_logits
+
+    def late(self: ResponseModel, ids: Tensor, attention: Tensor, positions: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        return original(self, ids, attention, torch.where(positions == longest - 2, 0, positions), *rest)
+
+    monkeypatch.setattr(ResponseModel, "next_logits", late)
+    monkeypatch.setattr(trainer, "player", replace(trainer.player, recorded_step=None))
+    with pytest.raises(UnprovenError, match="noted while sampling"):
+        prove(trainer.player, trainer.prompts)
+
+
+def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many tokens are sampled; the positions of the plan are reached all the same."""
+    monkeypatch.setattr(proof, "MOST_SAMPLED", 4)
+    trainer = make(generation={"response_length": 30})
+    asked: list[int] = []
+    original = ResponseModel.next_logits
+
+    def noting(self: ResponseModel, ids: Tensor, attention: Tensor, positions: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        asked.append(int(positions.max()))
+        return original(self, ids, attention, positions, *rest)
+
+    monkeypatch.setattr(ResponseModel, "next_logits", noting)
+    monkeypatch.setattr(trainer, "player", replace(trainer.player, recorded_step=None))
+    prove(trainer.player, trainer.prompts)
+    assert max(asked) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
+
+
+@pytest.mark.parametrize("critic", [{}, {"kind": "separate", "start": "policy"}], ids=["shared", "separate"])
+def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dict[str, str]) -> None:
+    """What is right passes, although single numbers are off by more than float32 allows; padding that is attended to does not."""
+    trainer = make("llama", model={"dtype": "bfloat16"}, critic=critic, generation={"response_length": 20})
+    assert 1e-3 < prove(trainer.player, trainer.prompts).largest < 0.1
+    trainer.prove()
+    assert not [event for event in trainer.step().events if event.level == "warning"]
+    broken_mask(monkeypatch)
+    with pytest.raises(UnprovenError, match="noted while sampling"):
+        prove(trainer.player, trainer.prompts)
+
+
+def test_a_resumed_run_is_proven_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values are off only once the weights have moved: a fresh start passes, the resume is stopped and leaves the checkpoint."""
+    create_run(tmp_path / "run", small_config(tmp_path, engine={"checkpoint_every": 1}, ppo={"steps": 1}), name="run", state="loading")
+    assert run_engine(tmp_path / "run", resume=False) == DONE
+    start = from_folder(tmp_path / "policy")
+    original = ResponseModel.forward
+
+    def once_trained(self: ResponseModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        logits, hidden = original(self, batch)
+        moved = not torch.equal(self.model.get_input_embeddings().weight, start)
+        return (logits * 1.1 if moved else logits), hidden
+
+    monkeypatch.setattr(ResponseModel, "forward", once_trained)
+    create_run(tmp_path / "other", small_config(tmp_path, ppo={"steps": 1}), name="other", state="loading")
+    assert run_engine(tmp_path / "other", resume=False) == DONE
+    assert run_engine(tmp_path / "run", resume=True) == BAD_INPUT
+    assert RunReader(tmp_path / "run").status().cause.startswith("model.policy: ")
+    assert [checkpoint.step for checkpoint in RunReader(tmp_path / "run").checkpoints()] == [1]
+
+
+def from_folder(folder: Path) -> Tensor:
+    return AutoModelForCausalLM.from_pretrained(folder).get_input_embeddings().weight.detach()
