@@ -22,7 +22,8 @@ ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed
 ALL_INNER = (*INNER, "ffn_hidden_size", "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_ffn_dim",
     "expert_ffn_hidden_size")  # fmt: skip
 ALL_HEADS = (*HEADS, "attention_heads", "decoder_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim",
-    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "qk_nope_head_dim", "v_head_dim")  # fmt: skip
+    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+    "qk_nope_head_dim", "v_head_dim")  # fmt: skip
 VOCABULARIES = ("vocab_size", "decoder_vocab_size")
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "max_target_positions")
 FROM_ONE = (*ALL_LAYERS, *ALL_WIDTHS, *ALL_HEADS, *VOCABULARIES, *POSITIONS)
