@@ -179,10 +179,19 @@ def _train(options: argparse.Namespace) -> int:
         if options.recipe or options.config or options.run_dir or options.overrides:
             raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
         return _run_engine(options.folder, resume=False, permissions=permissions_of(options))
+    from rlhf_studio.runs.create import remove_unstarted
+    from rlhf_studio.runs.errors import StoreError
+
     permissions = permissions_of(options)
     run_dir = _prepare(options, permissions)
     print(f"run folder: {run_dir}", flush=True)
-    return _run_engine(run_dir, resume=False, permissions=permissions)
+    code = _run_engine(run_dir, resume=False, permissions=permissions)
+    try:
+        if code == BAD_INPUT and remove_unstarted(run_dir):
+            print(f"nothing was trained: {run_dir} was removed again")
+    except StoreError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+    return code
 
 
 def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
@@ -196,6 +205,8 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     report = inspect_run(config, run_dir.parent, permissions=permissions)
     if report.problems:
         raise ConfigError(report.problems)
+    for note in report.notes:
+        print(f"rlhf-studio: note: {note}", file=sys.stderr)
     try:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.memory)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way

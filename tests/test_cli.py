@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio import cli
+from rlhf_studio.config import GenerationConfig
 from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.inputs.policy_checks import sampling_warning
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
@@ -65,6 +68,33 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
         assert cli.main([*start, *extra]) == 2, extra
         assert part in capsys.readouterr().err
         assert not run_dir.exists()
+
+
+def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that another program prepared keeps its folder, with the cause."""
+    run_dir = tmp_path / "run"
+    tokenizer = tmp_path / "policy" / "tokenizer_config.json"
+    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "eos_token": None}))
+    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir)]) == 2
+    said = capsys.readouterr()
+    assert said.out.count("the tokenizer has no end token; use none or a token id") == 1 and "Traceback" not in said.err
+    assert f"nothing was trained: {run_dir} was removed again" in said.out
+    assert not run_dir.exists()
+
+    create_run(run_dir, small_config(tmp_path), name="prepared", state="queued")
+    assert cli.main(["train", str(run_dir)]) == 2
+    assert "the tokenizer has no end token" in RunReader(run_dir).status().cause
+
+
+def test_sampling_that_is_cut_off_is_a_warning(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["train", "--config", str(settings), "--run-dir", str(tmp_path / "run"), "--ppo.steps", "1"]
+    assert cli.main([*start, "--generation.top_k", "5", "--generation.top_p", "0.9"]) == 0
+    text = "Sampling is cut off (top-k 5 and top-p 0.9)"
+    assert f"note: {text}" in capsys.readouterr().err
+    events = [event for event in RunReader(tmp_path / "run").events_since(0) if event.text.startswith(text)]
+    assert [event.level for event in events] == ["warning"]
+    assert sampling_warning(GenerationConfig()) is None
+    assert "(top-p 0.5)" in str(sampling_warning(GenerationConfig(top_p=0.5)))
 
 
 def test_other_bad_input(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

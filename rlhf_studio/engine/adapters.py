@@ -18,16 +18,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.families import BYPASSED, BYPASSING
 from rlhf_studio.inputs.sizes import target_names
 
 POLICY, REFERENCE = "default", "reference"
@@ -52,6 +54,7 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules="all-linear" if names == ["auto"] else names,
+        exclude_modules=_unsuitable(model) if names == ["auto"] else None,
         fan_in_fan_out=transposed,
         bias=settings.bias,
         use_rslora=settings.use_rslora,
@@ -64,6 +67,25 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
     config.init_lora_weights = True  # what is saved is loaded onto the base as it is now, not started again
     return adapted
+
+
+@torch.no_grad()
+def _unsuitable(model: PreTrainedModel) -> list[str] | None:
+    """Names of linear layers that an adapter cannot stand beside: a router that gives more than its product, or bypassed layers."""
+    bypassed = BYPASSED if model.config.model_type in BYPASSING else ()
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    return [name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer)] or None
+
+
+def _is_plain(layer: nn.Linear) -> bool:
+    """Whether the layer makes (1, out) of (1, in). Only classes of transformers' own model files are asked: theirs do other things."""
+    if ".models." not in type(layer).__module__:
+        return True
+    try:
+        output = layer(torch.zeros(1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
+    except RuntimeError:  # shapes that it does not take
+        return False
+    return isinstance(output, Tensor) and output.shape == (1, layer.out_features)
 
 
 def name_base(model: PeftModel, name: str | None, revision: str) -> None:

@@ -48,7 +48,8 @@ def build_trainer(
     if config.model.gradient_checkpointing and not recompute_layers(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
-        message = "a reference that follows needs plain LoRA on float32 weights: no DoRA, no quantized or half-precision base"
+        needs = "no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
+        message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
         raise ConfigError([Problem("ppo.reference_ema", message)])
     if compute.team.sharded:
         _split(policy, reference, compute)
@@ -107,8 +108,6 @@ def _notes(config: RunConfig, prompts: int) -> list[str]:
     notes = []
     if prompts < config.ppo.batch_size:
         notes.append(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")
-    if config.generation.top_k or config.generation.top_p < 1:
-        notes.append("Top-k or top-p cuts the sampling distribution, but log-probabilities are of the full one: the KL can read negative.")
     return notes
 
 

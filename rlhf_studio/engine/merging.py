@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -16,9 +17,10 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
     """Inside, every plain LoRA layer computes with W + ΔW as one matrix; afterwards the very same W is back.
 
     Layers where that is not the same function up to rounding, or not possible, stay as they are: DoRA, quantised bases,
-    trained biases, half-precision weights (adding ΔW to them would round it away).
+    trained biases, half-precision weights (adding ΔW to them would round it away), weights that another layer uses too.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer) and _can_merge(layer)]
+    shared = _shared_weights(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer) and _can_merge(layer, shared)]
     weights = [layer.get_base_layer().weight for layer in layers]
     originals = [weight.data for weight in weights]
     try:
@@ -36,10 +38,18 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
 
 def can_merge(model: PeftModel) -> bool:
     """Whether :func:`merged_adapters` reaches every LoRA layer."""
-    return all(_can_merge(layer) for layer in model.modules() if isinstance(layer, LoraLayer))
+    shared = _shared_weights(model)
+    return all(_can_merge(layer, shared) for layer in model.modules() if isinstance(layer, LoraLayer))
 
 
-def _can_merge(layer: LoraLayer) -> bool:
+def _shared_weights(model: PeftModel) -> set[int]:
+    """``id`` of every parameter that the model has under more than one name: tied embeddings, blocks that share their matrices."""
+    counts = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    return {number for number, count in counts.items() if count > 1}
+
+
+def _can_merge(layer: LoraLayer, shared: set[int]) -> bool:
     weight = getattr(layer.get_base_layer(), "weight", None)
     plain = not any(layer.use_dora.values()) and not any(layer.lora_bias.values()) and not layer.merged and not layer.disable_adapters
-    return plain and isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
+    whole = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
+    return plain and whole and id(weight) not in shared

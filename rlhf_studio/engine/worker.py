@@ -27,6 +27,7 @@ from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.yardstick import UnprovenError
+from rlhf_studio.inputs.policy_checks import sampling_warning
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, Start
@@ -173,6 +174,8 @@ class Worker:
         trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
         for note in notes:
             self._writer.event(EventRecord("info", "health", note))
+        if cut_off := sampling_warning(self._config.generation):
+            self._writer.event(EventRecord("warning", "sampling", cut_off))
         if resume:
             self._resume(trainer)
         self._report("Comparing the forward pass with the model's own", None)

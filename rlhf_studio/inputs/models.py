@@ -6,22 +6,23 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.inputs.families import family_problem, mapping_source
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
 from rlhf_studio.inputs.pickles import convert_command, pickled_weights
 from rlhf_studio.inputs.rotation import rotation_boundary
 from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
 from rlhf_studio.inputs.shape import ModelShape, read_shape
+from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
 
 MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
-    "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm",
+    "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
 }  # fmt: skip
 
 COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
@@ -33,10 +34,12 @@ class ModelFacts:
 
     Attributes:
         path: its folder on this machine, or None when it is only on the hub.
+        model_type: the kind of model, as config.json names it.
         parameters: number of weights, or None when unknown.
         labels: names of a classifier's outputs, in order.
         has_pad, has_end: whether the tokenizer names such a token; None when the files do not say.
         max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
+        attends_to: tokens to which sparse attention is cut down in a longer text; None where all are attended to.
         tensors: names and shapes of the weights, when they are on this machine.
         tokenizer: the tokenizer.json on this machine, or None.
         tokenizer_files: the files among which the tokenizer's settings and its chat template are.
@@ -48,6 +51,7 @@ class ModelFacts:
 
     path: Path | None
     architecture: str
+    model_type: str = ""
     parameters: int | None = None
     labels: list[str] = field(default_factory=list)
     has_pad: bool | None = None
@@ -55,6 +59,7 @@ class ModelFacts:
     pad_equals_eos: bool = False
     vocab_size: int | None = None
     max_positions: int | None = None
+    attends_to: int | None = None
     tensors: dict[str, TensorInfo] = field(default_factory=dict, repr=False)
     tokenizer: Path | None = None
     tokenizer_files: ModelFiles | None = field(default=None, repr=False)
@@ -98,6 +103,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
     _check_kind(files)
     config = _json(files, "config.json")
     architecture = _architecture(files.name, config, task, wanted)
+    check_numbers(files.name, config)
     weights = _weight_files(files)
     tensors = _tensors(files, weights)
     if not tokenizer_elsewhere and not _has_tokenizer(files):
@@ -106,14 +112,17 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
     text_config = {**config, **(config.get("text_config") or {})}
     vocab_size = _whole_number(text_config, "vocab_size")
     _check_vocabulary(files.name, tokenizer, vocab_size)
+    check_against_weights(files.name, text_config, tensors, sum(files.sizes[weight] for weight in weights))
     return ModelFacts(
         path=files.folder,
         architecture=architecture,
+        model_type=str(config.get("model_type", "")),
         parameters=sum(tensor.values for tensor in tensors.values()) or None,
         labels=_labels(config),
         **_pad_and_end(files),
         vocab_size=vocab_size,
-        max_positions=_max_positions(text_config),
+        max_positions=_smallest(_max_positions(text_config), _attends_to(text_config)),
+        attends_to=_attends_to(text_config),
         tensors=tensors,
         tokenizer=tokenizer,
         tokenizer_files=files,
@@ -208,6 +217,9 @@ def _architecture(name: str, config: dict[str, Any], task: str, wanted: str) -> 
     if task == "CAUSAL_LM" and config.get("model_type") in ENCODER_TYPES and not config.get("is_decoder"):
         raise ModelError(f"{name} is an encoder ({architecture}), not {wanted}")
     if architecture in known or (not known and architecture.endswith(suffixes)):
+        problem = family_problem(str(config.get("model_type", "")), architecture) if task == "CAUSAL_LM" else None
+        if problem:
+            raise ModelError(f"{name} {problem}")
         return architecture
     if not architecture.endswith(suffixes):
         raise ModelError(f"{name} is a {architecture}, not {wanted}")
@@ -222,13 +234,7 @@ def supported_architectures(task: str) -> frozenset[str]:
 
     Empty when transformers is not installed or its table is written in another way; the caller then goes by the class name's ending.
     """
-    spec = find_spec("transformers")
-    if spec is None or not spec.submodule_search_locations:
-        return frozenset()
-    table = Path(spec.submodule_search_locations[0]) / "models" / "auto" / "modeling_auto.py"
-    source = table.read_text(encoding="utf-8") if table.is_file() else ""
-    match = re.search(rf"^MODEL_FOR_{task}_MAPPING_NAMES = OrderedDict\(\n(.*?)^\)", source, re.MULTILINE | re.DOTALL)
-    return frozenset(re.findall(r'"([A-Z]\w+)"', match[1])) if match else frozenset()
+    return frozenset(re.findall(r'"(\w*[A-Z]\w*)"', mapping_source(task)))
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------------
@@ -336,6 +342,14 @@ def _max_positions(config: dict[str, Any]) -> int | None:
         if value := _whole_number(config, key):
             return max(value - _first_position(config), 1)
     return None
+
+
+def _attends_to(config: dict[str, Any]) -> int | None:
+    return _smallest(*(_whole_number(config, key) for key in ("index_topk", "keep_window_size")))
+
+
+def _smallest(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
 
 
 def _first_position(config: dict[str, Any]) -> int:

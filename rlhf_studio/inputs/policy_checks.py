@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import LoraConfig, RunConfig
+from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.families import BYPASSED, BYPASSING, LORA
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.prompt_checks import PromptTokens
@@ -24,12 +25,30 @@ def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
         yield from _lora_problems(config.lora, policy)
 
 
+def sampling_warning(settings: GenerationConfig) -> str | None:
+    """What a person must know who samples from less than the policy's whole distribution; None when nothing is cut off."""
+    cuts = [f"top-k {settings.top_k}"] if settings.top_k else []
+    cuts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    if not cuts:
+        return None
+    return (
+        f"Sampling is cut off ({' and '.join(cuts)}), but log-probabilities are of the whole distribution: ratios and KL are not those of "
+        "the policy that writes, and the KL can read negative. PPO is defined for top-k 0 and top-p 1."
+    )
+
+
 def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
     if lora.init_lora_weights == "olora" and policy.architecture == "GPT2LMHeadModel":
         yield Problem("lora.init_lora_weights", "olora does not work with GPT-2's layers; use pissa or default")
     if lora.init_lora_weights == "orthogonal" and lora.r % 2:
         yield Problem("lora.r", f"the orthogonal start needs an even rank, not {lora.r}")
     names = target_names(lora)
+    if policy.model_type in LORA:
+        yield Problem("lora.enabled", f"LoRA cannot be used with a {policy.model_type} model: {LORA[policy.model_type]}; train it in full")
+    bypassed = [name for name in names if name in BYPASSED] if policy.model_type in BYPASSING else []
+    if bypassed:
+        message = f"an adapter on {bypassed[0]} of a {policy.model_type} model would do nothing; leave it out, or write auto"
+        yield Problem("lora.target_modules", message)
     if not policy.tensors or names == ["auto"]:
         return
     layers = [
@@ -77,6 +96,13 @@ def position_problems(config: RunConfig, policy: ModelFacts, longest_prompt: int
     measured = longest_prompt is not None
     longest = config.data.max_prompt_tokens if longest_prompt is None else min(config.data.max_prompt_tokens, longest_prompt)
     if longest + response <= limit:
+        return
+    if policy.attends_to == limit:
+        message = (
+            f"in texts of more than {limit:,} tokens this model attends only to those that it picks, and the picks change with the "
+            f"rows beside it; {'' if measured else 'up to '}{longest:,} tokens of prompt leave {max(limit - longest, 0):,} for the response"
+        )
+        yield Problem("generation.response_length", message)
         return
     source = "the longest prompt has" if measured else "prompts may have"
     if response >= limit:

@@ -16,7 +16,7 @@ from rlhf_studio.inputs.machine import machine_problems
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.planner import Models, Plan, judge_count, make_plan
-from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems
+from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
 from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
 from rlhf_studio.inputs.reward_checks import check_rewards
 from rlhf_studio.inputs.savings import Change, cheapest
@@ -116,6 +116,8 @@ def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterat
     batch = config.ppo.batch_size
     if policy is not None and policy.base:
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {policy.base}, before the run starts."
+    if cut_off := sampling_warning(config.generation):
+        yield cut_off
     if config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if policy is not None and policy.pad_equals_eos:

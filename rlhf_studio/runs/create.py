@@ -13,6 +13,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import State
 from rlhf_studio.runs.values import encode_text
 
@@ -51,6 +52,20 @@ def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "q
         raise store_error(error, target) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
+
+
+def remove_unstarted(run_dir: Path) -> bool:
+    """Take back a folder of :func:`create_run` whose run ended before its first step. Returns whether it is gone; raises StoreError."""
+    folder = Path(run_dir).resolve()
+    reader = RunReader(folder)
+    status = reader.status()
+    if status.state != "failed" or status.step > 0 or reader.checkpoints():
+        return False
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise store_error(error, folder) from error
+    return True
 
 
 def _refuse_occupied(target: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlhf_studio.inputs import models
+from rlhf_studio.inputs import families, models
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm, check_reward_model, supported_architectures
@@ -89,7 +89,7 @@ def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_m
 
 
 def test_no_table_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "find_spec", lambda _: None)
+    monkeypatch.setattr(families, "find_spec", lambda _: None)
     assert supported_architectures.__wrapped__("CAUSAL_LM") == frozenset()
 
 

@@ -1,0 +1,109 @@
+"""Which kinds of causal language models cannot be trained here, and why: from transformers' own source where it tells, else from a table.
+
+The table was measured: a tiny random model of every type in transformers' mapping plays two steps, and what it recorded is compared
+with the plain model (``python -m tests.families.measure``; the outcome of every type is in docs/models.md).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+POSITIONS_FROM_MASK = {"bloom", "mpt", "whisper", "moss_transcribe_diarize"}  # right without position_ids: they count what the mask shows
+
+WHOLE_MODEL = {
+    "blt": "reads bytes in patches, not the tokens of a tokenizer",
+    "cpmant": "reads its whole input in both directions",
+    "deepseek_v4": "compresses what it has read in groups that are counted from the row's start, padding included",
+    "git": "describes images, and expects the places of one before the text once it keeps a cache",
+    "moshi": "is made for speech, and gives other numbers token by token than in one pass",
+    "recurrent_gemma": "has a window of attention that counts padding as text",
+}
+"""Types that no rule finds, with what makes their numbers wrong or stops them."""
+
+LORA = {
+    "inkling2_text": "peft does not find all of its layers again in a saved adapter",
+    "laguna": "peft does not find all of its layers again in a saved adapter",
+}
+"""Types that can be trained in full only."""
+
+BYPASSED = ("conv1d", "out_proj")
+"""Layers of a state-space block whose weights a fused kernel reads without calling them: an adapter on them would do nothing."""
+BYPASSING = {"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"}
+"""Types for which peft refuses adapters on them."""
+
+
+def family_problem(model_type: str, architecture: str) -> str | None:
+    """Why a causal language model of this kind cannot be trained, as the end of a sentence that begins with its name; None when it can."""
+    what = f"is a {model_type} model"
+    if model_type in WHOLE_MODEL:
+        return f"{what}, which {WHOLE_MODEL[model_type]}; use another model"
+    known = mapped_types()
+    if known and model_type not in known:
+        return f"{what} ({architecture}), which transformers loads only as a part of a larger model; use another model"
+    source = model_source(model_type)
+    arguments = forward_arguments(source, architecture)
+    if arguments and "past_key_values" not in arguments:
+        return f"{what} without a key-value cache, which sampling needs; use another model"
+    if arguments and "position_ids" not in arguments and model_type not in POSITIONS_FROM_MASK:
+        return f"{what}, which counts positions from a row's start, padding included: unequal prompts come out wrong; use another model"
+    if "time_step_limit = (config.time_step_min" in source:
+        return f"{what}, whose decoding step does not keep the smallest time step that its whole pass keeps; use another model"
+    own = re.search(r"not isinstance\(past_key_values, (\w+)\)", source)
+    if own and f"class {own[1]}(" in source:
+        return f"{what}, which keeps a cache of its own kind ({own[1]}) that sampling here cannot fill; use another model"
+    return None
+
+
+def transformers_folder() -> Path | None:
+    """Where the installed transformers lies, found without importing it."""
+    spec = find_spec("transformers")
+    return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
+
+
+@lru_cache(maxsize=1)
+def mapped_types() -> frozenset[str]:
+    """The types of which ``AutoModelForCausalLM`` makes a model; empty when transformers' table cannot be read."""
+    return frozenset(re.findall(r'^\s+\("([^"]+)",', mapping_source("CAUSAL_LM"), re.MULTILINE))
+
+
+def mapping_source(task: str) -> str:
+    """The lines of transformers' own table from types to classes for ``task``; empty when they cannot be found."""
+    folder = transformers_folder()
+    table = folder / "models" / "auto" / "modeling_auto.py" if folder else None
+    source = table.read_text(encoding="utf-8") if table and table.is_file() else ""
+    match = re.search(rf"^MODEL_FOR_{task}_MAPPING_NAMES = OrderedDict\(\n(.*?)^\)", source, re.MULTILINE | re.DOTALL)
+    return match[1] if match else ""
+
+
+@lru_cache(maxsize=16)
+def model_source(model_type: str) -> str:
+    """The source of the type's model classes; empty when there is no such file or the type is not a plain name."""
+    folder = transformers_folder()
+    name = model_type.replace("-", "_")
+    if folder is None or not re.fullmatch(r"\w+", name, re.ASCII):
+        return ""
+    for module in (_modules().get(model_type, name), name.removesuffix("_text")):
+        files = sorted((folder / "models" / module).glob("modeling_*.py"))
+        if files:
+            return "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _modules() -> dict[str, str]:
+    """Types whose source lies in a folder of another name, by transformers' own table."""
+    folder = transformers_folder()
+    table = folder / "models" / "auto" / "auto_mappings.py" if folder else None
+    source = table.read_text(encoding="utf-8") if table and table.is_file() else ""
+    match = re.search(r"^SPECIAL_MODEL_TYPE_TO_MODULE_NAME = OrderedDict\(\n(.*?)^\)", source, re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r'\("([^"]+)", "(\w+)"\)', match[1])) if match else {}
+
+
+def forward_arguments(source: str, architecture: str) -> frozenset[str]:
+    """Names that the class's ``forward`` takes; empty when the class or its ``forward`` is not in the source."""
+    body = re.search(rf"^class {re.escape(architecture)}\(.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
+    signature = re.search(r"^    def forward\((.*?)^    \)", body[0], re.MULTILINE | re.DOTALL) if body else None
+    return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
