@@ -35,6 +35,11 @@ class DataConfig(Section):
         False, "Chat template", "Write each prompt as a chat in the form that the policy's tokenizer defines, ready for its answer.",
         level="basic",
     )  # fmt: skip
+    dialogue: Literal["auto", "cut", "whole"] = setting(
+        "auto", "Dialogues in one text",
+        "Texts such as 'Human: ... Assistant: ...' whose last answer is part of them: auto recognises them and leaves that answer out, "
+        "cut demands it of every row, whole takes texts as they are. With the chat template their turns become messages.",
+    )  # fmt: skip
     system_text: str = setting(
         "", "System text", "Put in front of every chat that has no system message of its own; empty: none.", max_length=10_000
     )

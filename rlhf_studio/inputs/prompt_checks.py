@@ -12,7 +12,7 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
-from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts
+from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
@@ -71,7 +71,8 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         return PromptFacts([Problem(error.field, error.message)])
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
-    notes = [*prompts.notes, *_notes(config)] if prepared is None else prepared.notes(data)
+    unmeasured = [*prompts.notes, *dialogue_notes(prompts.dialogues, data), *_notes(config)]
+    notes = unmeasured if prepared is None else prepared.notes(data)
     left = len(prompts) if prepared is None or not whole else len(prepared.ids)
     tokens = _tokens(prepared, data, whole and not prompts.partial)
     return PromptFacts([], notes, None if prompts.partial else left, longest, tokens)
