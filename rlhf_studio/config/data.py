@@ -35,6 +35,11 @@ class DataConfig(Section):
         False, "Chat template", "Write each prompt as a chat in the form that the policy's tokenizer defines, ready for its answer.",
         level="basic",
     )  # fmt: skip
+    dialogue: Literal["auto", "cut", "whole"] = setting(
+        "auto", "Dialogues in one text",
+        "Texts such as 'Human: ... Assistant: ...' whose last answer is part of them: auto recognises them and leaves that answer out, "
+        "cut demands it of every row, whole takes texts as they are. With the chat template their turns become messages.",
+    )  # fmt: skip
     system_text: str = setting(
         "", "System text", "Put in front of every chat that has no system message of its own; empty: none.", max_length=10_000
     )
@@ -68,6 +73,22 @@ class DataConfig(Section):
     query_tokens_max: int = setting(
         0, "Query: most tokens", "The other end of that range, at most the longest prompt; 0: whole texts.", unit="tokens", ge=0, le=32768
     )
+    eval: str = setting(
+        "", "Held-out prompts",
+        "Where prompts come from that training never draws and the watched prompts are taken from: a file, folder or dataset as for the "
+        "prompts, with the same columns. Empty: a share of the prompts is set aside.",
+        max_length=4096,
+    )  # fmt: skip
+    eval_split: str = setting(
+        "test", "Held-out split", "The split of the held-out prompts, when they are a hub dataset or a folder; files have none.",
+        min_length=1, max_length=200,
+    )  # fmt: skip
+    eval_share: float = setting(
+        0.05, "Share held out",
+        "Share of the prompts that training never draws, chosen by the seed, at most 256 and none of fewer than 100; 0: none. Not used "
+        "when held-out prompts are named.",
+        ge=0, le=0.5,
+    )  # fmt: skip
     shuffle: bool = setting(True, "Shuffle", "Draw the prompts in a new random order each pass, fixed by the seed.")
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from rlhf_studio.engine.device import Compute, placed
 from rlhf_studio.engine.loading import LoadedModel, Report, load_causal_lm, load_options
 from rlhf_studio.engine.merging import can_merge
 from rlhf_studio.engine.policy import Policy, Reference
-from rlhf_studio.engine.prompts import PromptStream, prepare_prompts
+from rlhf_studio.engine.prompts import PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.recompute import recompute_layers
 from rlhf_studio.engine.recorded_step import CannotRecord, RecordedStep, record_step
 from rlhf_studio.engine.references import LoadedReference, load_reference
@@ -36,10 +36,12 @@ def build_trainer(
     """
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
+    eval_rows = read_held_out(config.data, report)
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
     dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
+    held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
     model = placed(loaded.model, compute.home)
     critic, head = load_critic(config, loaded, report)
@@ -69,8 +71,10 @@ def build_trainer(
         pad_id=pad_id(loaded),
         recorded_step=step,
     )
-    stream = PromptStream(prompts, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
-    notes = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *step_notes, *_notes(config, len(prompts.ids))]
+    order = {"shuffle": config.data.shuffle, "seed": config.engine.seed}
+    stream = PromptStream(prompts, pad_id=player.pad_id, **order, aside=held_out.aside, held_out=held_out.prompts)
+    said = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *held_out.notes]
+    notes = [*said, *step_notes, *_notes(config, len(prompts.ids) - len(held_out.aside))]
     return Trainer(config, player, stream, compute), notes
 
 

@@ -246,14 +246,20 @@ def check_same_tokens(
 ) -> None:
     """Raises :class:`ConfigError` naming ``field`` when the model ``name`` cannot read the policy's tokens, which ``why`` says it must.
 
-    With ``outputs`` it must also predict as many: two output layers can differ in rows that no token has.
+    Every token of the policy must have the same id there. More tokens (an added pad token, say) do no harm. It must read every id that
+    the policy can write, and with ``outputs`` predict as many: two layers can differ in rows that no token has.
     """
-    same = theirs.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    known = theirs.tokenizer.get_vocab()
+    other = next((token for token, number in policy.tokenizer.get_vocab().items() if known.get(token) != number), None)
+    if other is not None:
+        there = "no token" if other not in known else "another id for"
+        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({there} {other[:40]!r}), {why}")])
+    ours, rows = (len(loaded.model.get_input_embeddings().weight) for loaded in (policy, theirs))
     if outputs:
-        rows = {len(loaded.model.get_output_embeddings().weight) for loaded in (theirs, policy)}
-        same = same and len(rows) == 1
-    if not same:
-        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy, {why}")])
+        ours, rows = (len(loaded.model.get_output_embeddings().weight) for loaded in (policy, theirs))
+    if rows < ours or (outputs and rows != ours):
+        message = f"{name} has another vocabulary than the policy (weights for {rows:,} tokens, not {ours:,}), {why}"
+        raise ConfigError([Problem(field, message)])
 
 
 def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, report: Report, field: str) -> LoadedRewardModel:

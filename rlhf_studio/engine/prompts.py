@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.engine.loading import Report
 from rlhf_studio.engine.text import start_tokens
 from rlhf_studio.inputs.chat import ChatTemplate, Messages
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.held_out import eval_error, eval_settings, held_out_notes, set_aside
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
-from rlhf_studio.inputs.prompts.read import Prompts, nothing_left
+from rlhf_studio.inputs.prompts.read import Prompts, nothing_left, read_prompts
 
 
 @dataclass(frozen=True)
@@ -95,22 +98,36 @@ def pad_left(rows: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
+def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
+    """The prompts at these places."""
+    ids, mask = pad_left([prompts.ids[row] for row in rows], pad_id)
+    references, chats = (None if column is None else [column[row] for row in rows] for column in (prompts.references, prompts.chats))
+    return PromptBatch(ids, mask, [prompts.texts[row] for row in rows], references, chats)
+
+
 class PromptStream:
     """Endless batches over the prompts. A set smaller than a batch repeats; each pass has a new order.
 
-    What changes is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone.
+    What changes is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone. Training never draws
+    the prompts at the places ``aside``; those, or ``held_out``, are the watched ones.
     """
 
-    def __init__(self, prompts: Prepared, *, pad_id: int, shuffle: bool, seed: int):
+    def __init__(
+        self, prompts: Prepared, *, pad_id: int, shuffle: bool, seed: int, aside: Sequence[int] = (), held_out: Prepared | None = None
+    ):
         if not prompts.ids:
             raise ValueError("there are no prompts to draw from")
-        self._texts, self._ids, self._references, self._chats, self._pad_id = (
-            prompts.texts, prompts.ids, prompts.references, prompts.chats, pad_id
-        )  # fmt: skip
+        self._prompts, self._held_out, self._pad_id = prompts, held_out, pad_id
         self._fingerprint = prompts.fingerprint()
         self._shuffle, self._seed = shuffle, seed
         self._pass, self._place = 0, 0
-        self._order = self._order_of(0)
+        self._set_aside(aside)
+
+    def _set_aside(self, places: Sequence[int]) -> None:
+        self._aside = list(places)
+        without = set(places)
+        self._drawn = [place for place in range(len(self._prompts.ids)) if place not in without]
+        self._order = self._order_of(self._pass)
 
     def next_batch(self, size: int) -> PromptBatch:
         """The next ``size`` prompts."""
@@ -125,42 +142,95 @@ class PromptStream:
         return self.batch(rows)
 
     def batch(self, rows: list[int]) -> PromptBatch:
-        """The prompts with these row numbers."""
-        ids, mask = pad_left([self._ids[row] for row in rows], self._pad_id)
-        references, chats = (None if column is None else [column[row] for row in rows] for column in (self._references, self._chats))
-        return PromptBatch(ids, mask, [self._texts[row] for row in rows], references, chats)
+        """The prompts at these places."""
+        return batch_of(self._prompts, rows, self._pad_id)
 
     @property
     def lengths(self) -> tuple[int, int]:
         """Tokens of the shortest and of the longest prompt."""
-        lengths = [len(ids) for ids in self._ids]
+        lengths = [len(ids) for ids in self._prompts.ids]
         return min(lengths), max(lengths)
 
     def of_all_lengths(self, count: int) -> PromptBatch:
         """``count`` prompts from the shortest to the longest; fewer prompts repeat."""
-        order = sorted(range(len(self._ids)), key=lambda row: len(self._ids[row]))
+        order = sorted(range(len(self._prompts.ids)), key=lambda row: len(self._prompts.ids[row]))
         return self.batch([order[place * (len(order) - 1) // max(count - 1, 1)] for place in range(count)])
 
-    def watched_rows(self, count: int) -> list[int]:
-        """Row numbers spread evenly over the prompts, the same in every run on this data."""
-        count = min(count, len(self._texts))
-        return [index * len(self._texts) // count for index in range(count)] if count else []
+    def watched(self, count: int) -> PromptBatch | None:
+        """So many of the held-out prompts, spread evenly and the same in every run on this data; None for none.
+
+        Where nothing is held out they are among those that training draws.
+        """
+        prompts, places = self._prompts, self._aside or self._drawn
+        if self._held_out is not None:
+            prompts, places = self._held_out, list(range(len(self._held_out.ids)))
+        count = min(count, len(places))
+        return batch_of(prompts, [places[index * len(places) // count] for index in range(count)], self._pad_id) if count else None
 
     def state(self) -> dict[str, Any]:
-        return {"pass": self._pass, "place": self._place, "count": len(self._texts), "sha256": self._fingerprint}
+        where = {"pass": self._pass, "place": self._place}
+        return {**where, "count": len(self._prompts.ids), "sha256": self._fingerprint, "aside": self._aside}
 
     def restore(self, state: dict[str, Any]) -> list[str]:
-        """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same."""
+        """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same.
+
+        While the prompts are the same, those that were held out stay so: the place is one in the order of the others. A state of an
+        earlier version set nothing aside, and training goes on with all prompts.
+        """
         self._pass, self._place = int(state["pass"]), int(state["place"])
-        self._order = self._order_of(self._pass)
-        if state.get("sha256", self._fingerprint) == self._fingerprint:  # checkpoints of earlier versions have none
+        before, now = f"{state.get('count', 0):,}", f"{len(self._prompts.ids):,}"
+        changed = state.get("sha256", self._fingerprint) != self._fingerprint  # the first versions noted none
+        aside = list(state.get("aside", ()))
+        if changed:
+            counts = f"there were {before} and now there are {now}" if before != now else f"there are {now} as before, but not the same"
+            self._order = self._order_of(self._pass)
+            return [f"the prompts have changed since: {counts}"]
+        configured = self._aside
+        self._set_aside(aside)
+        if aside == configured:
             return []
-        before, now = f"{state['count']:,}", f"{len(self._texts):,}"
-        counts = f"there were {before} and now there are {now}" if before != now else f"there are {now} as before, but not the same"
-        return [f"the prompts have changed since: {counts}"]
+        held = f"{len(aside):,} of its prompts stay held out, not" if aside else "it goes on with all prompts and holds none out, not even"
+        return [f"{held} the {len(configured):,} that the settings would choose for a new run"]
 
     def _order_of(self, number: int) -> list[int]:
+        """Places of the prompts that training draws, in the order of this pass."""
         if not self._shuffle:
-            return list(range(len(self._texts)))
+            return self._drawn
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + number) % 2**63)
-        return torch.randperm(len(self._texts), generator=generator).tolist()
+        return [self._drawn[index] for index in torch.randperm(len(self._drawn), generator=generator).tolist()]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Prompts that training never draws: places among its own (``aside``), or prompts from elsewhere; ``notes`` are for people."""
+
+    aside: list[int]
+    prompts: Prepared | None
+    notes: list[str]
+
+
+def hold_out(prompts: Prepared, rows: Prompts | None, tokenizer: PreTrainedTokenizerBase, config: RunConfig, report: Report) -> HeldOut:
+    """What is held out: ``rows``, read from ``data.eval``, or some of the prompts themselves. Raises :class:`PromptsError`."""
+    data = config.data
+    settings = eval_settings(data)
+    if settings is None or rows is None:
+        aside = set_aside(prompts.ids, data.eval_share, config.engine.seed)
+        return HeldOut(aside, None, held_out_notes(data, len(prompts.ids), len(aside), None))
+    try:
+        prepared = prepare_prompts(rows, tokenizer, config.model_copy(update={"data": settings}), report)
+    except PromptsError as error:
+        raise eval_error(error) from None
+    notes = held_out_notes(data, len(prompts.ids), 0, len(prepared.ids))
+    known = {tuple(ids) for ids in prompts.ids}
+    if both := sum(tuple(ids) in known for ids in prepared.ids):
+        notes.append(f"{both:,} of {len(prepared.ids):,} held-out prompts are among those that training draws too.")
+    return HeldOut([], prepared, notes)
+
+
+def read_held_out(data: DataConfig, report: Report) -> Prompts | None:
+    """The rows of ``data.eval``; None when it names nothing. Raises :class:`PromptsError`."""
+    settings = eval_settings(data)
+    try:
+        return settings and read_prompts(settings, tick=lambda text: report(f"Reading the held-out prompts: {text}", None))
+    except PromptsError as error:
+        raise eval_error(error) from None

@@ -16,7 +16,8 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
-from rlhf_studio.engine.sft import Progress, mean_loss, pad_right, padding_id, run_training
+from rlhf_studio.engine.classifiers import last_token_logits, own_pad, rescale_scores, score_head
+from rlhf_studio.engine.sft import Progress, mean_loss, run_training
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class BradleyTerryObjective:
-    """-log sigmoid(r_chosen - r_rejected), summed over pairs."""
+    """-log sigmoid(r_chosen - r_rejected), summed over pairs. ``pad_id``: what to pad with where it occurs in no text; None: anything."""
 
-    pad_id: int
+    pad_id: int | None
 
     def count(self, items: Sequence[EncodedPair]) -> int:
         return len(items)
@@ -68,7 +69,7 @@ class BradleyTerryObjective:
 
     def margins(self, model: Any, items: Sequence[EncodedPair]) -> torch.Tensor:
         """r_chosen - r_rejected, float32 (B,). Both halves go through the model together."""
-        scores = _forward(model, [pair.chosen for pair in items] + [pair.rejected for pair in items], self.pad_id)
+        scores = last_token_logits(model, [pair.chosen for pair in items] + [pair.rejected for pair in items], self.pad_id)[:, 0]
         return scores[: len(items)] - scores[len(items) :]
 
 
@@ -83,14 +84,16 @@ def train_reward_model(
 ) -> RewardTrainingRecord:
     """Train ``model`` (a Hugging Face sequence classifier with one output, changed in place) on preference pairs.
 
-    The model's ``pad_token_id`` is set, since it decides which token's score counts. Raises ValueError for no pairs, for a
-    model with several outputs and for a pad token equal to the end token, FloatingPointError for a non-finite loss.
+    The tokenizer needs no pad token. The model's ``pad_token_id`` is set for those who load it elsewhere: see :func:`name_pad_token`.
+    Raises ValueError for no pairs and for a model with several outputs, FloatingPointError for a non-finite loss.
     """
     start = time.monotonic()
     if not pairs:
         raise ValueError("there are no preference pairs to learn from")
-    check_reward_model(model, tokenizer)
-    objective = BradleyTerryObjective(padding_id(tokenizer))
+    if model.config.num_labels != 1:
+        raise ValueError(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1")
+    name_pad_token(model, tokenizer)
+    objective = BradleyTerryObjective(tokenizer.pad_token_id)
     losses = run_training(model, [encode_pair(tokenizer, pair, config) for pair in pairs], objective, config, progress)
     held_out = [encode_pair(tokenizer, pair, config) for pair in eval_pairs]
     margins = _all_margins(model, held_out, objective, config.batch_size) if held_out else None
@@ -104,22 +107,21 @@ def train_reward_model(
     )
 
 
-def check_reward_model(model: Any, tokenizer: Any) -> None:
-    """Make sure that model and tokenizer agree on padding. Raises ValueError; see :func:`train_reward_model`."""
-    if model.config.num_labels != 1:
-        raise ValueError(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1")
-    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
-        # transformers scores the right-most token that is not the pad token: with pad = end it would skip real end tokens.
-        raise ValueError("the tokenizer needs a pad token of its own, different from its end token")
-    model.config.pad_token_id = tokenizer.pad_token_id
+def name_pad_token(model: Any, tokenizer: Any) -> None:
+    """Write the tokenizer's pad token into the model's configuration: transformers scores the right-most token that is not this one.
+
+    Where the tokenizer has none of its own, no token is named. Plain transformers then scores one text at a time and refuses a batch;
+    with the end token named it would pass over real end tokens without a word.
+    """
+    model.config.get_text_config().pad_token_id = own_pad(tokenizer)
 
 
 def initialise_head(model: Any, seed: int) -> None:
     """Draw the score head from N(0, 1 / sqrt(d + 1)), d the hidden size, and zero its bias (Ziegler et al. 2019).
 
-    Raises ValueError when the model has no linear layer named ``score``.
+    Raises ValueError when the model has no score head.
     """
-    head = _head(model)
+    head = score_head(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         head.weight.copy_(torch.randn(head.weight.shape, generator=generator) / (head.in_features + 1) ** 0.5)
@@ -141,8 +143,9 @@ def score_texts(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
     """Scores of whole texts, float32 (N,), on the CPU; dropout off, padding without influence."""
     was_training = model.training
     model.eval()
-    rows = [tuple(tokenizer(text)["input_ids"][-max_tokens:]) or (tokenizer.eos_token_id,) for text in texts]
-    scores = [_forward(model, rows[first : first + batch_size], padding_id(tokenizer)).cpu() for first in range(0, len(rows), batch_size)]
+    rows = [tuple(tokenizer(text)["input_ids"][-max_tokens:]) or (tokenizer.eos_token_id or 0,) for text in texts]
+    parts = [rows[first : first + batch_size] for first in range(0, len(rows), batch_size)]
+    scores = [last_token_logits(model, part, tokenizer.pad_token_id)[:, 0].cpu() for part in parts]
     model.train(was_training)
     return torch.cat(scores) if scores else torch.zeros(0)
 
@@ -155,34 +158,13 @@ def preference_accuracy(margins: torch.Tensor) -> float:
 def normalise_scores(model: Any, scores: torch.Tensor) -> None:
     """Rescale the model so that texts which scored ``scores`` (N,) score with mean 0 and standard deviation 1.
 
-    The score layers of transformers have no bias, so the shift goes into the bias of the last LayerNorm: adding
-    c * w / |w|^2 to it, w the head's weights, adds exactly c to every score. Raises ValueError when the model has no such
-    layer or the scores do not vary.
+    :func:`rlhf_studio.engine.classifiers.rescale_scores` says where the change is stored, and what plain transformers makes of it.
+    Raises ValueError when the scores do not vary, or when the model has no score head.
     """
     mean, std = float(scores.mean()), float(scores.std())
     if not std > 0:
         raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
-    head = _head(model)
-    norms = [module for module in model.base_model.modules() if isinstance(module, torch.nn.LayerNorm) and module.bias is not None]
-    if not norms:
-        raise ValueError("the model has no final LayerNorm with a bias to take up the shift of its scores")
-    with torch.no_grad():
-        head.weight.div_(std)
-        weight = head.weight[0]
-        norms[-1].bias.sub_((mean / std) * weight / weight.square().sum())
-
-
-def _head(model: Any) -> torch.nn.Linear:
-    head = getattr(model, "score", None)
-    if not isinstance(head, torch.nn.Linear):
-        raise ValueError(f"{type(model).__name__} has no linear layer named score")
-    return head
-
-
-def _forward(model: Any, rows: Sequence[Sequence[int]], pad_id: int) -> torch.Tensor:
-    """Scores of token rows, float32 (B,). Right padding: positions count from the left and need no ids of their own."""
-    mask = pad_right([[1] * len(row) for row in rows], 0, model.device)
-    return model(input_ids=pad_right(rows, pad_id, model.device), attention_mask=mask, use_cache=False).logits[:, 0].float()
+    rescale_scores(model, 1 / std, -mean / std)
 
 
 @torch.no_grad()

@@ -199,10 +199,9 @@ class Trainer:
 
         The first process alone has the answers scored and returns them.
         """
-        rows = self.prompts.watched_rows(self.config.engine.watch_prompts)
-        if not rows:
+        batch = self.prompts.watched(self.config.engine.watch_prompts)
+        if batch is None:
             return []
-        batch = self.prompts.batch(rows)
         generator = torch.Generator(device=self.compute.device).manual_seed(self.config.engine.seed + 2)
         tokens, _ = sample(self.player, batch, self.config.generation, generator)
         if not self.compute.team.is_main:
@@ -214,7 +213,7 @@ class Trainer:
         gold = self.player.scorer.gold(episodes)
         return [
             WatchRecord(row, batch.texts[row], responses[row], scores[row], float(gold[row]) if gold is not None else None)
-            for row in range(len(rows))
+            for row in range(len(responses))
         ]
 
     # --- what a person should be told ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ BUNDLED = {
     "bundled/world-policy": "world/policy",
     "bundled/world-reward": "world/reward",
     "bundled/world-prompts": "world/prompts.jsonl",
+    "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
 }
 
 

@@ -41,7 +41,7 @@ def _facts(config: RunConfig, hub: Hub | None) -> ModelFacts | None:
 
 def _misfits(config: RunConfig, policy: ModelFacts | None, facts: ModelFacts, field: str) -> list[Problem]:
     found = []
-    if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size != facts.vocab_size:
+    if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size > facts.vocab_size:
         message = f"this critic knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; it must read the policy's tokens"
         found.append(Problem(field, message))
     needed = config.generation.response_length + 1

@@ -12,7 +12,8 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
-from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts
+from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, eval_error, eval_settings, held_out_notes, set_aside
+from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
@@ -75,13 +76,30 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         if prepared is not None and not prepared.ids and whole:
             raise nothing_left(data, prepared.left_out)
         longest = _longest(config, policy, prompts, chat)
+        held_out = _held_out(config, prompts, prepared if whole else None)
     except PromptsError as error:
         return PromptFacts([Problem(error.field, error.message)])
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
-    notes = [*prompts.notes, *_notes(config)] if prepared is None else prepared.notes(data)
+    unmeasured = [*prompts.notes, *dialogue_notes(prompts.dialogues, data), *_notes(config)]
+    notes = [*(unmeasured if prepared is None else prepared.notes(data)), *held_out]
     left = None if prompts.partial else len(prompts) if prepared is None or not whole else len(prepared.ids)
     return PromptFacts([], notes, left, longest, _tokens(prepared, data, whole, left))
+
+
+def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) -> list[str]:
+    """Notes about held-out prompts; ``prepared`` is None when not every prompt is known. Raises :class:`PromptsError` at its setting."""
+    data = config.data
+    settings = eval_settings(data)
+    if settings is None:
+        few = not prompts.partial and len(prompts) < FEWEST_PROMPTS
+        aside = set_aside(prepared.ids, data.eval_share, config.engine.seed) if prepared else []
+        return held_out_notes(data, len(prepared.ids) if prepared else len(prompts) if few else None, len(aside), None)
+    try:
+        rows = read_once(settings)
+    except PromptsError as error:
+        raise eval_error(error) from None
+    return held_out_notes(data, None, 0, None if rows.partial else len(rows))
 
 
 def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int | None) -> PromptTokens | None:

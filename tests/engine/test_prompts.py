@@ -16,22 +16,35 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.config import DataConfig, RunConfig
-from rlhf_studio.engine.prompts import PromptStream, TokenizerEncoder, chat_template, pad_left, prepare_prompts
+from rlhf_studio.engine.prompts import (
+    HeldOut,
+    PromptStream,
+    TokenizerEncoder,
+    chat_template,
+    hold_out,
+    pad_left,
+    prepare_prompts,
+    read_held_out,
+)
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.held_out import set_aside
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.tokens import load_encoder
 from tests.engine.small_models import save_tokenizer
 from tests.inputs.chat_templates import TEMPLATES
 
 
-def stream(count: int, *, shuffle: bool = True, seed: int = 0, references: list[str] | None = None) -> PromptStream:
+def numbered(count: int, references: list[str] | None = None, first: int = 0) -> Prepared:
     """Prompts "0", "1" ... of one to three tokens."""
-    ids = [[10 + row] * (1 + row % 3) for row in range(count)]
-    prepared = Prepared([str(row) for row in range(count)], ids, [len(row) for row in ids], references, Counter())
-    return PromptStream(prepared, pad_id=7, shuffle=shuffle, seed=seed)
+    ids = [[10 + row] * (1 + row % 3) for row in range(first, first + count)]
+    return Prepared([str(row) for row in range(first, first + count)], ids, [len(row) for row in ids], references, Counter())
+
+
+def stream(count: int, *, shuffle: bool = True, seed: int = 0, references: list[str] | None = None, **held_out: Any) -> PromptStream:
+    return PromptStream(numbered(count, references), pad_id=7, shuffle=shuffle, seed=seed, **held_out)
 
 
 def drawn(prompts: PromptStream, *sizes: int) -> list[int]:
@@ -99,8 +112,97 @@ def test_no_prompts_at_all() -> None:
 
 
 @pytest.mark.parametrize(("count", "wanted", "rows"), [(10, 5, [0, 2, 4, 6, 8]), (3, 6, [0, 1, 2]), (7, 3, [0, 2, 4]), (5, 0, [])])
-def test_watched_rows_are_spread_evenly(count: int, wanted: int, rows: list[int]) -> None:
-    assert stream(count).watched_rows(wanted) == rows
+def test_watched_prompts_are_spread_evenly(count: int, wanted: int, rows: list[int]) -> None:
+    batch = stream(count).watched(wanted)
+    assert [int(text) for text in (batch.texts if batch else [])] == rows
+
+
+# --- held-out prompts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_prompts_that_are_set_aside_are_watched_and_never_drawn(shuffle: bool) -> None:
+    prompts = stream(10, shuffle=shuffle, aside=[1, 4, 7])
+    assert Counter(drawn(prompts, *[3] * 14)) == {row: 6 for row in (0, 2, 3, 5, 6, 8, 9)}
+    assert prompts.watched(2).texts == ["1", "4"] and prompts.watched(9).texts == ["1", "4", "7"]
+
+
+def test_prompts_from_elsewhere_are_watched_and_all_of_the_others_drawn() -> None:
+    """The order of training is that of a run without them, so naming held-out prompts changes no number of a run."""
+    prompts = stream(10, held_out=numbered(4, first=90))
+    assert drawn(prompts, 7, 13) == drawn(stream(10), 7, 13)
+    assert prompts.watched(2).texts == ["90", "92"]
+
+
+def test_which_prompts_are_set_aside() -> None:
+    ids = [[row, row % 7] for row in range(1000)]
+    places = set_aside(ids, 0.05, seed=3)
+    assert len(places) == 50 and places == sorted(set(places))
+    assert places == set_aside(ids, 0.05, seed=3) != set_aside(ids, 0.05, seed=4)
+    assert sum(place < 500 for place in places) > 10 < sum(place >= 500 for place in places)
+    fewer = [row for row in ids if row[0] != places[0]]  # one less: the others stay on their sides but for the last to come in
+    assert len({ids[place][0] for place in places[1:]} - {fewer[place][0] for place in set_aside(fewer, 0.05, seed=3)}) <= 1
+    assert len(set_aside([[row] for row in range(20_000)], 0.5, seed=0)) == 256
+    assert set_aside([[row] for row in range(99)], 0.5, seed=0) == [] == set_aside(ids, 0.0, seed=0)
+
+
+def test_the_same_prompt_is_never_on_both_sides() -> None:
+    ids = [[row // 3] for row in range(900)] + [[400]] * 100
+    places = set(set_aside(ids, 0.05, seed=0))
+    inside, outside = ({ids[place][0] for place in range(1000) if (place in places) == side} for side in (True, False))
+    assert len(places) > 40 and not inside & outside
+    assert set_aside([[1]] * 1000, 0.05, seed=0) == []
+
+
+@pytest.mark.parametrize("steps", [0, 2, 5])
+def test_a_checkpoint_of_a_version_that_held_nothing_out_goes_on_in_its_own_order(steps: int) -> None:
+    before = stream(10)
+    drawn(before, *[3] * steps)
+    state = before.state()
+    del state["aside"]
+    resumed = stream(10, aside=[1, 4])
+    word = ["it goes on with all prompts and holds none out, not even the 2 that the settings would choose for a new run"]
+    assert resumed.restore(state) == word
+    assert drawn(resumed, *[3] * 12) == drawn(before, *[3] * 12)
+    assert resumed.watched(3).texts == before.watched(3).texts
+    again = stream(10, aside=[1, 4])  # and so it does when it is resumed once more
+    assert again.restore(resumed.state()) == word
+    assert drawn(again, 20) == drawn(before, 20)
+
+
+def test_a_resumed_run_keeps_what_it_held_out() -> None:
+    whole = stream(10, aside=[1, 4])
+    drawn(whole, 5)
+    for aside, words in (
+        ([1, 4], []),
+        ([2, 4, 5], ["2 of its prompts stay held out, not the 3 that the settings would choose for a new run"]),
+    ):
+        resumed = stream(10, aside=aside)
+        assert resumed.restore(whole.state()) == words
+        assert resumed.watched(2).texts == ["1", "4"] and drawn(resumed, 3, 8) == drawn(whole, 3, 8)
+        whole.restore({**whole.state(), "pass": 0, "place": 5})
+
+
+def test_held_out_prompts_of_a_run(tmp_path: Path) -> None:
+    """By default a share of the prompts; named ones from a file, read with the same settings; what is wrong is said at data.eval."""
+    tokenizer = save_tokenizer(tmp_path)
+    rows = Prompts([Prompt(number, f"w{number % 28} w{number // 28}") for number in range(200)])
+
+    def held(**settings: Any) -> HeldOut:
+        config = RunConfig.model_validate({"data": settings})
+        quiet = lambda text, fraction: None  # noqa: E731
+        prepared = prepare_prompts(rows, tokenizer, config, quiet)
+        return hold_out(prepared, read_held_out(config.data, quiet), tokenizer, config, quiet)
+
+    found = held()
+    assert len(found.aside) == 10 and found.notes[0].startswith("10 of 200 prompts are held out: training never draws them")
+    (tmp_path / "eval.jsonl").write_text('{"prompt": "w27 w27 w27"}\n{"prompt": "w5 w0"}\n')
+    found = held(eval=str(tmp_path / "eval.jsonl"), max_prompt_tokens=2)
+    assert (found.aside, found.prompts.ids) == ([], [[29, 29], [7, 2]])
+    assert found.notes[1] == "1 of 2 held-out prompts are among those that training draws too."
+    for name, settings, field in (("none.jsonl", {}, "data.eval"), ("eval.jsonl", {"min_prompt_tokens": 4, "eval": ""}, "data.min")):
+        with pytest.raises(PromptsError, match=field):
+            held(**{"eval": str(tmp_path / name), **settings})
 
 
 # --- token ids ---------------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def make_config(make_model: MakeModel, make_reward: MakeModel, tmp_path: Path) -
             (tmp_path / "prompts.txt").write_text("the film was\n" * 100)
         data: dict[str, Any] = {
             "model": {"policy": str(tmp_path / "policy")},
-            "data": {"prompts": str(tmp_path / "prompts.txt"), "max_prompt_tokens": 16},
+            "data": {"prompts": str(tmp_path / "prompts.txt"), "max_prompt_tokens": 16, "eval_share": 0.0},
             "reward": {"components": [{"kind": "reward_model", "model": str(tmp_path / "reward")}]},
         }
         for dotted, value in overrides.items():

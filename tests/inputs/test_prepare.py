@@ -182,7 +182,7 @@ def test_conversations_that_are_none(cell: str, message: str | None, tmp_path: P
 def test_a_conversation_that_is_too_long() -> None:
     cell = [{"role": "user", "content": "x" * 60_000}] * 2
     with pytest.raises(PromptsError, match="row 4 holds more than 100,000 characters in 'chat'"):
-        prompt_from(4, [cell], {"data.column": "chat"}, chat=True)
+        prompt_from(4, [cell], {"data.column": "chat"}, DataConfig(chat_template=True))
 
 
 def test_repeats_among_conversations(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlhf_studio.config import EnsembleReward, RewardModelReward
+from rlhf_studio.engine.classifiers import unused_id
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.lanes import dealt
 from rlhf_studio.engine.loading import LoadedRewardModel
@@ -153,12 +154,7 @@ class RewardModelScorer:
         return logits[:, 0].sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=-1)[:, self._label]
 
     def _unused_id(self, texts: list[_Text]) -> int | None:
-        used = {token for text in texts for token in text.ids}
-        own = self._tokenizer.pad_token_id
-        if own is not None and own not in used:
-            return own
-        size = self._model.get_input_embeddings().weight.shape[0]
-        return next((candidate for candidate in range(size) if candidate not in used), None)
+        return unused_id(self._model, [text.ids for text in texts], self._tokenizer.pad_token_id)
 
 
 def _reads_its_last_token(model: PreTrainedModel) -> bool:

@@ -46,6 +46,7 @@ class Prepared:
         answered: conversations whose last answer was left out.
         origin: one sentence each about the source.
         chats: the conversations behind the texts, for rewards that write them in a form of their own; None without chat template.
+        dialogues: texts that were dialogues, by the way they are written.
     """
 
     texts: list[str]
@@ -56,6 +57,7 @@ class Prepared:
     answered: int = 0
     origin: list[str] = field(default_factory=list)
     chats: list[Messages] | None = None
+    dialogues: Counter[str] = field(default_factory=Counter)
 
     def notes(self, data: DataConfig) -> list[str]:
         """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
@@ -64,6 +66,7 @@ class Prepared:
             total = sum(self.left_out.values())
             rows = total + len(self.texts)
             notes.append(f"{total:,} of {rows:,} rows {_were(total)} left out: {reasons(self.left_out, data)}.")
+        notes += dialogue_notes(self.dialogues, data)
         if self.answered:
             noun = "conversation" if self.answered == 1 else "conversations"
             notes.append(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it.")
@@ -120,7 +123,16 @@ def prepare(
         answered=sum(row.answered for row, _, _, _ in kept),
         origin=prompts.notes,
         chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
+        dialogues=Counter(row.dialogue for row, _, _, _ in kept if row.dialogue),
     )
+
+
+def dialogue_notes(dialogues: Counter[str], data: DataConfig) -> Iterator[str]:
+    """What became of texts that are dialogues, one sentence for each way of writing them."""
+    for form, count in dialogues.items():
+        noun = "text is a dialogue" if count == 1 else "texts are dialogues"
+        became = "the turns became messages" if data.chat_template else "what follows the mark of the last answer was left out"
+        yield f"{count:,} {noun} ({form}): {became} (data.dialogue)."
 
 
 def _encoded(texts: list[str], encoder: Encoder, special: bool, tick: Callable[[], None]) -> Iterator[list[int]]:

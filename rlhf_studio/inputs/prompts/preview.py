@@ -72,7 +72,8 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
     if prepared is None:
         first = prompts.rows[:count]
         texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
-        notes = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes).notes(data)
+        counted = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes, dialogues=prompts.dialogues)
+        notes = counted.notes(data)
         rows = [PreviewRow(_shortened(text), None, False) for text in texts]
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)

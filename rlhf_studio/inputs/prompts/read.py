@@ -71,6 +71,11 @@ class Prompts:
         return sum(row.answered for row in self.rows)
 
     @property
+    def dialogues(self) -> Counter[str]:
+        """Texts that were dialogues, by the way they are written."""
+        return Counter(row.dialogue for row in self.rows if row.dialogue)
+
+    @property
     def references(self) -> list[str] | None:
         return [row.reference for row in self.rows] if self.has_references else None
 
@@ -138,7 +143,7 @@ class _Reading:
         try:
             for raw in self.source.rows:
                 self.seen += 1
-                prompt = prompt_from(raw.number, raw.cells, names, chat=self._data.chat_template)
+                prompt = prompt_from(raw.number, raw.cells, names, self._data, self.source.columns)
                 if not prompt.text.strip():
                     self._note_blank(count)
                     continue

@@ -1,0 +1,63 @@
+"""Dialogues written as one text, such as those of Anthropic's HH-RLHF: where the last answer begins, and who says what.
+
+A text counts as one only when it begins with the person's mark and an answer's mark follows, so ordinary text is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+START = r"\A\s*"
+FORMS = {
+    "Human: ... Assistant: ...": re.compile(rf"(?:{START}|\n\n)(?:(Human)|Assistant):"),
+    "### Human: ... ### Assistant: ...": re.compile(r"### (?:(Human)|Assistant):"),
+    "### Instruction: ... ### Response: ...": re.compile(rf"(?:{START}|\n)### (?:(Instruction)|Response):"),
+}
+"""How dialogues are written -> what finds their marks; the first group is filled for a person's mark."""
+WITH_PREAMBLE = "### Instruction: ... ### Response: ..."
+"""The form in which a text may stand before the first mark, which says what is to be done."""
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """A dialogue found in a text.
+
+    Attributes:
+        form: how it is written, a key of :data:`FORMS`.
+        prompt: the text up to the place where the last answer begins.
+        messages: what is said before that, as chat messages; turns of one speaker in a row are one message.
+        answer: the last answer, empty when the text ends where it is to begin, or with the person.
+    """
+
+    form: str
+    prompt: str
+    messages: tuple[dict[str, str], ...]
+    answer: str
+
+
+def read_dialogue(text: str) -> Dialogue | None:
+    """The dialogue that a text is, or None."""
+    for form, pattern in FORMS.items():
+        marks = list(pattern.finditer(text))
+        roles = ["user" if mark[1] else "assistant" for mark in marks]
+        if roles[:1] == ["user"] and "assistant" in roles and (form == WITH_PREAMBLE or not text[: marks[0].start()].strip()):
+            break
+    else:
+        return None
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    said = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    answer = said[-1] if roles[-1] == "assistant" else ""
+    turns = list(zip(roles, said, strict=True))[: -1 if roles[-1] == "assistant" else None]
+    prompt = text[: marks[-1].end()] if answer else text
+    return Dialogue(form, prompt, _messages([("system", text[: marks[0].start()].strip()), *turns]), answer)
+
+
+def _messages(turns: list[tuple[str, str]]) -> tuple[dict[str, str], ...]:
+    messages: list[dict[str, str]] = []
+    for role, said in turns:
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"] += f"\n\n{said}"
+        elif said or role != "system":
+            messages.append({"role": role, "content": said})
+    return tuple(messages)

@@ -1,0 +1,72 @@
+"""Held-out prompts: those that training never draws, which show what the policy does on prompts it did not learn from.
+
+They come from ``data.eval``, or a small share of the prompts is set aside: which ones follows from the seed and from what the policy reads,
+so the same prompt is never on both sides, and leaving out one prompt does not move the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.prompts.errors import PromptsError
+
+FEWEST_PROMPTS = 100
+"""Of fewer prompts none is set aside: training needs them more."""
+MOST_SET_ASIDE = 256
+MOST_EVAL_ROWS = 1_000
+
+
+def set_aside(ids: Sequence[Sequence[int]], share: float, seed: int) -> list[int]:
+    """Places, in order, of the prompts that training shall not draw: at most ``share`` of them, at most :data:`MOST_SET_ASIDE`.
+
+    ``ids`` are the prompts' token ids. Prompts with the same ids go together.
+    """
+    wanted = min(MOST_SET_ASIDE, int(share * len(ids))) if len(ids) >= FEWEST_PROMPTS else 0
+    same: dict[bytes, list[int]] = {}
+    if wanted:
+        for place, row in enumerate(ids):
+            same.setdefault(hashlib.sha256(f"{seed} {list(row)}".encode()).digest(), []).append(place)
+    chosen: list[int] = []
+    for key in sorted(same):
+        if len(chosen) + len(same[key]) <= wanted:
+            chosen += same[key]
+    return sorted(chosen)
+
+
+def eval_settings(data: DataConfig) -> DataConfig | None:
+    """How the prompts of ``data.eval`` are read: as those for training are, but for source and split. None when it names nothing."""
+    if not data.eval:
+        return None
+    source = {"prompts": data.eval, "split": data.eval_split, "eval": "", "max_prompts": min(data.max_prompts, MOST_EVAL_ROWS)}
+    other = {} if data.eval == data.prompts else {"subset": "", "revision": "main"}
+    return data.model_copy(update={**source, **other})
+
+
+def eval_error(error: PromptsError) -> PromptsError:
+    """An error in the prompts of ``data.eval``, at the setting to blame."""
+    field = {"data.prompts": "data.eval", "data.split": "data.eval_split"}.get(error.field, error.field)
+    return PromptsError(field, error.message if field != error.field else f"in the held-out prompts: {error.message}")
+
+
+def held_out_notes(data: DataConfig, count: int | None, aside: int, evals: int | None) -> list[str]:
+    """What a person should know of them, one sentence or none.
+
+    Args:
+        count: prompts in all; None when only the first are known.
+        aside: how many of them are set aside.
+        evals: prompts of ``data.eval``; None when only the first are known.
+    """
+    if data.eval:
+        many = "Held-out prompts" if evals is None else "1 held-out prompt" if evals == 1 else f"{evals:,} held-out prompts"
+        return [f"{many} from {data.eval}: the watched prompts are among them, and training draws all of its own."]
+    if not data.eval_share:
+        return []
+    among = "training never draws them, and the watched prompts are among them (data.eval_share)"
+    if count is None:
+        return [f"Of the prompts {data.eval_share:.0%} are held out, at most {MOST_SET_ASIDE}: {among}."]
+    if aside:
+        return [f"{aside:,} of {count:,} prompts are held out: {among}."]
+    few = f", which are fewer than {FEWEST_PROMPTS}" if count < FEWEST_PROMPTS else ""
+    return [f"None of the {count:,} prompts is held out{few}: the watched prompts are trained on too. Others can be named in data.eval."]
