@@ -18,6 +18,7 @@ from typing import NoReturn
 from rlhf_studio import __version__
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
+from rlhf_studio.runs.errors import StoreError
 
 BAD_INPUT, STOPPED = 2, 3
 
@@ -39,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         for problem in error.problems:
             print(f"rlhf-studio: {problem}", file=sys.stderr)
+        return BAD_INPUT
+    except StoreError as error:  # a folder that is not a run, or that cannot be read or written
+        print(f"rlhf-studio: {error}", file=sys.stderr)
         return BAD_INPUT
 
 
@@ -184,7 +188,6 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
     from rlhf_studio.inputs.preflight import check_run
     from rlhf_studio.runs.create import create_run
-    from rlhf_studio.runs.errors import RunExists
     from rlhf_studio.runs.paths import new_run_id
 
     config = _configuration(options)
@@ -194,7 +197,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
         raise ConfigError(problems)
     try:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading")
-    except RunExists as error:
+    except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     return run_dir
 

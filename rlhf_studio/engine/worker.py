@@ -28,7 +28,7 @@ from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, Start
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
@@ -79,6 +79,16 @@ def run_engine(run_dir: Path, *, resume: bool, from_start: bool = False, permiss
     if is_follower(os.environ):
         return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume and not from_start)
     start = _where_to_begin(run_dir, resume, from_start)
+    try:
+        return _work(run_dir, permissions, resume, start)
+    except StoreError as error:
+        if error.reason not in ("full", "gone"):
+            raise
+        print(f"failed: {str(error).rstrip('.')}; the engine has ended", flush=True)  # there is nowhere else to say it
+        return FAILED
+
+
+def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start) -> int:
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
         worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start)
         try:
@@ -130,8 +140,12 @@ class Worker:
         except torch.OutOfMemoryError as error:
             text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Lower ppo.micro_batch_size or generation.response_length"
             return self._fail(text, FAILED)
+        except RunGone:
+            raise
         except (StoreError, OSError) as error:
-            return self._fail(f"{error}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED)
+            return self._fail(
+                f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
+            )
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
             traceback.print_exc()
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
@@ -221,6 +235,7 @@ class Worker:
         step = trainer.progress.step
         if step == self._saved_step:
             return
+        self._writer.check_place()
         player, team = trainer.player, trainer.compute.team
         if team.sharded:
             team.share(SAVE)

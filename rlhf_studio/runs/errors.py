@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Literal
+
+FULL_BYTES = 65536  # less than what SQLite asks for at once beside a database
 
 Reason = Literal[
     "full",
@@ -124,7 +127,16 @@ def sqlite_reason(error: sqlite3.Error) -> Reason:
     return next((reason for part, reason in _SQLITE_TEXTS if part in text), "io")
 
 
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < FULL_BYTES
+    except OSError:
+        return False
+
+
 def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
     """Put an error of SQLite or of the file system into a sentence that names the file, the cause and the next step."""
     reason = sqlite_reason(error) if isinstance(error, sqlite3.Error) else _OS_REASONS.get(error.errno or 0, "io")
+    if reason == "io" and _is_full(path):  # some of SQLite's files cannot say why they do not grow
+        reason = "full"
     return StoreError(_SENTENCES[reason].format(path=path, detail=error), reason)

@@ -18,6 +18,7 @@ from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.gpus import find_gpus
 from rlhf_studio.runs import liveness
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import FOLDER_VARIABLE
 from rlhf_studio.runs.reader import RunReader
 
@@ -71,7 +72,10 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
         for number, handler in before.items():
             signal.signal(number, handler)
         liveness.release_ticket(run_dir)
-    state = RunReader(run_dir).status().state
+    try:
+        state = RunReader(run_dir).status().state
+    except StoreError:  # the run folder is gone; the first process has said so
+        return 1
     return EXIT_CODES.get(state, 1)
 
 

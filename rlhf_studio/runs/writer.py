@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema
-from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, State, StepRecord, WatchRecord
 from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
 
@@ -38,7 +38,8 @@ class RunWriter:
     """Writes one run. Open it right after the :class:`~rlhf_studio.runs.liveness.EngineLock` was acquired.
 
     May be used from several threads; calls wait for each other. After a StoreError nothing of that call is stored and the
-    writer stays usable, so that a call may be repeated once the cause (a full disk) is gone.
+    writer stays usable, so that a call may be repeated once the cause (a full disk) is gone. When the run folder was deleted,
+    moved or replaced, every call raises RunGone and writes nothing.
     """
 
     def __init__(self, run_dir: Path):
@@ -46,7 +47,8 @@ class RunWriter:
 
         Raises:
             AlreadyRunning: another process holds the engine lock.
-            StoreError: no run there, damaged, written by a newer program, or the disk is full.
+            StoreError: no run there, damaged, written by a newer program, or the disk is full (which makes the run a failed one,
+                where its reserve leaves room to say so).
         """
         self.run_dir = Path(run_dir).resolve()
         self.path = self.run_dir / paths.DATABASE
@@ -56,19 +58,24 @@ class RunWriter:
         if holder not in (None, os.getpid()):
             raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
         self._connection = schema.connect(self.path)
+        self._place = _Place(self.path)
         try:
-            schema.migrate(self._connection, self.path)
-            schema.set_journal(self._connection, "wal", JOURNAL_SECONDS)
-            self._connection.execute("PRAGMA synchronous = FULL")
             self._begin_session()
-        except sqlite3.Error as error:
-            self._connection.close()
-            raise store_error(error, self.path) from error
-        except StoreError:
-            self._connection.close()
+        except StoreError as error:
+            try:
+                if error.reason == "full" and self._give_up_reserve():
+                    self._store_state("failed", "", None, str(error), None)
+            finally:
+                self._connection.close()
             raise
 
     def _begin_session(self) -> None:
+        schema.migrate(self._connection, self.path)
+        try:
+            schema.set_journal(self._connection, "wal", JOURNAL_SECONDS)
+            self._connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as error:
+            raise store_error(error, self.path) from error
         if not (self.run_dir / create.RESERVE).exists():
             try:
                 create.write_reserve(self.run_dir)
@@ -87,6 +94,7 @@ class RunWriter:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            self.check_place()
             try:
                 with schema.transaction(self._connection, self.path) as connection:
                     yield connection
@@ -94,6 +102,11 @@ class RunWriter:
             except BaseException:
                 self._metric_ids.clear()  # names that were new in the undone transaction are not stored
                 raise
+
+    def check_place(self) -> None:
+        """Raises RunGone when the run folder is not where it was opened any more: nothing may be written there then."""
+        if not self._place.is_ours():
+            raise RunGone(self.run_dir)
 
     # --- state ---------------------------------------------------------------------------------------------------------
 
@@ -107,12 +120,15 @@ class RunWriter:
             cause: why it failed, with the next step.
             device: what it computes on, e.g. ``cpu``; None keeps the last.
 
-        On a full disk the run's reserve is given up and the call repeated, so that the cause of the failure is kept.
-        Raises StoreError, and ValueError for a state that may not be stored.
+        On a full disk the run's reserve is given up for its last state, so that the cause of the failure is kept. Raises
+        StoreError, and ValueError for a state that may not be stored.
         """
         if state not in (*ALIVE, "finished", "stopped", "failed"):
             raise ValueError(f"the state {state!r} is not for an engine to store")
-        self._sparing_no_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
+        if state in ENDED:
+            self._sparing_no_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
+        else:
+            self._store_state(state, phase, fraction, cause, device)
 
     def _sparing_no_reserve(self, store: Callable[[], None]) -> None:
         """Store last words: where the disk is full, give up the run's reserve and try once more."""
@@ -151,6 +167,7 @@ class RunWriter:
     def heartbeat(self) -> None:
         """Note that the engine lives. Changes nothing else, ``seq`` included. Raises StoreError."""
         with self._lock:
+            self.check_place()
             _beat(self._connection, self.path)
 
     # --- data ----------------------------------------------------------------------------------------------------------
@@ -230,6 +247,7 @@ class RunWriter:
     def pending_commands(self) -> list[Command]:
         """Requests from the app that were not acknowledged yet, oldest first. Raises StoreError."""
         with self._lock:
+            self.check_place()
             try:
                 found = self._connection.execute(
                     "SELECT id, kind, payload, payload_flags FROM commands WHERE acknowledged_at IS NULL ORDER BY id"
@@ -252,8 +270,10 @@ class RunWriter:
         """Close the database. A run that has ended becomes a plain single file again, if nobody is reading just now."""
         with self._lock:
             try:
-                self._connection.execute("PRAGMA busy_timeout = 100")
-                schema.set_journal(self._connection, "delete", 0.2)
+                # Giving up the write-ahead log removes it by its path, where another run's may lie by now; closing alone does not.
+                if self._place.is_ours():
+                    self._connection.execute("PRAGMA busy_timeout = 100")
+                    schema.set_journal(self._connection, "delete", 0.2)
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
             finally:
@@ -292,7 +312,8 @@ class Heartbeat:
 
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None
-        while True:
+        place = _Place(self.path)
+        while place.is_ours():
             try:
                 if connection is None:
                     connection = schema.connect(self.path)
@@ -312,6 +333,24 @@ class Heartbeat:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+
+class _Place:
+    """A file, and whether its path still leads to it."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = self._look()
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_ours(self) -> bool:
+        return self._file is not None and self._look() == self._file
 
 
 def _beat(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,0 +1,108 @@
+"""A run folder that is deleted, moved or replaced while an engine works in it: the engine notices and leaves the place alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_helpers import new_run, run_python, step_record, wait_until
+
+from rlhf_studio.runs.errors import RunGone
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def deleted(run: Path) -> Path | None:
+    shutil.rmtree(run)
+    return None
+
+
+def moved(run: Path) -> Path:
+    run.rename(run.with_name("elsewhere"))
+    return run.with_name("elsewhere")
+
+
+def replaced(run: Path) -> Path:
+    run.rename(run.with_name("elsewhere"))
+    return new_run(run)
+
+
+@pytest.mark.parametrize("change", [deleted, moved, replaced], ids=lambda change: change.__name__)
+def test_every_call_notices_and_nothing_is_written(run: Path, change: Callable[[Path], Path | None]) -> None:
+    writer = RunWriter(run)
+    writer.commit_step(step_record(1))
+    left = change(run)
+    before = snapshot(left) if left else {}
+    calls = [
+        lambda: writer.commit_step(step_record(2)),
+        lambda: writer.set_state("failed", cause="late"),
+        lambda: writer.event(EventRecord("error", "failure", "late")),
+        lambda: writer.watched(0, []),
+        lambda: writer.go_back(0),
+        writer.pending_commands,
+        writer.heartbeat,
+        writer.check_place,
+    ]
+    for call in calls:
+        with pytest.raises(RunGone, match="deleted, moved or replaced") as caught:
+            call()
+        assert caught.value.reason == "gone" and str(run) in str(caught.value)
+    writer.close()
+    assert (snapshot(left) if left else {}) == before
+    assert run.exists() == (left == run)
+
+
+def test_the_heart_stops_beating(run: Path) -> None:
+    with Heartbeat(run, 0.001) as heart:
+        wait_until(lambda: RunReader(run).status().heartbeat_age is not None)
+        moved(run)
+        heart._thread.join(20)
+        assert not heart._thread.is_alive()
+    assert not run.exists()
+
+
+def test_the_write_ahead_log_of_a_run_that_took_the_place_survives(run: Path) -> None:
+    """SQLite removes a log by its path: whoever gives up his own must look first whether that is still his."""
+    code = """
+import sys
+from pathlib import Path
+from store_helpers import new_run, step_record
+from rlhf_studio.runs.errors import RunGone
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
+run = Path(sys.argv[1])
+writer, heart = RunWriter(run), Heartbeat(run, 0.001)
+heart.start()
+writer.commit_step(step_record(1))
+run.rename(run.with_name("elsewhere"))
+Path(sys.argv[2]).rename(run)
+try:
+    writer.commit_step(step_record(2))
+except RunGone:
+    print("noticed")
+heart.stop()
+writer.close()
+"""
+    other = new_run(run.with_name("other"))
+    keeps = RunWriter(other)
+    keeps._connection.execute("PRAGMA wal_autocheckpoint = 0")
+    for step in (1, 2, 3):
+        keeps.commit_step(step_record(step))
+    saved = other.with_name("copy")
+    shutil.copytree(other, saved)  # with its log, and nobody who holds it open
+    keeps.close()
+    assert (saved / "run.db-wal").stat().st_size > 0
+    assert (
+        run_python(code, run, saved, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])) == "noticed"
+    )
+    with sqlite3.connect(run / "run.db") as connection:
+        assert connection.execute("SELECT max(step) FROM steps").fetchone() == (3,)
+    connection.close()
