@@ -123,6 +123,10 @@ def test_server_functions_only_read(app, run):
     assert len(server_function(app, "fetch", {"kind": "samples", "run": run.run_id, "step": 1})["rows"]) == 12
     for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
         assert isinstance(server_function(app, "fetch", nonsense), dict)
+        answer = server_function(app, "resume_question", nonsense)
+        assert isinstance(answer, dict) and "text" not in answer
+    answer = server_function(app, "resume_question", {"run": run.run_id})
+    assert set(answer) == ({"problem"} if app.access.read_only else {"title", "text", "confirm"})
     assert commands(run) == []
 
 
