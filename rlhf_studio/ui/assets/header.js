@@ -142,7 +142,7 @@ function phaseOf(status) {
 /** What the banner says: {tone, title, lines, rows} or null. */
 export function bannerOf(status, operator) {
   const saved = status.checkpoints[status.checkpoints.length - 1];
-  const from = saved ? `Last checkpoint: step ${saved.step} (${bytes(saved.bytes)}).` : "No checkpoint was written, so Resume starts from the beginning.";
+  const from = saved ? `Last checkpoint: step ${saved.step} (${bytes(saved.bytes)}).` : "No checkpoint was written: Resume can only start again from step 0, and asks first.";
   const how = operator ? [from] : [];
   switch (status.state) {
     case "queued":
