@@ -6,7 +6,6 @@ Every method is one transaction; when it has returned, its data survives the dea
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sqlite3
@@ -279,12 +278,11 @@ class RunWriter:
     def close(self) -> None:
         """Close the database. A run that has ended becomes a plain single file again, if nobody is reading just now."""
         with self._lock:
-            if not self._place.is_ours():
-                _abandon(self._connection)
-                return
             try:
-                self._connection.execute("PRAGMA busy_timeout = 100")
-                schema.set_journal(self._connection, "delete", 0.2)
+                # Giving up the write-ahead log removes it by its path, where another run's may lie by now; closing alone does not.
+                if self._place.is_ours():
+                    self._connection.execute("PRAGMA busy_timeout = 100")
+                    schema.set_journal(self._connection, "delete", 0.2)
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
             finally:
@@ -364,14 +362,6 @@ class _Place:
 
     def is_ours(self) -> bool:
         return self._file is not None and self._look() == self._file
-
-
-def _abandon(connection: sqlite3.Connection) -> None:
-    """Never close it: SQLite would remove the write-ahead log by its path, where another run's may lie by now.
-
-    One reference too many, so that Python does not close it at its own end either.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _beat(connection: sqlite3.Connection, path: Path) -> None:

@@ -25,7 +25,7 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 LIVE_EVENTS = ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
 LIVE_STYLES = ("live.css", "inspector.css")
 LIVE_SCRIPTS = (
-    *("live.js", "before.js", "card.js", "charts.js", "dom.js", "events.js", "format.js", "handover.js", "header.js"),
+    *("live.js", "before.js", "card.js", "charts.js", "dialogs.js", "dom.js", "events.js", "format.js", "handover.js", "header.js"),
     "inspector.js",
     *("poll.js", "samples.js", "store.js", "strip.js", "tiles.js", "tips.js", "tokens.js", "traces.js", "work.js"),
 )

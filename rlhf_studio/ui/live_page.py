@@ -1,8 +1,8 @@
 """The Live page: one component that follows a run, and the handlers of its buttons.
 
-The page is drawn by ``assets/live.js`` and its siblings. It learns everything through two read-only server functions, ``poll``
-and ``fetch``, which other websites could call as well: nothing may change there. What changes something goes through Gradio's
-events, whose handlers ask :class:`~rlhf_studio.ui.access.Access` first.
+The page is drawn by ``assets/live.js`` and its siblings. It learns everything through read-only server functions, ``poll``,
+``fetch`` and (for operators) ``resume_question``, which other websites could call as well: nothing may change there. What changes
+something goes through Gradio's events, whose handlers ask :class:`~rlhf_studio.ui.access.Access` first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.live_feed import LiveFeed, Position
+from rlhf_studio.ui.resume import question
 
 DETAIL_SECONDS = 15
 COMMANDS = {"stop_run": "stop", "checkpoint_run": "checkpoint", "pause_run": "pause", "continue_run": "continue"}
@@ -48,14 +49,14 @@ def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, no
     return live_data.encode_text(own)[:-1] + b"," + body + b"}"
 
 
-def steer(workspace: Workspace, action: str, run: str) -> None:
+def steer(workspace: Workspace, action: str, run: str, *, from_start: bool = False) -> None:
     """Carry out a button. Raises gr.Error with one sentence when the store refuses.
 
-    ``stop_run`` on a run that still waits takes it out of the queue.
+    ``stop_run`` on a run that still waits takes it out of the queue. ``from_start`` belongs to ``resume_run``: from step 0.
     """
     try:
         if action == "resume_run":
-            workspace.resume(run)
+            workspace.resume(run, from_start=from_start)
         elif action == "stop_run" and workspace.queue_position(run) is not None:
             workspace.cancel(run)
         else:
@@ -113,8 +114,11 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return _json(answer.result() if answer.done() else live_data.encode_text({"problem": "The run folder did not answer in time."}))
 
+    def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:
+        return question(workspace, data) if access.is_operator(request) else {"problem": access.why_not()}
+
     gr.set_static_paths(html.static_paths())
-    component = html.live_component([poll, fetch])
+    component = html.live_component([poll, fetch, resume_question])
     for action in ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
@@ -129,7 +133,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
     def handle(event: gr.EventData, request: gr.Request) -> None:
         access.require_operator(request)
-        steer(workspace, action, run_of(event._data))
+        steer(workspace, action, run_of(event._data), from_start=event._data.get("from_start") is True)
         on_queue_change()
 
     handle.__name__ = action

@@ -24,6 +24,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html_train import panel
 from rlhf_studio.ui.outlook import grouped, size
+from rlhf_studio.ui.resume import question
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def row_of(run: RunStatus, summary: Json) -> Json:
 
 def loss_of(reader: RunReader, name: str) -> str:
     """What deleting this run takes away, in one sentence or two."""
-    steps = reader.summary()["steps"]
+    steps = reader.status().recorded
     checkpoints = reader.checkpoints()
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
     parts = [f"{grouped(steps)} recorded {'step' if steps == 1 else 'steps'} with every response and token"] if steps else []
@@ -113,6 +114,10 @@ class RunsPage:
             # a damaged run must be deletable too
             return {"text": "This run cannot be read, so what is in it is not known. Deleting it cannot be undone."}
 
+    def resume_question(self, data: Any, request: gr.Request) -> Json:
+        """What to ask before a run is resumed, see :func:`rlhf_studio.ui.resume.question`. For operators: it reads whole checkpoints."""
+        return question(self._workspace, data) if self._access.is_operator(request) else {"problem": self._access.why_not()}
+
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:
@@ -154,7 +159,10 @@ class RunsPage:
     # --- what the page does -----------------------------------------------------------------------------------------------
 
     def act(self, data: Any, request: gr.Request) -> Json:
-        """Resume, cancel, rename or delete a run. Raises :class:`gradio.Error` for viewers and for what the store refuses."""
+        """Resume (``from_start``: from step 0), cancel, rename or delete a run.
+
+        Raises :class:`gradio.Error` for viewers and for what the store refuses.
+        """
         self._access.require_operator(request)
         action = data.get("action") if isinstance(data, dict) else None
         if action not in ACTIONS:
@@ -164,6 +172,8 @@ class RunsPage:
             if action == "rename":
                 name = data.get("name")
                 self._workspace.rename(run_id, name if isinstance(name, str) else "")
+            elif action == "resume":
+                self._workspace.resume(run_id, from_start=data.get("from_start") is True)
             else:
                 getattr(self._workspace, action)(run_id)
         except (StoreError, ValueError) as error:
@@ -184,7 +194,10 @@ class RunsPage:
         def settings(data: Any, request: gr.Request) -> Json:
             return self.settings(data, request)
 
-        return panel("runs.js", "runs-page", EVENTS, [runs, loss, settings])
+        def resume_question(data: Any, request: gr.Request) -> Json:
+            return self.resume_question(data, request)
+
+        return panel("runs.js", "runs-page", EVENTS, [runs, loss, settings, resume_question])
 
 
 def _run_id(data: Any) -> str:

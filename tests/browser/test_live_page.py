@@ -356,7 +356,7 @@ def test_a_killed_engine_shows_within_five_seconds(open_page, workspace):
     page.wait_for_selector(".rs-live[data-state=interrupted] .rs-banner")
     assert time.monotonic() - killed_at < 5
     said = page.locator(".rs-banner").inner_text()
-    assert "No checkpoint was written, so Resume can only begin again at step 1." in said
+    assert "No checkpoint was written: Resume can only begin again at step 1, and asks first." in said
     assert "last checkpoint" not in said and "is kept" not in said  # one sentence on it, and a true one
     run.writer.close()
 

@@ -126,12 +126,19 @@ def test_the_main_path(app: App, page: Any) -> None:
     wait_for_state(page, "running")
     assert holder_pid(run_dir) is not None
 
-    # the engine dies; the page says so; resume goes on from the checkpoint or from the start
+    # the engine dies; the page says so; resume goes on from the checkpoint, or asks before it starts again from step 0
     pid = holder_pid(run_dir)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_for_state(page, "interrupted")
+    saved = bool(reader.checkpoints())
     press(page, "Resume")
+    if not saved:
+        page.get_by_text("Start this run again from step 0?").wait_for()
+        press(page, "Go back")
+        assert reader.status().state == "interrupted"
+        press(page, "Resume")
+        press(page, "Start from step 0")
     wait_for_state(page, "running")
     until(lambda: stored_step() >= 1)
 

@@ -71,7 +71,7 @@ def test_the_heart_stops_beating(run: Path) -> None:
 
 
 def test_the_write_ahead_log_of_a_run_that_took_the_place_survives(run: Path) -> None:
-    """SQLite removes the log by its path when the last connection closes: also at the end of the process."""
+    """SQLite removes a log by its path: whoever gives up his own must look first whether that is still his."""
     code = """
 import sys
 from pathlib import Path

@@ -50,7 +50,9 @@ def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
 
 def test_resume_queues_an_interrupted_run(workspace, run):
     run.lock.release()
-    live_page.steer(workspace, "resume_run", run.run_id)
+    with pytest.raises(gr.Error, match="it has no checkpoint"):
+        live_page.steer(workspace, "resume_run", run.run_id)
+    live_page.steer(workspace, "resume_run", run.run_id, from_start=True)
     assert workspace.queue_position(run.run_id) == 1
 
 
@@ -123,6 +125,9 @@ def test_server_functions_only_read(app, run):
     assert len(server_function(app, "fetch", {"kind": "samples", "run": run.run_id, "step": 1})["rows"]) == 12
     for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
         assert isinstance(server_function(app, "fetch", nonsense), dict)
+        assert isinstance(server_function(app, "resume_question", nonsense), dict)
+    answer = server_function(app, "resume_question", {"run": run.run_id})
+    assert set(answer) == ({"problem"} if app.access.read_only else {"title", "text", "confirm"})
     assert commands(run) == []
 
 

@@ -187,7 +187,7 @@ def test_what_deleting_loses_when_there_is_little(page: RunsPage, workspace: Wor
 
 def test_resume_cancel_rename_delete(page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace, "stopped")
-    assert page.act({"action": "resume", "run": run_id}, OPERATOR)["done"] == "resume"
+    assert page.act({"action": "resume", "run": run_id, "from_start": True}, OPERATOR)["done"] == "resume"
     assert rows(page)[0]["queue_position"] == 1
     page.act({"action": "cancel", "run": run_id}, OPERATOR)
     assert rows(page)[0]["state"] == "stopped"
@@ -248,3 +248,40 @@ def test_settings_of_a_run_for_the_train_page(page: RunsPage, workspace: Workspa
     answer = page.settings({"run": workspace.submit(config, "old")}, OPERATOR)
     assert answer["basis"] == "world"
     assert (answer["values"]["ppo.steps"], answer["values"]["name"]) == (CONFIG.ppo.steps, "")
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------------------
+
+
+def test_resuming_without_a_checkpoint_is_a_question(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, "stopped", steps=3)
+    before = workspace.status(run_id)
+    asked = page.resume_question({"run": run_id}, OPERATOR)
+    assert asked["title"] == "Start this run again from step 0?" and asked["confirm"] == "Start from step 0"
+    assert "it has no checkpoint" in asked["text"] and "You would lose its 3 recorded steps" in asked["text"]
+    with pytest.raises(gr.Error, match="cannot be resumed: it has no checkpoint"):
+        page.act({"action": "resume", "run": run_id}, OPERATOR)
+    for vague in ("true", 1, None):
+        with pytest.raises(gr.Error, match="cannot be resumed"):
+            page.act({"action": "resume", "run": run_id, "from_start": vague}, OPERATOR)
+    after = workspace.status(run_id)
+    assert (after.state, after.seq, after.queue_position) == (before.state, before.seq, None)
+    assert page.act({"action": "resume", "run": run_id, "from_start": True}, OPERATOR)["done"] == "resume"
+    assert workspace.status(run_id).state == "queued"
+
+
+def test_a_run_that_goes_on_needs_no_question(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, "stopped", steps=3)
+    folder = paths.checkpoint_dir(workspace.run_dir(run_id), 2)
+    folder.mkdir(parents=True)
+    (folder / paths.MANIFEST).write_text('{"format": 1, "step": 2, "files": {}}')
+    assert page.resume_question({"run": run_id}, OPERATOR) == {}
+    (folder / paths.MANIFEST).write_text("{")
+    assert "step-000002: the manifest cannot be read" in page.resume_question({"run": run_id}, OPERATOR)["text"]
+
+
+def test_the_question_is_for_operators_and_bears_nonsense(page: RunsPage, workspace: Workspace) -> None:
+    run_id = ended(workspace, "stopped", steps=3)
+    assert set(RunsPage(workspace, Access(read_only=True)).resume_question({"run": run_id}, VIEWER)) == {"problem"}
+    for nonsense in (None, 5, {}, {"run": 7}, {"run": "../../etc"}, {"run": "no-such-run"}):
+        assert set(page.resume_question(nonsense, OPERATOR)) == {"problem"}

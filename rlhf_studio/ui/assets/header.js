@@ -26,6 +26,7 @@ export class Header {
     this.state = el("span", { class: "rs-state" }, el("i", { "aria-hidden": "true" }), this.stateWord);
     this.live = el("span", { class: "rs-sr", "aria-live": "polite" });
     this.stepText = el("span", { class: "rs-step" });
+    this.kept = el("span", { class: "rs-kept rs-muted", hidden: true });
     this.bar = el("div", { class: "rs-bar-fill" });
     this.progress = el("div", { class: "rs-bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": "Progress" }, this.bar);
     this.times = el("span", { class: "rs-times", "data-term": "time/left" });
@@ -42,7 +43,7 @@ export class Header {
       "header",
       { class: "rs-head" },
       el("div", { class: "rs-head-main" }, this.name, this.state, this.live, this.device),
-      el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase),
+      el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase, this.kept),
       el("div", { class: "rs-head-controls" }, this.viewer, this.controls),
     );
   }
@@ -53,8 +54,13 @@ export class Header {
 
   press(spec) {
     if (this.pending) return;
-    this.pending = { event: spec.event, label: spec.label, until: Date.now() + PENDING_LIMIT, state: this.status.state, checkpoints: this.status.checkpoints.length };
-    this.act(spec.event);
+    this.pending = { event: spec.event, label: spec.label, until: Infinity, state: this.status.state, checkpoints: this.status.checkpoints.length };
+    const pending = this.pending;
+    Promise.resolve(this.act(spec.event)).then((sent) => {
+      if (sent !== false) pending.until = Date.now() + PENDING_LIMIT; // a question may have taken its time
+      else if (this.pending === pending) this.pending = null;
+      this.setButtons();
+    });
     this.setButtons();
   }
 
@@ -87,6 +93,8 @@ export class Header {
     const starting = status.state === "loading" || status.state === "queued";
     show(this.stepText, !starting);
     setText(this.stepText, `step ${status.step} of ${status.total}`);
+    setText(this.kept, keptLine(status));
+    show(this.kept, status.recorded > status.step && !starting);
     const share = status.state === "loading" ? status.fraction : status.total ? status.step / status.total : null;
     show(this.progress, status.state !== "queued");
     this.progress.classList.toggle("unknown", share === null && isAlive(status.state));
@@ -114,6 +122,12 @@ export class Header {
     }
     setText(this.times, parts.join(", "));
   }
+}
+
+/** What lies behind the present step since a resume from an earlier one. */
+function keptLine(status) {
+  const steps = status.recorded === status.step + 1 ? `Step ${status.recorded} is` : `Steps ${status.step + 1} to ${status.recorded} are`;
+  return `${steps} from before the resume: kept, but not shown, until played again.`;
 }
 
 function phaseOf(status) {
@@ -148,7 +162,7 @@ export function bannerOf(status, operator) {
 
 /** One sentence that is true whether there is a checkpoint or not. */
 function whatResumeDoes({ step }, saved) {
-  if (!saved) return step ? "No checkpoint was written, so Resume can only begin again at step 1." : "Resume begins at step 1.";
+  if (!saved) return step ? "No checkpoint was written: Resume can only begin again at step 1, and asks first." : "Resume begins at step 1.";
   const from = `Resume goes on from the checkpoint of step ${saved.step} (${bytes(saved.bytes)})`;
   if (saved.step >= step) return `${from}.`;
   const again = saved.step + 1 === step ? `step ${step}` : `steps ${saved.step + 1} to ${step}`;

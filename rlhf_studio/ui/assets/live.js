@@ -1,6 +1,7 @@
 // The Live page: one loop that asks for news and hands it to the parts. Mounted by the bootstrap in ui/html.py.
 import { BeforeAndNow } from "./before.js";
 import { ChartGrid, loadPlotly } from "./charts.js";
+import { ask } from "./dialogs.js";
 import { el, fill, memory, segmented, setText, show } from "./dom.js";
 import { EventPanel } from "./events.js";
 import { handOver } from "./handover.js";
@@ -34,7 +35,7 @@ class LivePage {
 
   build() {
     const { page } = this;
-    this.header = new Header((event) => this.trigger(event, { run: this.run }));
+    this.header = new Header((event) => this.steer(event));
     this.banner = new Banner({ vary: () => this.vary(), runs: () => this.trigger("open_runs", {}) });
     this.lost = new LostBar(() => this.poller.wake());
     this.tiles = new Tiles(page.tiles);
@@ -50,6 +51,19 @@ class LivePage {
     this.host.classList.add("rs-live");
     fill(this.host, this.opening, this.lost.node, this.main, this.empty);
     mountTips(this.host);
+  }
+
+  /** Send a button's event; gives false when the person went back. Only Resume can have a question. */
+  async steer(event) {
+    const run = this.run;
+    let more = {};
+    if (event === "resume_run") {
+      const answer = await this.server.resume_question({ run }).catch(() => ({})); // a problem is told when the event is refused
+      if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
+      if (answer.text) more = { from_start: true };
+    }
+    this.trigger(event, { run, ...more });
+    return true;
   }
 
   chartPanel() {

@@ -156,8 +156,11 @@ class RunsPage {
     this.trigger("act", { action, run: row.id, ...more });
   }
 
-  resume(row) {
-    this.act("resume", row);
+  async resume(row) {
+    const answer = await this.wanted(this.server.resume_question({ run: row.id }));
+    if (!answer) return;
+    if (!answer.text) this.act("resume", row);
+    else if (await ask(this.host, { ...answer, danger: true })) this.act("resume", row, { from_start: true });
   }
 
   cancel(row) {

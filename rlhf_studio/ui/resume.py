@@ -1,0 +1,40 @@
+"""The question before a run starts again from step 0: what the Runs and the Live page ask an operator when Resume is pressed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.outlook import grouped
+
+Json = dict[str, Any]
+
+
+def question(workspace: Workspace, data: Any) -> Json:
+    """What to ask before the run that ``data`` names (``{run: id}``, from the page) is resumed.
+
+    ``{}`` when the run simply goes on; else ``title``, ``text`` and ``confirm`` of the question, or a ``problem``.
+
+    Reads the files of the checkpoints that it tries, which takes some seconds for each gigabyte: for operators only.
+    """
+    run_id = data.get("run") if isinstance(data, dict) else None
+    try:
+        if not isinstance(run_id, str):
+            return {"problem": "There is no such run."}
+        where_to_resume(workspace.run_dir(run_id))
+    except NoCheckpoint as error:
+        return {"title": "Start this run again from step 0?", "text": _text(error), "confirm": "Start from step 0"}
+    except StoreError as error:
+        return {"problem": str(error)}
+    return {}
+
+
+def _text(error: NoCheckpoint) -> str:
+    one = error.steps == 1
+    recorded = f"its {grouped(error.steps)} recorded {'step' if one else 'steps'}"
+    return (
+        f"The run cannot go on from a checkpoint: {error.why}. It would start again from step 0 with the untrained policy. "
+        f"You would lose {recorded} with {'its' if one else 'their'} responses: each stays until it is played again and is then replaced."
+    )
