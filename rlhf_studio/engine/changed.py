@@ -35,7 +35,7 @@ def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
     was, planned, will = _rate(old, max(step - 1, 0)), _rate(old, step), _rate(now, step)
     if planned == will:
         return ""
-    return f" The learning rate was {was:.3g} in step {step} and is {will:.3g} in step {step + 1}."
+    return f" The learning rate was {was:.3g} in step {step}; in step {step + 1} it is {will:.3g}, and would have been {planned:.3g}."
 
 
 def _rate(settings: PPOConfig, step: int) -> float:
