@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
@@ -34,6 +36,7 @@ def build_trainer(
 
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
+    seed_everything(config.engine.seed)
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     eval_rows = read_held_out(config.data, report)
@@ -76,6 +79,13 @@ def build_trainer(
     said = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *held_out.notes]
     notes = [*said, *step_notes, *_notes(config, len(prompts.ids) - len(held_out.aside))]
     return Trainer(config, player, stream, compute), notes
+
+
+def seed_everything(seed: int) -> None:
+    """Fix every global source of random numbers, in each process alike: whatever a library draws while models are built depends on it."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # all GPUs too
 
 
 def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: LoadedReference) -> Any:

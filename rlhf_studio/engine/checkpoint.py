@@ -24,6 +24,7 @@ from rlhf_studio.engine.sharding import alike, part, plain_class, whole_weights
 from rlhf_studio.engine.team import Team
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
+from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir
 
 
@@ -153,6 +154,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     try:
         with checkpoints.only_named(folder) as named:
             numbers = json.loads((named / "state.json").read_text(encoding="utf-8"))
+            numbers.setdefault("settings", first_settings(folder.parents[1]))  # checkpoints of earlier versions have none
             tensors = load_file(named / "random.safetensors")
             flat = load_file(named / "optimizer.safetensors")
             following = named / "reference.safetensors"

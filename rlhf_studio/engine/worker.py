@@ -15,12 +15,14 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
+from rlhf_studio.engine.changed import change_event
 from rlhf_studio.engine.checkpoint import load_state, put_together, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.screen import Screen
 from rlhf_studio.engine.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
 from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
@@ -29,6 +31,7 @@ from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.policy_checks import sampling_warning
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, Start
 from rlhf_studio.runs.errors import RunGone, StoreError
@@ -42,10 +45,18 @@ DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
 
 
-def run_engine(run_dir: Path, *, resume: bool, from_start: bool = False, permissions: Permissions = NOTHING_ALLOWED) -> int:
+def run_engine(
+    run_dir: Path,
+    *,
+    resume: bool,
+    from_start: bool = False,
+    permissions: Permissions = NOTHING_ALLOWED,
+    screen: Screen | None = None,
+) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns the exit code.
 
-    ``from_start`` lets a run that is resumed begin again at step 0, whatever checkpoints it has.
+    ``from_start`` lets a run that is resumed begin again at step 0, whatever checkpoints it has. ``screen`` is the terminal to
+    speak to where standard output is the log.
 
     Raises:
         AlreadyRunning: another engine works on it.
@@ -57,17 +68,17 @@ def run_engine(run_dir: Path, *, resume: bool, from_start: bool = False, permiss
         return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume and not from_start)
     start = _where_to_begin(run_dir, resume, from_start)
     try:
-        return _work(run_dir, permissions, resume, start)
+        return _work(run_dir, permissions, resume, start, screen)
     except StoreError as error:
         if error.reason not in ("full", "gone"):
             raise
-        print(f"failed: {str(error).rstrip('.')}; the engine has ended", flush=True)  # there is nowhere else to say it
+        Console(0, screen).say(f"failed: {str(error).rstrip('.')}; the engine has ended")  # there is nowhere else to say it
         return FAILED
 
 
-def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start) -> int:
+def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start, screen: Screen | None) -> int:
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start)
+        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start, screen)
         try:
             return worker.run(resume=resume)
         finally:
@@ -102,10 +113,11 @@ class Worker:
         signals: Signals,
         permissions: Permissions = NOTHING_ALLOWED,
         start: Start = BEGINNING,
+        screen: Screen | None = None,
     ):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
         self._permissions, self._start = permissions, start
-        self._console = Console(config.ppo.steps)
+        self._console = Console(config.ppo.steps, screen)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
 
@@ -132,7 +144,7 @@ class Worker:
                 f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
             )
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
-            traceback.print_exc()
+            self._console.say(traceback.format_exc())
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
         self._writer.set_state("finished")
         self._console.say(f"done: {self._run_dir}")
@@ -168,6 +180,8 @@ class Worker:
         leave()
 
     def _ready_to_train(self, resume: bool) -> Trainer:
+        refuse_without_permission(self._config.reward.components, self._permissions)
+        self._writer.plan(self._config.ppo.steps)
         checkpoints.tidy(self._run_dir / paths.CHECKPOINTS)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
@@ -178,6 +192,9 @@ class Worker:
             self._writer.event(EventRecord("warning", "sampling", cut_off))
         if resume:
             self._resume(trainer)
+            if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
+                self._writer.event(event, trainer.progress.step)
+                self._console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
         self._writer.event(trainer.prove())
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)

@@ -158,6 +158,11 @@ class RunWriter:
             if state in ENDED:  # whatever was asked too late must not stop the run when it is resumed one day
                 _expire_commands(connection, "the end of the run", early_too=True)
 
+    def plan(self, total_steps: int) -> None:
+        """Say how many steps the run is to have; another number than at its creation when its settings have changed. Raises StoreError."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE run SET total_steps = ?", (total_steps,))
+
     def _give_up_reserve(self) -> bool:
         reserve = self.run_dir / create.RESERVE
         existed = reserve.exists()
@@ -295,6 +300,33 @@ class RunWriter:
         self.close()
 
 
+def record_end(run_dir: Path, record: EventRecord) -> bool:
+    """Put on record that a run was stopped whose engine is gone and could not say so. Returns whether there was anything to say.
+
+    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps its own words.
+
+    Raises:
+        StoreError: the run cannot be read or written.
+    """
+    path = Path(run_dir).resolve() / paths.DATABASE
+    connection = schema.connect(path)
+    try:
+        schema.migrate(connection, path)
+        with schema.transaction(connection, path):
+            state, step = connection.execute("SELECT state, step FROM run").fetchone()
+            if state not in (*ALIVE, "queued"):
+                return False
+            now = time.time()
+            rows.insert_event(connection, now, step, record)
+            _expire_commands(connection, "the end of the run", early_too=True)
+            connection.execute(
+                "UPDATE run SET state = 'stopped', phase = '', fraction = NULL, cause = '', ended_at = ?, seq = seq + 1", (now,)
+            )
+            return True
+    finally:
+        connection.close()
+
+
 class Heartbeat:
     """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
 
@@ -333,10 +365,8 @@ class Heartbeat:
                 self.problem = error
             if self._stop.wait(self.interval):
                 break
-        if connection is not None and place.is_ours():
+        if connection is not None:
             connection.close()
-        elif connection is not None:
-            _abandon(connection)
 
     def __enter__(self) -> Heartbeat:
         self.start()

@@ -22,7 +22,7 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 
-LIVE_EVENTS = ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
+LIVE_EVENTS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
 LIVE_STYLES = ("live.css", "inspector.css")
 LIVE_SCRIPTS = (
     *("live.js", "before.js", "card.js", "charts.js", "dialogs.js", "dom.js", "events.js", "format.js", "handover.js", "header.js"),

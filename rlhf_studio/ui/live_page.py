@@ -57,6 +57,8 @@ def steer(workspace: Workspace, action: str, run: str, *, from_start: bool = Fal
     try:
         if action == "resume_run":
             workspace.resume(run, from_start=from_start)
+        elif action == "force_stop_run":
+            workspace.force_stop(run)
         elif action == "stop_run" and workspace.queue_position(run) is not None:
             workspace.cancel(run)
         else:
@@ -119,7 +121,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     gr.set_static_paths(html.static_paths())
     component = html.live_component([poll, fetch, resume_question])
-    for action in ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
+    for action in ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
             queue=False,

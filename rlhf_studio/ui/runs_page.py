@@ -19,6 +19,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
+from rlhf_studio.runs.status import may_force_stop
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
@@ -29,7 +30,7 @@ from rlhf_studio.ui.resume import question
 logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 0.7
-ACTIONS = ("resume", "cancel", "rename", "delete")
+ACTIONS = ("resume", "cancel", "force_stop", "rename", "delete")
 EVENTS = ["open_run", "act", "go_train"]
 Json = dict[str, Any]
 
@@ -37,7 +38,7 @@ Json = dict[str, Any]
 def allowed_actions(run: RunStatus) -> list[str]:
     """What an operator may do with a run in its present state, the likeliest first; opening it is always possible."""
     if run.state in ALIVE:
-        return ["rename"]
+        return [*(["force_stop"] if may_force_stop(run) else []), "rename"]
     if run.state == "queued":
         return ["cancel", "rename", "delete"]
     return [*(["resume"] if run.state in ("stopped", "failed", "interrupted") else []), "rename", "delete"]
@@ -159,7 +160,7 @@ class RunsPage:
     # --- what the page does -----------------------------------------------------------------------------------------------
 
     def act(self, data: Any, request: gr.Request) -> Json:
-        """Resume (``from_start``: from step 0), cancel, rename or delete a run.
+        """Resume (``from_start``: from step 0), cancel, end by force, rename or delete a run.
 
         Raises :class:`gradio.Error` for viewers and for what the store refuses.
         """
