@@ -361,6 +361,31 @@ def test_a_killed_engine_shows_within_five_seconds(open_page, workspace):
     run.writer.close()
 
 
+def test_resume_without_a_checkpoint_asks_first_and_shows_what_is_kept(open_page, workspace):
+    run = FakeRun(workspace)
+    run.run()
+    run.step(3)
+    run.writer.go_back(1)
+    run.writer.set_state("stopped")
+    run.lock.release()
+    page = open_page(f"?run={run.run_id}")
+    assert page.locator(".rs-kept").inner_text() == "Steps 2 to 3 are from before the resume: kept, but not shown, until played again."
+    resume = page.get_by_role("button", name="Resume", exact=True)
+    resume.click()
+    dialog = page.locator("dialog")
+    dialog.wait_for()
+    assert "Start this run again from step 0?" in dialog.inner_text() and "You would lose its 3 recorded steps" in dialog.inner_text()
+    dialog.get_by_role("button", name="Go back").click()
+    page.wait_for_function("document.querySelector('[data-event=resume_run]').getAttribute('aria-disabled') === 'false'")
+    assert Workspace(workspace).status(run.run_id).state == "stopped"
+    resume.click()
+    dialog.get_by_role("button", name="Start from step 0").click()
+    page.wait_for_selector(".rs-live[data-state=queued]")
+    assert Workspace(workspace).status(run.run_id).queue_position is not None and page.faults == []
+    Workspace(workspace).cancel(run.run_id)
+    run.writer.close()
+
+
 def test_buttons_reach_the_engine_and_viewers_have_none(open_page, run):
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("button", name="Stop and save", exact=True).click()

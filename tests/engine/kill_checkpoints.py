@@ -164,11 +164,11 @@ def run_loop(folder: Path, kills: int, seed: int, longest: float = 3.0) -> list[
 def belongs(run_dir: Path, step: int) -> bool:
     """Whether the step is still the one that was recorded when the checkpoint was written."""
     folders = [run_dir / "checkpoints" / name for name in (f"step-{step:06d}", f".step-{step:06d}.old")]
-    at = json.loads((next(path for path in folders if path.exists()) / "manifest.json").read_text())["recorded_at"]
+    at = json.loads((next(path for path in folders if path.exists()) / "manifest.json").read_text()).get("recorded_at")
     connection = sqlite3.connect(run_dir / "run.db")
     row = connection.execute("SELECT at FROM steps WHERE step = ?", (step,)).fetchone()
     connection.close()
-    return row is not None and row[0] == at
+    return row is not None and at in (row[0], None)
 
 
 def main() -> int:
