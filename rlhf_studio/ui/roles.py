@@ -40,11 +40,13 @@ FUNCTIONS: dict[str, Role] = {
     "checkpoint_run": _OPERATOR,
     "pause_run": _OPERATOR,
     "continue_run": _OPERATOR,
+    "force_stop_run": _OPERATOR,
     "resume_run": _OPERATOR,
     "open_train": _VIEWER,
     "open_runs": _VIEWER,
     "live-page.poll": _VIEWER,
     "live-page.fetch": _VIEWER,
+    "live-page.resume_question": _OPERATOR,  # it reads whole checkpoints
     # Runs
     "act_on_run": _OPERATOR,
     "open_run": _VIEWER,
@@ -53,6 +55,7 @@ FUNCTIONS: dict[str, Role] = {
     "runs-page.runs": _VIEWER,
     "runs-page.loss": _OPERATOR,  # it measures a whole run folder
     "runs-page.settings": _VIEWER,
+    "runs-page.resume_question": _OPERATOR,
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.
