@@ -331,7 +331,7 @@ class Heartbeat:
     """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
 
     It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
-    the engine hears of it.
+    the engine hears of it. When the run folder is not where it was any more, it ends.
     """
 
     def __init__(self, run_dir: Path, interval: float = 1.0):
@@ -353,11 +353,15 @@ class Heartbeat:
 
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None
-        place = _Place(self.path)
-        while place.is_ours():
+        place: _Place | None = None
+        while True:
+            if place is not None and not place.is_ours():
+                self.problem = RunGone(self.path.parent)
+                break
             try:
                 if connection is None:
                     connection = schema.connect(self.path)
+                    place = _Place(self.path)
                     connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
                 _beat(connection, self.path)
                 self.problem = None

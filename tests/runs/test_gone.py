@@ -66,7 +66,7 @@ def test_the_heart_stops_beating(run: Path) -> None:
         wait_until(lambda: RunReader(run).status().heartbeat_age is not None)
         moved(run)
         heart._thread.join(20)
-        assert not heart._thread.is_alive()
+        assert not heart._thread.is_alive() and isinstance(heart.problem, RunGone)
     assert not run.exists()
 
 
