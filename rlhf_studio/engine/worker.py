@@ -83,6 +83,7 @@ def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start, s
             return worker.run(resume=resume)
         finally:
             worker.trackers.close()
+            worker.console.close()
 
 
 def leave() -> None:
@@ -117,7 +118,7 @@ class Worker:
     ):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
         self._permissions, self._start = permissions, start
-        self._console = Console(config.ppo.steps, screen)
+        self.console = Console(config.ppo.steps, screen)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
 
@@ -127,7 +128,7 @@ class Worker:
             self._train(self._load(resume))
         except StopRequested as stop:
             record_stop(self._writer, str(stop))
-            self._console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
+            self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
         except (ConfigError, PromptsError, UnprovenError) as error:
             return self._fail(str(error), BAD_INPUT)
@@ -144,14 +145,14 @@ class Worker:
                 f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
             )
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
-            self._console.say(traceback.format_exc())
+            self.console.say(traceback.format_exc())
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
         self._writer.set_state("finished")
-        self._console.say(f"done: {self._run_dir}")
+        self.console.say(f"done: {self._run_dir}")
         return DONE
 
     def _fail(self, cause: str, code: int) -> int:
-        self._console.say(f"failed: {cause} ({self._run_dir})")
+        self.console.say(f"failed: {cause} ({self._run_dir})")
         self._writer.event(EventRecord("error", "failure", cause))
         self._writer.set_state("failed", cause=cause)
         return code
@@ -165,7 +166,7 @@ class Worker:
     def _report(self, text: str, fraction: float | None) -> None:
         """Say what is being loaded. A request to stop that some library swallowed is heeded here at the latest."""
         self._writer.set_state("loading", phase=text, fraction=fraction)
-        self._console.phase(text)
+        self.console.phase(text)
         self._signals.heed()
         if any(command.kind == "stop" for command in self._writer.pending_commands()):
             raise StopRequested(OPERATOR)
@@ -176,7 +177,7 @@ class Worker:
             return self._ready_to_train(resume)
 
     def _leave(self) -> None:
-        self._console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
+        self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
         leave()
 
     def _ready_to_train(self, resume: bool) -> Trainer:
@@ -194,7 +195,7 @@ class Worker:
             self._resume(trainer)
             if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
                 self._writer.event(event, trainer.progress.step)
-                self._console.say(event.text)
+                self.console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
         self._writer.event(trainer.prove())
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
@@ -206,7 +207,7 @@ class Worker:
             self.trackers.watched(0, watched)
             for event in unanswered:
                 self._writer.event(event)
-                self._console.say(event.text)
+                self.console.say(event.text)
         self._writer.set_state("running")
         return trainer
 
@@ -223,7 +224,7 @@ class Worker:
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
         self._writer.go_back(trainer.progress.step)
         self._writer.event(EventRecord("info", "resume", text))
-        self._console.say(text)
+        self.console.say(text)
 
     def _train(self, trainer: Trainer) -> None:
         every = self._config.engine.checkpoint_every
@@ -234,7 +235,7 @@ class Worker:
             record = trainer.step()
             self._writer.commit_step(record)
             self.trackers.step(record)
-            self._console.step(record)
+            self.console.step(record)
             if record.step == 1:
                 self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
             if every and trainer.progress.step % every == 0:
