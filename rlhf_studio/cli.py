@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 
-BAD_INPUT, STOPPED = 2, 3
+BAD_INPUT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,13 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rest, overrides = split_overrides(arguments)
         options = build_parser().parse_args(rest)
         options.overrides = overrides
-        if options.overrides and options.command not in ("train", "score"):
+        if options.overrides and options.command not in ("train", "resume", "score"):
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except ConfigError as error:
         for problem in error.problems:
             print(f"rlhf-studio: {problem}", file=sys.stderr)
         return BAD_INPUT
+    except BrokenPipeError:  # whoever read along, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes
+        return 0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,10 +64,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("app", help="open the app in the browser")
     commands.add_parser("world", help="rebuild or check the bundled review world")
     _add_train(commands)
-    resume = _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint", _resume)
+    resume = _add_folder_command(commands, "resume", "go on with a run from its newest checkpoint, or with other settings", _resume)
     add_permission_flags(resume)
     _add_score(commands)
-    _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
+    stop = _add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
+    stop.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
     _add_runs(commands)
     _add_recipes(commands)
     return parser
@@ -207,29 +214,36 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
         base = load_recipe(options.recipe).config
     elif options.config:
         base = config_from_file(options.config)
+    elif options.overrides:
+        given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in list(options.overrides.items())[:3])
+        message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"
+        raise ConfigError([Problem("", message)])
     else:
         raise ConfigError([Problem("", "give --recipe NAME, --config FILE or a prepared run folder")])
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
 
 
 def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions) -> int:
+    from rlhf_studio.cli_engine import named_for_children, one_engine
+    from rlhf_studio.engine.screen import output_in_log
+    from rlhf_studio.inputs.reward_checks import refuse_without_permission
     from rlhf_studio.runs.errors import StoreError
-    from rlhf_studio.runs.liveness import announce_start
+    from rlhf_studio.runs.liveness import START_FD_VARIABLE, announce_start
     from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
     from rlhf_studio.runs.reader import RunReader
 
     before_torch()
     try:
-        engine = RunReader(run_dir).config().engine
-        if not is_follower(os.environ) and COORDINATED not in os.environ:
-            announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
-        if wants_several(engine, os.environ):
-            return run_processes(run_dir, engine, permissions, resume=resume)
-        from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
-
-        code = run_engine(run_dir, resume=resume, permissions=permissions)
-        # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
-        return 0 if code == STOPPED and COORDINATED in os.environ else code
+        config = RunReader(run_dir).config()
+        if is_follower(os.environ) or COORDINATED in os.environ:
+            return one_engine(run_dir, resume=resume, permissions=permissions, screen=None)
+        if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
+            refuse_without_permission(config.reward.components, permissions)
+        announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
+        with output_in_log(run_dir) as screen, named_for_children(run_dir):
+            if wants_several(config.engine, os.environ):
+                return run_processes(run_dir, config.engine, permissions, resume=resume, screen=screen)
+            return one_engine(run_dir, resume=resume, permissions=permissions, screen=screen)
     except StoreError as error:
         raise ConfigError([Problem("", str(error))]) from error
 
@@ -245,7 +259,16 @@ def before_torch() -> None:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    return _run_engine(options.folder, resume=True, permissions=permissions_of(options))
+    from rlhf_studio.cli_engine import change_settings
+    from rlhf_studio.runs.errors import StoreError
+
+    permissions = permissions_of(options)
+    if options.overrides:
+        try:
+            change_settings(options.folder, options.overrides, permissions)
+        except StoreError as error:
+            raise ConfigError([Problem("", str(error))]) from error
+    return _run_engine(options.folder, resume=True, permissions=permissions)
 
 
 def _score(options: argparse.Namespace) -> int:
@@ -266,17 +289,13 @@ def _score_server(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from rlhf_studio.runs.commands import send_command
+    from rlhf_studio.cli_engine import stop
     from rlhf_studio.runs.errors import StoreError
-    from rlhf_studio.runs.liveness import is_alive
 
     try:
-        if not is_alive(options.folder):
-            raise ConfigError([Problem("", f"{options.folder} is not running")])
-        send_command(options.folder, "stop")
+        print(stop(options.folder, now=options.now))
     except StoreError as error:
         raise ConfigError([Problem("", str(error))]) from error
-    print("asked to stop after this step; a checkpoint is written first")
     return 0
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config.wording import component_kinds, sentence, shortened
 
 MAX_YAML_BYTES = 1_000_000
@@ -139,13 +140,15 @@ def walk_fields() -> Iterator[tuple[str, FieldInfo]]:
 def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
     """Set dotted names to values given as text, e.g. ``{"ppo.kl_coef": "0.2"}``; returns a new mapping.
 
-    Text settings take the value as it stands; all others are read as YAML. ``reward.components.0.weight`` reaches into lists.
+    Text settings take the value as it stands, but ``null`` clears one that may be empty; all others are read as YAML. A name such as
+    ``reward.components.0.weight`` reaches into lists.
     Raises :class:`ConfigError` for a name that leads nowhere.
     """
     text_settings = {name for name, field in walk_fields() if field.annotation is str}
+    empty = {name for name, field in walk_fields() if may_be_empty(field)}
     result = _deep_copy(data)
     for name, raw in overrides.items():
-        value = raw if name in text_settings else _plain_value(name, raw)
+        value = raw if name in text_settings and not (raw == "null" and name in empty) else _plain_value(name, raw)
         _set(result, name, name.split("."), value)
     return result
 

@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "engine": {"ppo", "runs", "config", "config_io", "inputs", "world.gold"},
     "world": {"engine", "config", "config_io", "inputs"},
     "ui": {"config", "config_io", "glossary", "gpus", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
-    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui"},
+    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui", "cli_engine"},
+    "cli_engine": {"config", "config_io", "runs", "inputs", "engine"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
 Level = Literal["basic", "all"]
 
@@ -22,3 +23,16 @@ class Section(BaseModel):
     """Common rules: unknown keys, NaN, infinities and ``true`` as a number are refused; instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_clears(cls, data: Any) -> Any:
+        """``null`` in a file or on the command line empties a text that may be empty."""
+        if not isinstance(data, dict) or None not in data.values():
+            return data
+        return {name: "" if value is None and may_be_empty(cls.model_fields.get(name)) else value for name, value in data.items()}
+
+
+def may_be_empty(field: FieldInfo | None) -> bool:
+    """Whether this is a text that says nothing unless it is set."""
+    return field is not None and field.annotation is str and field.default == ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
@@ -34,6 +36,7 @@ def build_trainer(
 
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
+    seed_everything(config.engine.seed)
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
@@ -71,6 +74,13 @@ def build_trainer(
     stream = PromptStream(prompts, pad_id=player.pad_id, shuffle=config.data.shuffle, seed=config.engine.seed)
     notes = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *step_notes, *_notes(config, len(prompts.ids))]
     return Trainer(config, player, stream, compute), notes
+
+
+def seed_everything(seed: int) -> None:
+    """Fix every global source of random numbers, in each process alike: whatever a library draws while models are built depends on it."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # all GPUs too
 
 
 def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: LoadedReference) -> Any:

@@ -25,6 +25,7 @@ from rlhf_studio.engine.adapters import adapter_weights, save_model, saves_every
 from rlhf_studio.engine.policy import Policy
 from rlhf_studio.engine.sharding import alike, part, plain_class, whole_weights
 from rlhf_studio.engine.team import Team
+from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.paths import checkpoint_dir, checkpoint_step
 
 FORMAT = 1
@@ -214,6 +215,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     """Numbers and random states; the optimizer's state is loaded into ``optimizer`` as well."""
     try:
         numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        numbers.setdefault("settings", first_settings(folder.parents[1]))  # checkpoints of earlier versions have none
         tensors = load_file(folder / "random.safetensors")
         flat = load_file(folder / "optimizer.safetensors")
         following = folder / "reference.safetensors"

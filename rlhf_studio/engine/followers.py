@@ -17,13 +17,14 @@ from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.team import GO, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
 
 DONE, FAILED = 0, 1
 LOOK_SECONDS = 1.0  # between two looks at how the run is
-FAREWELL_LOOKS = 10  # after the run's end, for leaving in the ordinary way
+FAREWELL_LOOKS = 5  # after the run's end, for leaving in the ordinary way
 EARLY_LOOKS = 300  # as long as the run says only how it ended before: the first process may still be coming up
 
 
@@ -77,6 +78,7 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
 
 def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
     try:
+        refuse_without_permission(config.reward.components, permissions)
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
         if resume and (folder := newest_valid(run_dir)[0]) is not None:

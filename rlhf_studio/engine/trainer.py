@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.engine.changed import changed
 from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.prompts import PromptStream
@@ -71,6 +72,7 @@ class Trainer:
         self._sampling = torch.Generator(device=compute.device).manual_seed(seed)
         self._shuffling = torch.Generator().manual_seed(seed + 1)
         self._recorder = Recorder(player.tokenizer, config)
+        self.settings_before: dict[str, Any] | None = None  # of the checkpoint that was restored
 
     @property
     def finished(self) -> bool:
@@ -222,6 +224,7 @@ class Trainer:
         """All that :func:`restore` needs, beside the weights. Where weights are split, everyone calls this and the first gets it."""
         numbers: dict[str, Any] = {
             "step": self.progress.step,
+            "settings": self.config.model_dump(mode="json"),
             "elapsed": self.progress.elapsed,
             "skips": self.progress.skips,
             "said": sorted(self.progress.said),
@@ -241,7 +244,9 @@ class Trainer:
         """Take up a saved state (weights and optimizer are restored already). Returns what may differ from before."""
         numbers = state.numbers
         self.progress = Progress(numbers["step"], numbers["elapsed"], numbers["skips"], set(numbers["said"]))
-        self.controller.load_state_dict(numbers["controller"])
+        self.settings_before = numbers.get("settings")
+        if not changed(self.settings_before, self.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
+            self.controller.load_state_dict(numbers["controller"])
         self.player.scorer.moments.load_state_dict(numbers["moments"])
         changes = self.prompts.restore(numbers["prompts"])
         if state.reference:

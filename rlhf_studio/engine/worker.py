@@ -15,18 +15,21 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
+from rlhf_studio.engine.changed import change_event
 from rlhf_studio.engine.checkpoint import load_state, newest_valid, put_together, restore_policy, save_checkpoint
 from rlhf_studio.engine.console import Console
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.followers import follow
 from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.screen import Screen
 from rlhf_studio.engine.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
 from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
@@ -38,13 +41,16 @@ DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
 
 
-def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED) -> int:
-    """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning."""
+def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHING_ALLOWED, screen: Screen | None = None) -> int:
+    """Run (or go on with) a prepared run folder in this process. Returns the exit code; raises AlreadyRunning.
+
+    ``screen`` is the terminal to speak to where standard output is the log.
+    """
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
     if is_follower(os.environ):
         return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume)
     with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions)
+        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, screen)
         try:
             return worker.run(resume=resume)
         finally:
@@ -62,10 +68,18 @@ def leave() -> None:
 class Worker:
     """Drives a trainer and keeps the run folder's truth."""
 
-    def __init__(self, run_dir: Path, config: RunConfig, writer: RunWriter, signals: Signals, permissions: Permissions = NOTHING_ALLOWED):
+    def __init__(
+        self,
+        run_dir: Path,
+        config: RunConfig,
+        writer: RunWriter,
+        signals: Signals,
+        permissions: Permissions = NOTHING_ALLOWED,
+        screen: Screen | None = None,
+    ):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
         self._permissions = permissions
-        self._console = Console(config.ppo.steps)
+        self._console = Console(config.ppo.steps, screen)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
 
@@ -87,7 +101,7 @@ class Worker:
         except (StoreError, OSError) as error:
             return self._fail(f"{error}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED)
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
-            traceback.print_exc()
+            self._console.say(traceback.format_exc())
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
         self._writer.set_state("finished")
         self._console.say(f"done: {self._run_dir}")
@@ -123,6 +137,8 @@ class Worker:
         leave()
 
     def _ready_to_train(self, resume: bool) -> Trainer:
+        refuse_without_permission(self._config.reward.components, self._permissions)
+        self._writer.plan(self._config.ppo.steps)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
         trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
@@ -130,6 +146,9 @@ class Worker:
             self._writer.event(EventRecord("info", "health", note))
         if resume:
             self._resume(trainer)
+            if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
+                self._writer.event(event, trainer.progress.step)
+                self._console.say(event.text)
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:

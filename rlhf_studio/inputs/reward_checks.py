@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rlhf_studio.config import (
     NOTHING_ALLOWED,
@@ -20,7 +20,7 @@ from rlhf_studio.config import (
     RougeReward,
     RunConfig,
 )
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_reward_model
@@ -46,6 +46,19 @@ def check_rewards(
             message = f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one"
             problems.append(Problem("data.reference_column", message))
     return facts
+
+
+def refuse_without_permission(components: Sequence[RewardComponent], permissions: Permissions) -> None:
+    """Code and servers of the person's own must be allowed at each start: asked here before anything large is loaded.
+
+    Raises :class:`ConfigError`.
+    """
+    problems: list[Problem] = []
+    for index, component in enumerate(components):
+        if isinstance(component, PythonReward | HttpReward):
+            check_component(component, f"reward.components.{index}", None, problems, permissions)
+    if problems:
+        raise ConfigError(problems)
 
 
 def check_component(

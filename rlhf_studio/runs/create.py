@@ -7,10 +7,11 @@ import secrets
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio import __version__
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config_io import ConfigError, config_from_file, config_to_yaml
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.records import State
@@ -89,6 +90,38 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State) -> None:
     finally:
         connection.close()
     _sync_folder(folder)
+
+
+def replace_config(run_dir: Path, config: RunConfig) -> None:
+    """Give a run other settings: ``config.yaml`` is always what holds, and is replaced at one moment; the old is kept beside it.
+
+    Call it while no engine works on the run and none can start (with its start ticket). Raises StoreError.
+    """
+    folder = Path(run_dir).resolve()
+    current, new = folder / paths.CONFIG, folder / f".{paths.CONFIG}.new"
+    try:
+        write_durably(_first_free(folder), current.read_bytes())
+        new.unlink(missing_ok=True)  # what an interrupted change left
+        write_durably(new, config_to_yaml(config).encode("utf-8"))
+        os.replace(new, current)
+        _sync_folder(folder)
+    except OSError as error:
+        raise store_error(error, current) from error
+
+
+def _first_free(folder: Path) -> Path:
+    number = 1
+    while (path := folder / paths.EARLIER_CONFIG.format(number=number)).exists():
+        number += 1
+    return path
+
+
+def first_settings(run_dir: Path) -> dict[str, Any] | None:
+    """The settings that the run began with, where they have changed since; None where they have not, or cannot be read."""
+    try:
+        return config_from_file(Path(run_dir) / paths.EARLIER_CONFIG.format(number=1)).model_dump(mode="json")
+    except ConfigError:
+        return None
 
 
 def write_reserve(folder: Path) -> None:

@@ -17,8 +17,10 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.environment import FOLDER_VARIABLE, engine_environment
-from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.errors import NotRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import record_end
 
 
 def engine_command(run_dir: Path, resume: bool = False) -> list[str]:
@@ -113,6 +115,30 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
     if not _wait_until_gone(folder, 2.0):
         raise StoreError(f"The engine in {folder} could not be ended; the system may be waiting for its disk or GPU.", "alive")
     return True
+
+
+def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
+    """End the engine by force, with all its helpers and followers, and put that on record. Returns a sentence for the person.
+
+    ``by`` says who asked, e.g. ``an operator``. The engine gets ``grace`` seconds to save and leave by itself.
+
+    Raises:
+        NotRunning: there is nothing to end.
+        StoreError: as :func:`kill_engine`, or the run cannot be written.
+    """
+    folder = Path(run_dir).resolve()
+    RunReader(folder).stored()  # says so when this is no run
+    if not kill_engine(folder, grace):
+        if liveness.is_starting(folder):
+            raise StoreError(f"The engine of {folder} is just being started; try again in some seconds.", "busy")
+        raise NotRunning(f"The run in {folder} is not running, so there is nothing to end.")
+    with liveness.EngineLock(folder):
+        saved = RunReader(folder).checkpoints()
+        begin = f"the checkpoint of step {saved[-1].step}" if saved else "the beginning, because there is no checkpoint"
+        text = f"Ended by force by {by}. A resume goes on from {begin}."
+        if record_end(folder, EventRecord("warning", "stop", text)):
+            return text
+    return f"The engine has ended by itself; the run is {RunReader(folder).status().state}."
 
 
 def engine_processes(run_dir: Path) -> list[int]:

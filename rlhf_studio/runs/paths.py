@@ -12,6 +12,7 @@ from pathlib import Path
 
 RUNS = "runs"
 CONFIG = "config.yaml"
+EARLIER_CONFIG = "config-{number}.yaml"  # what config.yaml was before the settings changed for the first, second ... time
 DATABASE = "run.db"
 LOG = "engine.log"
 CHECKPOINTS = "checkpoints"

@@ -9,21 +9,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.gpus import find_gpus
-from rlhf_studio.runs import liveness
+from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import record_end
 
 COORDINATED = "RLHF_STUDIO_COORDINATED"
 EXIT_CODES = {"finished": 0, "stopped": 3}
 POLL_SECONDS = 0.1
+COPY_SECONDS = 5.0  # for the last lines, should something that was left behind hold the pipe open
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
@@ -54,14 +59,28 @@ def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool) -> li
     return [*command, "-m", "rlhf_studio", "resume" if resume else "train", str(run_dir)]
 
 
-def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool) -> int:
-    """Start them, wait for their end, and return the exit code that one process would have returned."""
+class Terminal(Protocol):
+    """Where a person watches, when this process's own output goes to the log; ``engine.screen.Screen`` is one."""
+
+    def show(self, text: str) -> None:
+        """Write one line."""
+
+
+def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool, screen: Terminal | None = None) -> int:
+    """Start them, wait for their end, and return the exit code that one process would have returned.
+
+    With a ``screen``, what the processes print is shown there and copied to this process's own output, the log.
+    """
     environment = {**os.environ, COORDINATED: "1", FOLDER_VARIABLE: str(Path(run_dir).resolve())}
     if allowed := permissions.as_text():
         environment[PERMISSIONS_VARIABLE] = allowed
-    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume), env=environment)
+    output = subprocess.PIPE if screen else None
+    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume), env=environment, stdout=output)
+    copying = threading.Thread(target=_copy, args=(process, screen), daemon=True)
+    copying.start()
     # A stop goes to the first process alone: it saves and tells the others. The launcher would kill them all.
-    before = {number: signal.signal(number, _pass_on(run_dir, process)) for number in (signal.SIGTERM, signal.SIGINT)}
+    stops: list[int] = []
+    before = {number: signal.signal(number, _pass_on(run_dir, process, stops)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         while process.poll() is None:
             if liveness.holder_pid(run_dir):
@@ -71,12 +90,27 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
         for number, handler in before.items():
             signal.signal(number, handler)
         liveness.release_ticket(run_dir)
-    state = RunReader(run_dir).status().state
-    return EXIT_CODES.get(state, 1)
+    copying.join(COPY_SECONDS)
+    if stops:
+        with liveness.EngineLock(run_dir):  # where the first process had no time to say it
+            record_end(run_dir, EventRecord("info", "stop", f"Stopped: signal {signal.Signals(stops[0]).name}."))
+    status = RunReader(run_dir).status()
+    if screen and status.state not in (*EXIT_CODES, "failed"):  # else the first process has said it
+        screen.show(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)")
+    return EXIT_CODES.get(status.state, 1)
 
 
-def _pass_on(run_dir: Path, process: subprocess.Popen[bytes]) -> object:
+def _copy(process: subprocess.Popen[bytes], screen: Terminal | None) -> None:
+    for line in process.stdout or ():
+        text = line.decode("utf-8", "replace").rstrip("\n")
+        print(text, flush=True)
+        if screen:
+            screen.show(text)
+
+
+def _pass_on(run_dir: Path, process: subprocess.Popen[bytes], stops: list[int]) -> object:
     def handler(number: int, _frame: FrameType | None) -> None:
+        stops.append(number)
         holder = liveness.holder_pid(run_dir)
         os.kill(holder or process.pid, number)
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs import liveness, paths, status, studio
+from rlhf_studio.runs import launch, liveness, paths, status, studio
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
@@ -113,6 +113,10 @@ class Workspace:
             position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
         assert position is not None
         return position
+
+    def force_stop(self, run_id: str) -> None:
+        """End the engine of a run that does not stop when asked. Raises NotRunning and StoreError."""
+        launch.force_stop(self.run_dir(run_id), "an operator")
 
     def cancel(self, run_id: str) -> None:
         """Take a waiting run out of the queue; one that was waiting to be resumed is as before. Raises StoreError if it is not waiting."""

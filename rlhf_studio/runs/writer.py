@@ -142,6 +142,11 @@ class RunWriter:
             if state in ENDED:  # whatever was asked too late must not stop the run when it is resumed one day
                 _expire_commands(connection, "the end of the run", early_too=True)
 
+    def plan(self, total_steps: int) -> None:
+        """Say how many steps the run is to have; another number than at its creation when its settings have changed. Raises StoreError."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE run SET total_steps = ?", (total_steps,))
+
     def _give_up_reserve(self) -> bool:
         reserve = self.run_dir / create.RESERVE
         existed = reserve.exists()
@@ -258,6 +263,33 @@ class RunWriter:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def record_end(run_dir: Path, record: EventRecord) -> bool:
+    """Put on record that a run was stopped whose engine is gone and could not say so. Returns whether there was anything to say.
+
+    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps its own words.
+
+    Raises:
+        StoreError: the run cannot be read or written.
+    """
+    path = Path(run_dir).resolve() / paths.DATABASE
+    connection = schema.connect(path)
+    try:
+        schema.migrate(connection, path)
+        with schema.transaction(connection, path):
+            state, step = connection.execute("SELECT state, step FROM run").fetchone()
+            if state not in (*ALIVE, "queued"):
+                return False
+            now = time.time()
+            rows.insert_event(connection, now, step, record)
+            _expire_commands(connection, "the end of the run", early_too=True)
+            connection.execute(
+                "UPDATE run SET state = 'stopped', phase = '', fraction = NULL, cause = '', ended_at = ?, seq = seq + 1", (now,)
+            )
+            return True
+    finally:
+        connection.close()
 
 
 class Heartbeat:

@@ -22,10 +22,10 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 
-LIVE_EVENTS = ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
+LIVE_EVENTS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
 LIVE_STYLES = ("live.css", "inspector.css")
 LIVE_SCRIPTS = (
-    *("live.js", "before.js", "card.js", "charts.js", "dom.js", "events.js", "format.js", "header.js", "inspector.js"),
+    *("live.js", "before.js", "card.js", "charts.js", "dialogs.js", "dom.js", "events.js", "format.js", "header.js", "inspector.js"),
     *("poll.js", "samples.js", "store.js", "strip.js", "tiles.js", "tips.js", "tokens.js", "traces.js", "work.js"),
 )
 _LIVE_TEMPLATE = '<div class="rs-live-root"><p class="rs-hint">Opening the Live page</p></div>'

@@ -125,10 +125,10 @@ class _Follower:
         self.status: RunStatus | None = None
         self._boot = boot
         self._changes = 0
-        self._settings = live_data.encode_text(live_data.settings_payload(reader.config()))
         self._start_over()
 
     def _start_over(self) -> None:
+        self._settings = live_data.encode_text(live_data.settings_payload(self.reader.config()))
         self._series = live_data.Series()
         self._events: list[dict[str, Any]] = []
         self._sample_steps = b"[]"

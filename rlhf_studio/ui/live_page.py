@@ -56,6 +56,8 @@ def steer(workspace: Workspace, action: str, run: str) -> None:
     try:
         if action == "resume_run":
             workspace.resume(run)
+        elif action == "force_stop_run":
+            workspace.force_stop(run)
         elif action == "stop_run" and workspace.queue_position(run) is not None:
             workspace.cancel(run)
         else:
@@ -113,7 +115,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     gr.set_static_paths(html.static_paths())
     component = html.live_component([poll, fetch])
-    for action in ("stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
+    for action in ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
             queue=False,

@@ -18,6 +18,7 @@ import gradio as gr
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
+from rlhf_studio.runs.status import may_force_stop
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
@@ -27,7 +28,7 @@ from rlhf_studio.ui.outlook import grouped, size
 logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 0.7
-ACTIONS = ("resume", "cancel", "rename", "delete")
+ACTIONS = ("resume", "cancel", "force_stop", "rename", "delete")
 EVENTS = ["open_run", "act", "go_train"]
 Json = dict[str, Any]
 
@@ -35,7 +36,7 @@ Json = dict[str, Any]
 def allowed_actions(run: RunStatus) -> list[str]:
     """What an operator may do with a run in its present state, the likeliest first; opening it is always possible."""
     if run.state in ALIVE:
-        return ["rename"]
+        return [*(["force_stop"] if may_force_stop(run) else []), "rename"]
     if run.state == "queued":
         return ["cancel", "rename", "delete"]
     return [*(["resume"] if run.state in ("stopped", "failed", "interrupted") else []), "rename", "delete"]
@@ -153,7 +154,7 @@ class RunsPage:
     # --- what the page does -----------------------------------------------------------------------------------------------
 
     def act(self, data: Any, request: gr.Request) -> Json:
-        """Resume, cancel, rename or delete a run. Raises :class:`gradio.Error` for viewers and for what the store refuses."""
+        """Resume, cancel, end by force, rename or delete a run. Raises :class:`gradio.Error` for viewers and for what the store refuses."""
         self._access.require_operator(request)
         action = data.get("action") if isinstance(data, dict) else None
         if action not in ACTIONS:

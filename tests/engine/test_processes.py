@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import yaml
@@ -24,9 +25,11 @@ from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
 from rlhf_studio.inputs.machine import share_problems
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.launch import engine_processes
+from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
+from tests.runs.store_helpers import wait_until
 
 TWO = {"processes": 2, "threads": 1}
 TIMINGS = ("time/", "speed/", "memory/")
@@ -135,6 +138,42 @@ def test_a_failing_reward_ends_all_and_leaves_nothing_running(tmp_path: Path) ->
     run("train", "--config", write_config(tmp_path, "bad", reward=bad, engine=TWO), "--run-dir", folder, code=1)
     status = RunReader(folder).status()
     assert status.state == "failed" and "the pattern" in str(status.cause)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["signal", "stop", "stop --now", "suspended, then stop --now"])
+def test_stopping_while_all_load_leaves_nothing_behind(tmp_path: Path, how: str) -> None:
+    """Both processes wait for a reward function that takes for ever to start; no follower waits for ever, and no child is left."""
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(10**6)\ndef score(prompts, responses): return [0.0] * len(responses)\n")
+    path = write_config(tmp_path, "slow", engine=TWO, reward={"components": [{"kind": "python", "file": str(slow), "function": "score"}]})
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "rlhf_studio", "train", "--config", path, "--run-dir", folder, "--allow-custom-rewards", slow]
+    launcher = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        wait_until(lambda: folder.exists() and "Starting the reward" in RunReader(folder).status().phase, 120)
+        wait_until(lambda: len(naming(slow)) == 3, 60)  # the first process of all, and a child of each of the two
+        if how == "signal":
+            launcher.send_signal(signal.SIGTERM)
+        if how.startswith("suspended"):
+            os.kill(holder_pid(folder) or 0, signal.SIGSTOP)
+        if "stop" in how:
+            run("stop", folder, *(["--now"] if "--now" in how else []))
+        assert launcher.wait(60) in ((1, 3) if "suspended" in how else (3,))
+        assert naming(slow) == [] and engine_processes(folder) == []
+        assert RunReader(folder).status().state == "stopped"
+        (event,) = (event for event in RunReader(folder).newest_events() if event.kind == "stop")
+        assert ("Ended by force" in event.text) is ("suspended" in how)
+    finally:
+        launcher.kill()
+        for pid in engine_processes(folder):
+            os.kill(pid, signal.SIGKILL)
+
+
+def naming(file: Path) -> list[int]:
+    """Living processes of ours whose command line names the file, whoever is their parent by now."""
+    found = psutil.process_iter(["cmdline", "status"])
+    return [one.pid for one in found if str(file) in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def test_shares_that_do_not_come_out_even(tmp_path: Path) -> None:

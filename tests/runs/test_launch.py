@@ -11,10 +11,12 @@ from rlhf_studio.config import Permissions, RunConfig, permissions_from_environm
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.environment import NEEDED, PACKAGE_PARENT, child_environment, engine_environment, foreign_environment
-from rlhf_studio.runs.errors import AlreadyRunning, StoreError
-from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, kill_engine, start_engine
+from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
+from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import RunWriter, record_end
 
 
 def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -203,6 +205,42 @@ def test_killing_takes_the_helpers_along_and_nobody_else(run: Path, monkeypatch:
         assert engine_processes(run) == [] and bystander.poll() is None
     finally:
         end(bystander)
+
+
+@pytest.mark.parametrize("mode", ["deaf", "forked", "stopped by a signal"])
+def test_force_stop_ends_everything_and_puts_it_on_record(run: Path, monkeypatch: pytest.MonkeyPatch, mode: str):
+    use_fake_engine(monkeypatch, mode if mode in ("deaf", "forked") else "hold")
+    engine = start_engine(run)
+    wait_until(lambda: RunReader(run).status().step >= 2 and len(engine_processes(run)) == (2 if mode == "forked" else 1))
+    if mode == "stopped by a signal":
+        os.kill(engine.pid, signal.SIGSTOP)
+    checkpoint = run / "checkpoints" / "step-000001"
+    checkpoint.mkdir()
+    (checkpoint / "manifest.json").write_text("{}")
+    said = force_stop(run, "a tester", grace=0.1)
+    assert said == "Ended by force by a tester. A resume goes on from the checkpoint of step 1."
+    assert engine.wait(20) < 0 and engine_processes(run) == [] and not is_alive(run)
+    status = RunReader(run).status()
+    assert (status.state, status.cause) == ("stopped", "") and status.step >= 2 and status.ended_at is not None
+    assert [(event.kind, event.level, event.text) for event in RunReader(run).newest_events()][-1] == ("stop", "warning", said)
+
+
+def test_force_stop_of_what_ends_by_itself_or_does_not_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(NotRunning, match="nothing to end"):
+        force_stop(run, "a tester")
+    with pytest.raises(StoreError, match="There is no run"):
+        force_stop(tmp_path / "nowhere", "a tester")
+    ticket = StartTicket(run)
+    ticket.take()
+    with pytest.raises(StoreError, match="just being started"):
+        force_stop(run, "a tester")
+    ticket.close()
+    before = RunReader(run).stored()
+    with liveness.EngineLock(run), RunWriter(run) as writer:
+        writer.set_state("finished")
+    with liveness.EngineLock(run):
+        assert record_end(run, EventRecord("warning", "stop", "too late")) is False
+    assert RunReader(run).status().state == "finished" and RunReader(run).newest_events() == [] and before[0] == "queued"
 
 
 def test_orphans_of_a_dead_engine_are_found(run: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,17 +10,59 @@ import pytest
 from store_helpers import new_run
 
 from rlhf_studio.runs import status
+from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
 from rlhf_studio.runs.studio import Entry, Studio
+from rlhf_studio.runs.writer import RunWriter
 
 FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, False)
 
 
 def entry(state: str, seq: int = 5, **changes: object) -> Entry:
     return replace(Entry("run-one", 1, state, False, seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
+
+
+def test_silence_and_when_force_is_offered(tmp_path: Path):
+    whole = RunReader(new_run(tmp_path / "run")).status()
+
+    def run(**changes: object) -> RunStatus:
+        return replace(whole, **changes)  # type: ignore[arg-type]
+
+    assert status.silence(run(state="running", heartbeat_age=9.0)) is None
+    assert status.silence(run(state="running", heartbeat_age=35.4)) == 35
+    assert status.silence(run(state="queued", heartbeat_age=35.4)) is status.silence(run(state="interrupted", heartbeat_age=35.4)) is None
+    assert all(status.may_force_stop(run(state=state, stop_asked_age=16.0)) for state in ("loading", "running", "paused"))
+    for changes in ({"stop_asked_age": 14.0}, {"stop_asked_age": None}, {"stop_asked_age": 99.0, "state": "interrupted"}):
+        assert not status.may_force_stop(run(**{"state": "running", **changes}))
+
+
+def test_a_request_to_stop_is_open_until_the_run_has_stopped(run: Path):
+    with EngineLock(run), RunWriter(run) as writer:
+        writer.set_state("running")
+        assert RunReader(run).status().stop_asked_age is None
+        send_command(run, "pause")
+        assert RunReader(run).status().stop_asked_age is None
+        send_command(run, "stop")
+        age = RunReader(run).status().stop_asked_age
+        assert age is not None and 0 <= age < 60
+        writer.set_state("stopped")
+        assert RunReader(run).status().stop_asked_age is None
+
+
+def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monkeypatch: pytest.MonkeyPatch):
+    with EngineLock(run), RunWriter(run) as writer:
+        writer.set_state("running")
+        now = time.time()
+        monkeypatch.setattr(status.time, "time", lambda: now + 33.5)
+        values = show_values(run)
+    assert values["silent"] == 33 and "state        running; the engine has not answered for 33 s" in show_text(values)
+    monkeypatch.undo()
+    assert show_values(run)["silent"] is None
 
 
 @pytest.mark.parametrize(

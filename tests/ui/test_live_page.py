@@ -10,6 +10,7 @@ import gradio as gr
 import httpx
 import pytest
 
+from rlhf_studio.runs import launch
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page
 from rlhf_studio.ui.access import Access
@@ -46,6 +47,13 @@ def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
     waiting = workspace.submit(config(), "waits")
     live_page.steer(workspace, "stop_run", waiting)
     assert workspace.queue_position(waiting) is None and workspace.status(waiting).state == "stopped"
+
+
+def test_force_stop_asks_nobody_but_the_system(workspace, run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(launch, "force_stop", lambda folder, by: asked.append((folder.name, by)))
+    live_page.steer(workspace, "force_stop_run", run.run_id)
+    assert asked == [(run.run_id, "an operator")] and commands(run) == []
 
 
 def test_resume_queues_an_interrupted_run(workspace, run):
@@ -104,6 +112,8 @@ def app(request, tmp_path):
 
 def test_only_operators_change_anything(app, run):
     before = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
+    if app.access.read_only:
+        assert press(app, "force_stop_run", run.run_id).status_code != 200
     for action in live_page.COMMANDS:
         reply = press(app, action, run.run_id)
         assert (reply.status_code == 200) is not app.access.read_only, reply.text

@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs import paths
+from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import ALIVE, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -156,6 +156,9 @@ def test_what_may_be_done_in_each_state(state: State) -> None:
     assert ("resume" in actions) == (state in ("stopped", "failed", "interrupted"))
     assert ("cancel" in actions) == (state == "queued")
     assert ("delete" in actions) == (state not in ALIVE)
+    assert "force_stop" not in actions
+    late = allowed_actions(RunStatus(**{**values, "state": state, "stop_asked_age": 20.0}))
+    assert ("force_stop" in late) == (state in ALIVE)
 
 
 # --- deleting says what is lost ------------------------------------------------------------------------------------------------
@@ -203,7 +206,18 @@ def test_a_living_run_is_not_deleted(page: RunsPage, workspace: Workspace) -> No
     assert rows(page)[0]["id"] == run_id
 
 
-@pytest.mark.parametrize("action", ["resume", "cancel", "rename", "delete"])
+def test_force_stop_is_for_operators(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(launch, "force_stop", lambda folder, by: asked.append((folder.name, by)))
+    run_id = ended(workspace)
+    page.act({"action": "force_stop", "run": run_id}, OPERATOR)
+    assert asked == [(run_id, "an operator")]
+    monkeypatch.undo()
+    with pytest.raises(gr.Error, match="nothing to end"):
+        page.act({"action": "force_stop", "run": run_id}, OPERATOR)
+
+
+@pytest.mark.parametrize("action", ["resume", "cancel", "force_stop", "rename", "delete"])
 def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace, "stopped") if action != "cancel" else workspace.submit(CONFIG, "queued")
     before = rows(page)

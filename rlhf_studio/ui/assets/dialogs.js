@@ -41,3 +41,9 @@ export function ask(host, { title, text, confirm, danger = false, input = null }
     else back.focus(); // the harmless answer is under the finger
   });
 }
+
+/** Whether to end a run's engine by force; the same question wherever it is offered. */
+export function forceStop(host, name) {
+  const text = "It was asked to stop and has not. Its processes are ended now, without a checkpoint: steps after the last one are computed again when the run is resumed.";
+  return ask(host, { title: `End ${name} by force?`, text, confirm: "Force stop", danger: true });
+}

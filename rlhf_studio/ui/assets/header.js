@@ -1,4 +1,5 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
+import { forceStop } from "./dialogs.js";
 import { el, fill, setText, show } from "./dom.js";
 import { bytes, clock, duration, lower, number, percent, signed } from "./format.js";
 import { term } from "./tips.js";
@@ -11,10 +12,11 @@ const BUTTONS = [
   { event: "pause_run", label: "Pause", tip: "Wait after the present step; nothing is lost.", states: ["running"] },
   { event: "continue_run", label: "Continue", tip: "Go on with the next step.", states: ["paused"], primary: true },
   { event: "stop_run", label: "Stop and save", tip: "Finish the present step, write a checkpoint and end. The run can be resumed.", states: ["loading", "running", "paused"], stop: true },
+  { event: "force_stop_run", label: "Force stop", tip: "End the engine now, without a checkpoint: it was asked to stop and has not.", states: ["loading", "running", "paused"], stop: true, forced: true },
   { event: "stop_run", label: "Remove from queue", tip: "The run will not start. Its settings stay in Runs.", states: ["queued"] },
   { event: "resume_run", label: "Resume", tip: "Go on from the last checkpoint.", states: ["interrupted", "stopped", "failed"], primary: true },
 ];
-const WORKING = { checkpoint_run: "Saving…", pause_run: "Pausing…", continue_run: "Continuing…", stop_run: "Stopping…", resume_run: "Resuming…" };
+const WORKING = { checkpoint_run: "Saving…", pause_run: "Pausing…", continue_run: "Continuing…", stop_run: "Stopping…", force_stop_run: "Ending…", resume_run: "Resuming…" };
 const PENDING_LIMIT = 8000;
 
 export class Header {
@@ -38,12 +40,14 @@ export class Header {
     });
     this.controls = el("div", { class: "rs-controls", role: "group", "aria-label": "Run controls" }, this.buttons.map((button) => button.node));
     this.viewer = el("span", { class: "rs-viewer" });
+    this.questions = el("div", { class: "rt-root rs-questions" });
     this.node = el(
       "header",
       { class: "rs-head" },
       el("div", { class: "rs-head-main" }, this.name, this.state, this.live, this.device),
       el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase),
       el("div", { class: "rs-head-controls" }, this.viewer, this.controls),
+      this.questions,
     );
   }
 
@@ -51,8 +55,9 @@ export class Header {
     setText(this.viewer, sentence);
   }
 
-  press(spec) {
+  async press(spec) {
     if (this.pending) return;
+    if (spec.forced && !(await forceStop(this.questions, this.status.name || this.status.run))) return;
     this.pending = { event: spec.event, label: spec.label, until: Date.now() + PENDING_LIMIT, state: this.status.state, checkpoints: this.status.checkpoints.length };
     this.act(spec.event);
     this.setButtons();
@@ -70,7 +75,7 @@ export class Header {
     show(this.controls, this.operator);
     show(this.viewer, !this.operator);
     for (const button of this.buttons) {
-      show(button.node, button.states.includes(this.status.state));
+      show(button.node, button.states.includes(this.status.state) && (!button.forced || this.status.may_force_stop));
       const mine = this.pending?.event === button.event && this.pending.label === button.label;
       setText(button.node, mine ? WORKING[button.event] : button.label);
       button.node.setAttribute("aria-disabled", String(Boolean(this.pending)));

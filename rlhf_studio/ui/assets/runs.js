@@ -1,5 +1,5 @@
 // The Runs page: a table of all runs that keeps itself up to date, and what may be done with each.
-import { ask } from "./dialogs.js";
+import { ask, forceStop } from "./dialogs.js";
 import { el, fill, memory, setText, show } from "./dom.js";
 import { duration, integer, number } from "./format.js";
 import { Poller } from "./poll.js";
@@ -7,7 +7,7 @@ import { Poller } from "./poll.js";
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
 const COLUMNS = ["Run", "State", "Recipe", "Model", "Steps", "Score", "Gold", "KL", "Time", "Started", ""];
-const LABELS = { resume: "Resume", cancel: "Cancel", rename: "Rename", delete: "Delete" };
+const LABELS = { resume: "Resume", cancel: "Cancel", force_stop: "Force stop", rename: "Rename", delete: "Delete" };
 
 const view = () => new URLSearchParams(location.search).get("view") || "";
 
@@ -142,7 +142,7 @@ class RunsPage {
     if (!this.operator) return copy;
     const own = row.actions.map((action) => button(action, LABELS[action], () => this[action](row)));
     const pick = (...wanted) => own.filter((node) => wanted.includes(node.dataset.action));
-    return [...pick("delete"), ...pick("rename"), copy, ...pick("resume", "cancel")];
+    return [...pick("delete"), ...pick("rename"), copy, ...pick("resume", "cancel", "force_stop")];
   }
 
   open(event, row) {
@@ -161,6 +161,10 @@ class RunsPage {
 
   cancel(row) {
     this.act("cancel", row);
+  }
+
+  async force_stop(row) {
+    if (await forceStop(this.host, row.name)) this.act("force_stop", row);
   }
 
   async rename(row) {

@@ -1,0 +1,100 @@
+"""What the command line does around an engine: new settings at a resume, loading the libraries, stopping one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config.changes import changes_between, refusals
+from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
+from rlhf_studio.engine.screen import Screen
+from rlhf_studio.engine.stopping import Signals, StopRequested
+from rlhf_studio.inputs.preflight import check_run
+from rlhf_studio.runs import liveness
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.create import replace_config
+from rlhf_studio.runs.environment import FOLDER_VARIABLE
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.launch import force_stop
+from rlhf_studio.runs.processes import COORDINATED, is_follower
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import record_end
+
+STOPPED = 3
+
+
+def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Permissions) -> None:
+    """Give a run other settings before it is resumed: checked like those of a new run, and refused where the checkpoint decides.
+
+    The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
+    then nothing has changed.
+    """
+    reader = RunReader(run_dir)
+    before = reader.config()
+    config = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))
+    changes = changes_between(before.model_dump(mode="json"), config.model_dump(mode="json"))
+    problems = [Problem(setting, f"cannot change when a run is resumed: {reason}") for setting, reason in refusals(changes)]
+    problems += _too_few_steps(reader, config)
+    if problems or not changes:
+        if problems:
+            raise ConfigError(problems)
+        return
+    if problems := check_run(config, reader.run_dir.parent, permissions):
+        raise ConfigError(problems)
+    liveness.announce_start(run_dir)
+    try:
+        replace_config(run_dir, config)
+    except StoreError:
+        liveness.release_ticket(Path(run_dir).resolve())
+        raise
+
+
+def _too_few_steps(reader: RunReader, config: RunConfig) -> Iterator[Problem]:
+    done = max([reader.status().step, *(checkpoint.step for checkpoint in reader.checkpoints())])
+    if config.ppo.steps < done:
+        yield Problem("ppo.steps", f"{config.ppo.steps} is less than the {done} steps that are done; use at least that")
+
+
+@contextlib.contextmanager
+def named_for_children(run_dir: Path) -> Iterator[None]:
+    """Processes that are started in this block carry the run folder in their environment, so that they are found when it is ended."""
+    before = os.environ.get(FOLDER_VARIABLE)
+    os.environ[FOLDER_VARIABLE] = str(Path(run_dir).resolve())
+    try:
+        yield
+    finally:
+        os.environ.pop(FOLDER_VARIABLE)
+        if before is not None:
+            os.environ[FOLDER_VARIABLE] = before
+
+
+def one_engine(run_dir: Path, *, resume: bool, permissions: Permissions, screen: Screen | None) -> int:
+    """Train in this process. A request to stop is heeded while the libraries load, too. Returns the exit code."""
+    try:
+        with Signals() as signals, signals.at_once():
+            from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
+    except StopRequested as stop:
+        if not is_follower(os.environ):
+            with liveness.EngineLock(run_dir):
+                record_end(run_dir, EventRecord("info", "stop", f"Stopped while the libraries were loading: {stop}."))
+        code = STOPPED
+    else:
+        code = run_engine(run_dir, resume=resume, permissions=permissions, screen=screen)
+    # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
+    return 0 if code == STOPPED and COORDINATED in os.environ else code
+
+
+def stop(run_dir: Path, *, now: bool) -> str:
+    """Ask a run to stop, or end it by force. Returns what a person should know. Raises StoreError."""
+    if now:
+        return force_stop(run_dir, "a person at the command line")
+    if not (liveness.is_starting(run_dir) or liveness.is_alive(run_dir)):
+        raise StoreError(f"{run_dir} is not running", "not-running")
+    send_command(run_dir, "stop")
+    if RunReader(run_dir).status().state == "loading":
+        return f"asked to stop; it still loads, so it ends within some seconds. If it does not: stop {run_dir} --now"
+    return f"asked to stop after this step; a checkpoint is written first. If it does not end: stop {run_dir} --now"

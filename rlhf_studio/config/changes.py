@@ -1,0 +1,74 @@
+"""What differs between two configurations of one run, and what must stay when a run is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_WEIGHTS = "the checkpoint holds weights of the model that the run began with; start a new run for another one"
+STAYS = {
+    "name": "a run gets another name on the Runs page",
+    "recipe": "it says what the run began from",
+    "model.policy": _WEIGHTS,
+    "model.revision": _WEIGHTS,
+    "model.reference": _WEIGHTS,
+    "model.reference_revision": _WEIGHTS,
+    "model.quantization": _WEIGHTS,
+    "model.value_head_init": "the value head has been trained since it was drawn",
+    "lora": "the checkpoint holds adapters of the shape that the run began with; start a new run for others",
+    "critic": "the checkpoint holds the critic that the run began with; start a new run for another one",
+    "data": "the checkpoint holds a place in the prompts of the run, which other prompts or another order would move",
+    "engine.seed": "the order of the prompts comes from it, and the checkpoint holds a place in that order",
+    "engine.watch_prompts": "the answers of the starting policy are to these prompts, and are compared with later ones",
+    "ppo.reference_ema": "the checkpoint holds the reference as it has followed the policy so far",
+}
+"""Settings, or whole sections, that a resumed run keeps, and why."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting that is no longer what it was; ``old`` or ``new`` is None where there is no such entry in a list of components."""
+
+    setting: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.setting} from {_shown(self.old)} to {_shown(self.new)}"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None or value == "" else str(value)
+
+
+def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """What differs, setting by setting, in the order of ``now``. Both are plain mappings, as ``model_dump`` gives them.
+
+    A setting that one of them does not know, because another version wrote it, is no change.
+    """
+    old, new = _flat(before), _flat(now)
+    lists = {name for name in (*old, *new) if any(part.isdigit() for part in name.split("."))}
+    names = [*new, *(name for name in old if name not in new)]
+    return [
+        Change(name, old.get(name), new.get(name))
+        for name in names
+        if old.get(name) != new.get(name) and (name in lists or (name in old and name in new))
+    ]
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        return {name: value}
+    return {key: leaf for part, item in items for key, leaf in _flat(item, f"{name}.{part}" if name else str(part)).items()}
+
+
+def refusals(changes: list[Change]) -> list[tuple[str, str]]:
+    """(setting, reason) of every change that a resumed run cannot take."""
+    found = ((change.setting, _reason(change.setting)) for change in changes)
+    return [(setting, reason) for setting, reason in found if reason]
+
+
+def _reason(setting: str) -> str:
+    return STAYS.get(setting) or STAYS.get(setting.split(".")[0], "")

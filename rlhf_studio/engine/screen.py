@@ -1,0 +1,86 @@
+"""What an engine prints: all of it into the run's ``engine.log``, and what is meant for people on the terminal as well.
+
+What libraries say, warnings and the output of reward functions stay in the log. An engine that the app started has no terminal:
+its output is the log already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import store_error
+
+
+@dataclass
+class Screen:
+    """The terminal (or file, or pipe) that a person started the engine from."""
+
+    out: TextIO
+    err: TextIO
+    gone: bool = False
+
+    def show(self, text: str) -> None:
+        """One line. A terminal or pipe that is gone ends the showing, not the run."""
+        with self.leaving_the_run_alone():
+            print(text, file=self.out, flush=True)
+
+    @contextlib.contextmanager
+    def leaving_the_run_alone(self) -> Iterator[None]:
+        """A block that writes to the terminal; what cannot be written is in the log."""
+        try:
+            yield
+        except OSError:
+            self.gone = True
+
+
+@contextlib.contextmanager
+def output_in_log(run_dir: Path) -> Iterator[Screen | None]:
+    """What this process and its children print goes to ``engine.log`` from here on. Gives the terminal; None when it is the log itself.
+
+    An exception that leaves the block is written to the log too. Raises StoreError when there can be no log.
+    """
+    try:
+        log = os.open(Path(run_dir) / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise store_error(error, Path(run_dir) / paths.LOG) from error
+    if os.path.sameopenfile(1, log):
+        os.close(log)
+        yield None
+        return
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        stream.flush()
+    copies = os.dup(1), os.dup(2)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = sys.stderr = os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield Screen(_terminal(before[0], 1, copies[0]), _terminal(before[1], 2, copies[1]))
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = before
+        for number, copy in enumerate(copies, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _terminal(stream: TextIO, number: int, copy: int) -> TextIO:
+    """The stream as it was, though its descriptor leads to the log now."""
+    try:
+        is_descriptor = stream.fileno() == number
+    except (OSError, ValueError):  # a stream in memory has no descriptor
+        return stream
+    if not is_descriptor:
+        return stream
+    return open(copy, "w", buffering=1, encoding=stream.encoding, errors="replace", closefd=False)
