@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.build import build_trainer
@@ -25,7 +27,8 @@ from rlhf_studio.runs.records import ENDED
 DONE, FAILED = 0, 1
 LOOK_SECONDS = 1.0  # between two looks at how the run is
 FAREWELL_LOOKS = 5  # after the run's end, for leaving in the ordinary way
-EARLY_LOOKS = 300  # as long as the run says only how it ended before: the first process may still be coming up
+EARLY_LOOKS = 300  # as long as the run says only how it ended before this process began: the first one may still be coming up
+BEGINNING_SECONDS = 2.0  # all processes begin together, up to this and the difference of two machines' clocks; loading takes longer
 
 
 class LeaderWatch:
@@ -34,12 +37,13 @@ class LeaderWatch:
     The first process may be stopped while it loads, when it cannot tell the others: they load too, or wait for it to connect.
 
     Args:
-        state: the run's stored state and sequence number; raises StoreError when the run is gone.
+        state: the run's stored state and when it ended, in seconds since 1970; raises StoreError when the run is gone.
+        born: when this process began.
         leave: ends the process at once.
     """
 
-    def __init__(self, state: Callable[[], tuple[str, int]], leave: Callable[[int], object] = os._exit):
-        self._state, self._leave = state, leave
+    def __init__(self, state: Callable[[], tuple[str, float | None]], born: float, leave: Callable[[int], object] = os._exit):
+        self._state, self._born, self._leave = state, born, leave
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader-watch", daemon=True)
 
@@ -52,15 +56,15 @@ class LeaderWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        first_seq, looks_at_end = None, 0
+        looks_at_end = 0
         while not self._over.wait(LOOK_SECONDS):
             try:
-                state, seq = self._state()
+                state, ended_at = self._state()
             except StoreError:
-                state, seq = "failed", -1
-            first_seq = seq if first_seq is None else first_seq
+                state, ended_at = "failed", None
             looks_at_end = looks_at_end + 1 if state in ENDED else 0
-            if looks_at_end > (EARLY_LOOKS if seq == first_seq else FAREWELL_LOOKS):
+            earlier = ended_at is not None and ended_at < self._born + BEGINNING_SECONDS
+            if looks_at_end > (EARLY_LOOKS if earlier else FAREWELL_LOOKS):
                 self._leave(FAILED if state == "failed" else DONE)
                 return
 
@@ -72,7 +76,8 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # while this process loads nothing is at stake: it ends at once, in C code too
-    with LeaderWatch(RunReader(run_dir).stored):
+    reader = RunReader(run_dir)
+    with LeaderWatch(lambda: (reader.stored()[0], reader.status().ended_at), psutil.Process().create_time()):
         return _follow(run_dir, config, permissions, resume=resume)
 
 

@@ -115,18 +115,18 @@ def test_a_second_signal_does_not_disturb_the_last_words() -> None:
 # --- followers -----------------------------------------------------------------------------------------------------------------
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, int]], early: int = 3, farewell: int = 2) -> list[int]:
-    """What a follower's watch ended the process with, when it sees these states one after the other."""
+def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, float | None]], early: int = 3, farewell: int = 2) -> list[int]:
+    """What a follower's watch ended the process with, which began at second 100 and sees these states one after the other."""
     monkeypatch.setattr(followers, "LOOK_SECONDS", 0)
     monkeypatch.setattr(followers, "EARLY_LOOKS", early)
     monkeypatch.setattr(followers, "FAREWELL_LOOKS", farewell)
     left: list[int] = []
     seen, done = iter(states), threading.Event()
 
-    def state() -> tuple[str, int]:
+    def state() -> tuple[str, float | None]:
         if (now := next(seen, None)) is None:
             done.set()
-            return "running", 99
+            return "running", None
         if now[0] == "gone":
             raise StoreError("There is no run there.", "missing")
         return now
@@ -135,19 +135,20 @@ def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, int]], earl
         left.append(code)
         done.set()
 
-    with LeaderWatch(state, leave):
+    with LeaderWatch(state, 100.0, leave):
         assert done.wait(20)
     return left
 
 
 def test_a_follower_leaves_once_the_run_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = [("stopped", 5), ("loading", 6), ("loading", 7)]
-    assert watched(monkeypatch, [*begun, *[("stopped", 8)] * 3]) == [0]
-    assert watched(monkeypatch, [*begun, *[("failed", 8)] * 3]) == [1]
-    assert watched(monkeypatch, [*begun, *[("gone", 0)] * 3]) == [1]
-    assert watched(monkeypatch, [*begun, *[("stopped", 8)] * 2]) == []  # time to leave in the ordinary way
+    begun = [("stopped", 90.0), ("loading", None), ("loading", None)]
+    assert watched(monkeypatch, [*begun, *[("stopped", 104.0)] * 3]) == [0]
+    assert watched(monkeypatch, [*begun, *[("failed", 104.0)] * 3]) == [1]
+    assert watched(monkeypatch, [*begun, *[("gone", None)] * 3]) == [1]
+    assert watched(monkeypatch, [*begun, *[("stopped", 104.0)] * 2]) == []  # time to leave in the ordinary way
+    assert watched(monkeypatch, [("stopped", 104.0)] * 3) == [0]  # it began and ended before the first look
 
 
 def test_a_follower_waits_for_a_run_that_was_stopped_before_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watched(monkeypatch, [*[("stopped", 5)] * 3, ("loading", 6), ("running", 7)]) == []
-    assert watched(monkeypatch, [("stopped", 5)] * 4) == [0]  # it ended before the first look
+    assert watched(monkeypatch, [*[("stopped", 90.0)] * 3, ("loading", None), ("running", None)]) == []
+    assert watched(monkeypatch, [("stopped", 90.0)] * 4) == [0]
