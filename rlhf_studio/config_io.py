@@ -148,9 +148,22 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     empty = {name for name, field in walk_fields() if may_be_empty(field)}
     result = _deep_copy(data)
     for name, raw in overrides.items():
-        value = raw if name in text_settings and not (raw == "null" and name in empty) else _plain_value(name, raw)
+        value = (_text(raw) if name in empty else raw) if name in text_settings else _plain_value(name, raw)
         _set(result, name, name.split("."), value)
     return result
+
+
+_NULL = re.compile(r'("*)null\1')
+
+
+def _text(raw: str) -> str | None:
+    """A text that may be empty: ``null`` clears it, and ``"null"`` with its quotes is the word itself."""
+    return raw if not (match := _NULL.fullmatch(raw)) else raw[1:-1] if match[1] else None
+
+
+def text_override(value: str) -> str:
+    """The value of a text that may be empty, as :func:`apply_overrides` reads it back."""
+    return f'"{value}"' if _NULL.fullmatch(value) else value
 
 
 def _plain_value(name: str, raw: str) -> Any:

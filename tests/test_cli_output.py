@@ -130,6 +130,7 @@ def test_null_clears_what_may_be_empty() -> None:
     cleared = parse_config(apply_overrides(base.model_dump(mode="json"), given))
     assert (cleared.model.reference, cleared.data.reference_column, cleared.name) == ("", "", "")
     assert cleared.reward.components[0].name == ""
+    assert parse_config(apply_overrides(base.model_dump(mode="json"), {"name": '"null"'})).name == "null"  # the word itself
     assert config_from_yaml("model: {reference: null}\ndata: {system_text: }").model.reference == ""
     with pytest.raises(ConfigError, match="ppo.kl_coef: input should be a number"):
         parse_config(apply_overrides(base.model_dump(mode="json"), {"ppo.kl_coef": "null"}))

@@ -9,7 +9,8 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import HttpReward, PythonReward, RunConfig
-from rlhf_studio.config_io import ConfigError, apply_overrides, walk_fields
+from rlhf_studio.config.base import may_be_empty
+from rlhf_studio.config_io import ConfigError, apply_overrides, text_override, walk_fields
 from rlhf_studio.ui.form import values_of
 
 PROGRAM = "python -m rlhf_studio train"
@@ -53,7 +54,8 @@ def overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:
         if name == "reward.components":
             changed.update(_component_overrides(config, base))
         else:
-            changed[name] = value if fields[name].annotation is str else _yaml(value)
+            text = text_override(value) if may_be_empty(fields[name]) else value
+            changed[name] = text if fields[name].annotation is str else _yaml(value)
     return changed
 
 
