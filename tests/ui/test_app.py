@@ -30,7 +30,8 @@ from rlhf_studio.ui.live_feed import LiveFeed
 from tests.ui.train_helpers import install_world, start_stand_in
 
 READS = {"open_run", "go_train", "opening_tab", "lambda"}
-CHANGES = {"start_run", "act_on_run", "stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "measure"}
+CHANGES = {"start_run", "act_on_run", "measure"}
+CHANGES |= {"stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
 
 
 @pytest.fixture(scope="module")
