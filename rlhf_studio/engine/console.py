@@ -23,6 +23,12 @@ class Console:
         terminal = self._screen.err
         self._bar = tqdm(total=total, unit="step", dynamic_ncols=True, file=terminal) if terminal.isatty() else None
 
+    def close(self) -> None:
+        """Leave the terminal as it was; the bar must not write once the terminal is given back."""
+        if self._bar is not None:
+            with self._screen.leaving_the_run_alone():
+                self._bar.close()
+
     def say(self, text: str) -> None:
         """One line of its own."""
         if self._has_log:

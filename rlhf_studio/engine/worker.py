@@ -55,6 +55,7 @@ def run_engine(run_dir: Path, *, resume: bool, permissions: Permissions = NOTHIN
             return worker.run(resume=resume)
         finally:
             worker.trackers.close()
+            worker.console.close()
 
 
 def leave() -> None:
@@ -79,7 +80,7 @@ class Worker:
     ):
         self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
         self._permissions = permissions
-        self._console = Console(config.ppo.steps, screen)
+        self.console = Console(config.ppo.steps, screen)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
 
@@ -89,7 +90,7 @@ class Worker:
             self._train(self._load(resume))
         except StopRequested as stop:
             record_stop(self._writer, str(stop))
-            self._console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
+            self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
         except (ConfigError, PromptsError) as error:
             return self._fail(str(error), BAD_INPUT)
@@ -101,14 +102,14 @@ class Worker:
         except (StoreError, OSError) as error:
             return self._fail(f"{error}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED)
         except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
-            self._console.say(traceback.format_exc())
+            self.console.say(traceback.format_exc())
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
         self._writer.set_state("finished")
-        self._console.say(f"done: {self._run_dir}")
+        self.console.say(f"done: {self._run_dir}")
         return DONE
 
     def _fail(self, cause: str, code: int) -> int:
-        self._console.say(f"failed: {cause} ({self._run_dir})")
+        self.console.say(f"failed: {cause} ({self._run_dir})")
         self._writer.event(EventRecord("error", "failure", cause))
         self._writer.set_state("failed", cause=cause)
         return code
@@ -122,7 +123,7 @@ class Worker:
     def _report(self, text: str, fraction: float | None) -> None:
         """Say what is being loaded. A request to stop that some library swallowed is heeded here at the latest."""
         self._writer.set_state("loading", phase=text, fraction=fraction)
-        self._console.phase(text)
+        self.console.phase(text)
         self._signals.heed()
         if any(command.kind == "stop" for command in self._writer.pending_commands()):
             raise StopRequested(OPERATOR)
@@ -133,7 +134,7 @@ class Worker:
             return self._ready_to_train(resume)
 
     def _leave(self) -> None:
-        self._console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
+        self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
         leave()
 
     def _ready_to_train(self, resume: bool) -> Trainer:
@@ -148,7 +149,7 @@ class Worker:
             self._resume(trainer)
             if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
                 self._writer.event(event, trainer.progress.step)
-                self._console.say(event.text)
+                self.console.say(event.text)
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
@@ -158,7 +159,7 @@ class Worker:
             self.trackers.watched(0, watched)
             for event in unanswered:
                 self._writer.event(event)
-                self._console.say(event.text)
+                self.console.say(event.text)
         self._writer.set_state("running")
         return trainer
 
@@ -175,7 +176,7 @@ class Worker:
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
         self._writer.cut_after(trainer.progress.step)
         self._writer.event(EventRecord("info", "resume", text))
-        self._console.say(text)
+        self.console.say(text)
 
     def _train(self, trainer: Trainer) -> None:
         every = self._config.engine.checkpoint_every
@@ -186,7 +187,7 @@ class Worker:
             record = trainer.step()
             self._writer.commit_step(record)
             self.trackers.step(record)
-            self._console.step(record)
+            self.console.step(record)
             if record.step == 1:
                 self._writer.event(memory_event(self._config, self._run_dir, record.metrics["memory/peak"]), step=1)
             if every and trainer.progress.step % every == 0:
