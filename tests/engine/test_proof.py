@@ -17,14 +17,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertForSequenceClassification
 
 from rlhf_studio.engine import proof
+from rlhf_studio.engine import trainer as trainer_module
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.numbering import Numbering
 from rlhf_studio.engine.policy import Policy, Reference, ResponseModel
 from rlhf_studio.engine.proof import prove
 from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.engine.worker import BAD_INPUT, DONE, run_engine
-from rlhf_studio.engine.yardstick import UnprovenError
+from rlhf_studio.engine.yardstick import UnprovenError, Yardstick
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -249,3 +250,66 @@ def test_a_resumed_run_is_proven_with_its_restored_weights(tmp_path: Path, monke
 
 def from_folder(folder: Path) -> Tensor:
     return AutoModelForCausalLM.from_pretrained(folder).get_input_embeddings().weight.detach()
+
+
+# --- all rows of the first rollout -------------------------------------------------------------------------------------------------
+
+
+def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of eight is noted wrongly while sampling: whichever minibatch it would have been in, nothing is trained."""
+    trainer = make()
+    trainer.prove()
+    weights = [parameter.detach().clone() for parameter in trainer.player.policy.parameters()]
+    original = trainer_module.collect
+
+    def slipped(*arguments: Any) -> Rollout:
+        rollout = original(*arguments)
+        rollout.logprobs[6, 0] += 0.01
+        return rollout
+
+    monkeypatch.setattr(trainer_module, "collect", slipped)
+    with pytest.raises(UnprovenError, match=r"before the first update the ratio is not 1: log-probabilities differ by 0\.01,"):
+        trainer.step()
+    assert all(torch.equal(*pair) for pair in zip(trainer.player.policy.parameters(), weights, strict=True))
+
+
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str, Any]) -> None:
+    """The reference was meant to be the policy's own start, but something has changed it."""
+    trainer = make(lora=lora, ppo={"steps": 3})
+    trainer.prove()
+    if lora:
+        with torch.no_grad():
+            next(part for name, part in trainer.player.policy.named_parameters() if "lora_B" in name).add_(0.05)
+    else:
+        next(iter(trainer.player.reference.frozen_copy.parameters())).data.mul_(1.01)
+    with pytest.raises(UnprovenError, match=r"model\.reference: it has the policy's weights, but the KL does not begin at 0"):
+        trainer.step()
+
+
+def test_in_half_precision_the_kl_is_a_warning(make: Make) -> None:
+    """The copy is rounded and the policy is not, so that how far off it may be is not certain; half its size is."""
+    trainer = make("llama", model={"dtype": "bfloat16"})
+    trainer.prove()
+    for parameter in trainer.player.reference.frozen_copy.parameters():
+        parameter.data.mul_(0.5)
+    assert any("the KL does not begin at 0" in event.text for event in trainer.step().events)
+
+
+def test_another_reference_may_differ(make: Make, tmp_path: Path) -> None:
+    other = save_policy(tmp_path / "other", "gpt2", seed=5)
+    trainer = make(model={"reference": str(other)})
+    trainer.prove()
+    assert abs(trainer.step().metrics["objective/kl"]) > 1e-3
+
+
+# --- the yardstick -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_allowed() -> None:
+    """Literals: 1e-4 for small logits and in proportion above 4; 7.5 steps of 1/256 for a single number, 2.25 for 64."""
+    one, many = torch.tensor([0.3]), torch.full((64,), -0.3)
+    assert Yardstick(half=False).measure(many, 2.0) == pytest.approx((0.3, 1e-4))
+    assert Yardstick(half=False).measure(many, 40.0) == pytest.approx((0.3, 1e-3))
+    assert Yardstick(half=True).measure(one, 0.5) == pytest.approx((0.3, 7.5 / 256))
+    assert Yardstick(half=True).measure(many, 10.0) == pytest.approx((0.3, 22.5 / 256))
