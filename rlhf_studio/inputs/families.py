@@ -37,7 +37,7 @@ BYPASSING = {"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"}
 
 def family_problem(model_type: str, architecture: str) -> str | None:
     """Why a causal language model of this kind cannot be trained, as the end of a sentence that begins with its name; None when it can."""
-    what = f"is a {model_type} model"
+    what = f"is {'an' if model_type[:1] in set('aeiou') else 'a'} {model_type} model"
     if model_type in WHOLE_MODEL:
         return f"{what}, which {WHOLE_MODEL[model_type]}; use another model"
     known = mapped_types()

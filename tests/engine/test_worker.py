@@ -239,8 +239,9 @@ def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
 def test_notes_for_people(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(ppo={"steps": 1, "batch_size": 64, "mini_batch_size": 64}, generation={"top_k": 3})
     assert run_engine(run_dir, resume=False) == DONE
-    texts = " ".join(event.text for event in RunReader(run_dir).events_since(0) if event.kind == "health")
-    assert "6 prompts for a batch of 64" in texts and "Top-k" in texts
+    events = RunReader(run_dir).events_since(0)
+    assert "6 prompts for a batch of 64" in " ".join(event.text for event in events if event.kind == "health")
+    assert [event.text.split(",")[0] for event in events if event.level == "warning"] == ["Sampling is cut off (top-k 3)"]
 
 
 def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

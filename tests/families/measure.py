@@ -82,6 +82,7 @@ def measure_type(model_type: str, mode: str, folder: Path) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - a model that has no plain pass to compare with
         return {"outcome": "not compared", "text": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     worst = max(differences.values())
+    differences = {name: float(f"{difference:.2g}") for name, difference in differences.items()}
     return {"outcome": "right" if worst <= BOUND else "wrong", "largest": worst, "differences": differences}
 
 
@@ -180,6 +181,12 @@ def _measure_in_child(write_end: int, measure: Callable[[], dict[str, Any]]) -> 
     os._exit(0)
 
 
+def as_lines(known: dict[str, Any]) -> str:
+    """The results as JSON with one line per type."""
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found, sort_keys=True)}" for name, found in sorted(known["types"].items()))
+    return f'{{"transformers": {json.dumps(known["transformers"])}, "types": {{\n{lines}\n}}}}\n'
+
+
 def main(types: list[str]) -> None:
     """Measure the types and write them into the results, the others left as they are."""
     transformers.logging.set_verbosity_error()
@@ -190,7 +197,7 @@ def main(types: list[str]) -> None:
               sep=" | ", flush=True)  # fmt: skip
         known["types"][model_type] = found
         known["transformers"] = transformers.__version__
-        RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        RESULTS.write_text(as_lines(known), encoding="utf-8")
 
 
 if __name__ == "__main__":

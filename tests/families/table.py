@@ -45,9 +45,9 @@ def _cell(result: dict[str, Any], model_type: str) -> str:
     if result["outcome"] == "right":
         return f"{result['largest']:.1e}"
     text = result["text"].split(": ", 1)[-1] if result["outcome"] == "refused" else result["text"]
-    for shortened in (f"the model is a {model_type} model", "the model is ", "; use another model"):
+    for shortened in (f"the model is a {model_type} model", f"the model is an {model_type} model", "the model is ", "; use another model"):
         text = text.replace(shortened, "")
-    return f"{result['outcome']}: {text.strip(' ,')[:160]}"
+    return f"{result['outcome']}: {text.strip(' ,').removeprefix('which ')[:160]}"
 
 
 if __name__ == "__main__":
