@@ -99,7 +99,8 @@ def _embedding_misfits(config: dict[str, Any], tensors: dict[str, TensorInfo]) -
     found = {name: tensor.shape for name, tensor in tensors.items() if EMBEDDINGS.search(name) and len(tensor.shape) == 2}
     for place, keys, side in ((0, VOCABULARIES, "rows"), (1, ALL_WIDTHS, "columns")):
         claimed = _sizes(config, keys)
-        if found and claimed and not {size for _, size in claimed} & {shape[place] for shape in found.values()}:
+        right = {size + more for _, size in claimed for more in ((0, 1) if place == 0 else (0,))}  # speech models start with one token more
+        if found and claimed and not right & {shape[place] for shape in found.values()}:
             name, shape = next(iter(found.items()))
             yield f"{claimed[0][0]} {claimed[0][1]:,}, but {name[:80]} in its weights has {shape[place]:,} {side}"
 
