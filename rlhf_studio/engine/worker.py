@@ -35,11 +35,12 @@ from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, Start
 from rlhf_studio.runs.errors import RunGone, StoreError
+from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 PAUSE_POLL = 0.25  # seconds between looks at the commands while paused

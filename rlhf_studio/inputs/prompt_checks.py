@@ -96,10 +96,10 @@ def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) ->
         aside = set_aside(prepared.ids, data.eval_share, config.engine.seed) if prepared else []
         return held_out_notes(data, len(prepared.ids) if prepared else len(prompts) if few else None, len(aside), None)
     try:
-        rows = read_once(settings)
+        read_once(settings)
     except PromptsError as error:
         raise eval_error(error) from None
-    return held_out_notes(data, None, 0, None if rows.partial else len(rows))
+    return []  # it is as the settings say
 
 
 def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int | None) -> PromptTokens | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
+from rlhf_studio.runs.heartbeat import Place, beat
 from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, State, StepRecord, WatchRecord
 from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
 
@@ -58,7 +59,7 @@ class RunWriter:
         if holder not in (None, os.getpid()):
             raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
         self._connection = schema.connect(self.path)
-        self._place = _Place(self.path)
+        self._place = Place(self.path)
         try:
             self._begin_session()
         except StoreError as error:
@@ -173,7 +174,7 @@ class RunWriter:
         """Note that the engine lives. Changes nothing else, ``seq`` included. Raises StoreError."""
         with self._lock:
             self.check_place()
-            _beat(self._connection, self.path)
+            beat(self._connection, self.path)
 
     def estimated_memory(self) -> tuple[int, int] | None:
         """The least and the most bytes that were estimated before the start; None without an estimate. Raises StoreError."""
@@ -325,82 +326,6 @@ def record_end(run_dir: Path, record: EventRecord) -> bool:
             return True
     finally:
         connection.close()
-
-
-class Heartbeat:
-    """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
-
-    It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
-    the engine hears of it. When the run folder is not where it was any more, it ends.
-    """
-
-    def __init__(self, run_dir: Path, interval: float = 1.0):
-        self.path = Path(run_dir).resolve() / paths.DATABASE
-        self.interval = interval
-        self.problem: Exception | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        """Begin; the first beat comes at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End and wait for the thread. Do this before the writer is closed."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
-        place: _Place | None = None
-        while True:
-            if place is not None and not place.is_ours():
-                self.problem = RunGone(self.path.parent)
-                break
-            try:
-                if connection is None:
-                    connection = schema.connect(self.path)
-                    place = _Place(self.path)
-                    connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
-                _beat(connection, self.path)
-                self.problem = None
-            except (StoreError, sqlite3.Error) as error:
-                self.problem = error
-            if self._stop.wait(self.interval):
-                break
-        if connection is not None:
-            connection.close()
-
-    def __enter__(self) -> Heartbeat:
-        self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
-
-
-class _Place:
-    """A file, and whether its path still leads to it."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._file = self._look()
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return found.st_dev, found.st_ino
-
-    def is_ours(self) -> bool:
-        return self._file is not None and self._look() == self._file
-
-
-def _beat(connection: sqlite3.Connection, path: Path) -> None:
-    with schema.transaction(connection, path):
-        connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
 
 
 def _expire_commands(connection: sqlite3.Connection, by: str, early_too: bool) -> None:

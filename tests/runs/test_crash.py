@@ -11,10 +11,11 @@ import pytest
 from store_helpers import new_run, same, step_record
 
 from rlhf_studio.runs import schema
+from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock, is_alive
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.schema import connect
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter
 
 KILLS = {"wal": 20, "delete": 12}
 

@@ -12,9 +12,10 @@ import pytest
 from store_helpers import new_run, run_python, step_record, wait_until
 
 from rlhf_studio.runs.errors import RunGone
+from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -77,7 +78,8 @@ import sys
 from pathlib import Path
 from store_helpers import new_run, step_record
 from rlhf_studio.runs.errors import RunGone
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.writer import RunWriter
 run = Path(sys.argv[1])
 writer, heart = RunWriter(run), Heartbeat(run, 0.001)
 heart.start()

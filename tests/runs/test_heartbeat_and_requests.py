@@ -7,9 +7,10 @@ from store_helpers import step_record, wait_until
 
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter
 
 # --- heartbeat ---------------------------------------------------------------------------------------------------------------
 

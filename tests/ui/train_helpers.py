@@ -55,6 +55,7 @@ def install_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer.save(str(model / "tokenizer.json"))
         (model / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<pad>", "eos_token": "<end>"}))
     (world / "prompts.jsonl").write_text("\n".join(json.dumps({"prompt": f"{PROMPT} {row}"}) for row in range(90)))
+    (world / "prompts_heldout.jsonl").write_text("\n".join(json.dumps({"prompt": f"held out {row}"}) for row in range(6)))
     monkeypatch.setattr(bundled, "ASSETS", folder / "assets")
 
 

@@ -1,0 +1,90 @@
+"""The engine's signs of life, and whether the folder that it leaves them in is still its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs.errors import RunGone, StoreError
+
+
+class Place:
+    """A file, and whether its path still leads to it: a run folder may be deleted, moved or replaced under its engine."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = self._look()
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_ours(self) -> bool:
+        """Whether the file at the path is the one that was there at first."""
+        return self._file is not None and self._look() == self._file
+
+
+def beat(connection: sqlite3.Connection, path: Path) -> None:
+    """Note the time as the engine's last sign of life. Raises StoreError."""
+    with schema.transaction(connection, path):
+        connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
+
+
+class Heartbeat:
+    """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
+
+    It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
+    the engine hears of it. When the run folder is not where it was any more, it ends.
+    """
+
+    def __init__(self, run_dir: Path, interval: float = 1.0):
+        self.path = Path(run_dir).resolve() / paths.DATABASE
+        self.interval = interval
+        self.problem: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first beat comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End and wait for the thread. Do this before the writer is closed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        place: Place | None = None
+        while True:
+            if place is not None and not place.is_ours():
+                self.problem = RunGone(self.path.parent)
+                break
+            try:
+                if connection is None:
+                    connection = schema.connect(self.path)
+                    place = Place(self.path)
+                    connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
+                beat(connection, self.path)
+                self.problem = None
+            except (StoreError, sqlite3.Error) as error:
+                self.problem = error
+            if self._stop.wait(self.interval):
+                break
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
