@@ -80,7 +80,7 @@ def test_the_sentiment_notebook() -> None:
     assert config(done) == parse_config(
         {
             "model": {"policy": "lvwerra/gpt2-imdb", "dtype": "float32"},
-            "data": {"prompts": "stanfordnlp/imdb", "query_tokens_min": 2, "query_tokens_max": 7},
+            "data": {"prompts": "stanfordnlp/imdb", "query_tokens_min": 2, "query_tokens_max": 7, "eval_share": 0.0},
             "reward": {
                 "components": [{"kind": "reward_model", "model": "lvwerra/distilbert-imdb", "output": "logit", "batch_size": 16}],
             },
@@ -111,14 +111,14 @@ def test_the_summaries_script() -> None:
                 **{"policy": "cleanrl/EleutherAI_pythia-1b-deduped__sft__tldr", "dtype": "bfloat16", "gradient_checkpointing": True},
             },
             "critic": {"kind": "separate", "start": "reward_model"},
-            "data": {"prompts": "trl-lib/tldr", "column": "prompt"},
+            "data": {"prompts": "trl-lib/tldr", "column": "prompt", "eval_share": 0.0},
             "reward": {"components": [judge], "missing_eos_penalty": 1.0},
             "ppo": {
                 **{"steps": 1954, "batch_size": 512, "mini_batch_size": 512, "micro_batch_size": 16, "ppo_epochs": 4},
                 **{"learning_rate": 3e-6, "lr_schedule": "linear", "adam_epsilon": 1e-8, "max_grad_norm": 0.0, "ratio_threshold": 0.0},
                 **{"kl_coef": 0.05, "kl_estimator": "k1", "cliprange": 0.2, "cliprange_value": 0.2, "vf_coef": 0.1, "lam": 0.95},
             },
-            "generation": {"response_length": 53, "temperature": 0.7, "stop_token": "eos"},
+            "generation": {"response_length": 53, "temperature": 0.7, "stop_token": "eos", "batch_size": 16},
             "engine": {"seed": 42, "processes": 8, "watch_every": 195, "checkpoint_every": 500},
         }
     )
@@ -127,6 +127,15 @@ def test_the_summaries_script() -> None:
     alone = convert(TLDR.replace("--num_processes 8", ""), "run.sh")
     assert config(alone).ppo.batch_size == 64 and any("say with --processes" in line for line in alone.lines)
     assert config(convert(TLDR.replace("--num_processes 8", ""), "run.sh", processes=8)) == config(done)
+
+
+def test_held_out_prompts_and_rows_that_are_sampled_together() -> None:
+    given = "accelerate launch ppo.py --dataset_name a/b --dataset_test_split validation --per_device_train_batch_size 32"
+    done = config(convert(f"{given} --gradient_accumulation_steps 4 --local_rollout_forward_batch_size 48 --total_episodes 1280", "run.sh"))
+    assert (done.data.eval, done.data.eval_split) == ("a/b", "validation")
+    assert (done.ppo.batch_size, done.generation.batch_size) == (128, 48)
+    alone = config(convert(f"{given} --local_rollout_forward_batch_size 48 --total_episodes 1280", "run.sh"))
+    assert alone.generation.batch_size == 0  # all of a batch of 32 fit
 
 
 # --- every way to write it -----------------------------------------------------------------------------------------------------

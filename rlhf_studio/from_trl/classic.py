@@ -46,6 +46,7 @@ def _put_data(draft: Draft) -> None:
     prompts = draft.text("dataset_name") or (draft.text("query_dataset") if draft.given("query_dataset") else "")
     if prompts:
         draft.put("data.prompts", prompts)
+        draft.put("data.eval_share", 0.0)  # the step API trained on all that the loop drew
         draft.decide.append("data.column: which column of the data holds the prompts (text, for IMDB)")
     else:
         draft.decide.append("data.prompts: which prompts your loop drew, and their column (data.column)")

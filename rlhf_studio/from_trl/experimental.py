@@ -73,6 +73,11 @@ def _put_data(draft: Draft) -> None:
     if subset := draft.text("dataset_config"):
         draft.put("data.subset", subset)
     draft.put("data.split", draft.text("dataset_train_split"))
+    if prompts and draft.given("dataset_test_split"):
+        draft.put("data.eval", prompts)
+        draft.put("data.eval_split", draft.text("dataset_test_split"))
+    else:
+        draft.put("data.eval_share", 0.0)  # TRL sets nothing aside by itself
     draft.decide.append(
         "data.max_prompt_tokens and reward.components.0.max_tokens: TRL cuts nothing (ppo_tldr.py left out prompts above 512 tokens); "
         "here longer texts are cut"
@@ -93,6 +98,8 @@ def _put_batches(draft: Draft) -> int | None:
     elif batch % parts:
         draft.decide.append(f"num_mini_batches: {parts} does not divide the batch of {batch}, which TRL refuses")
     draft.put("ppo.micro_batch_size", share if accumulated > 1 else 0)
+    together = draft.count("local_rollout_forward_batch_size")
+    draft.put("generation.batch_size", together if together < share * accumulated else 0)
     draft.put("ppo.ppo_epochs", draft.count("num_ppo_epochs"))
     if draft.value("total_episodes") is None:
         epochs = draft.number("num_train_epochs") or 0
