@@ -212,12 +212,12 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     report = inspect_run(config, run_dir.parent, permissions=permissions)
     if report.problems:
         raise ConfigError(report.problems)
-    for note in report.notes:
-        print(f"rlhf-studio: note: {note}", file=sys.stderr)
     try:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.memory)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
+    for note in report.notes:
+        print(f"rlhf-studio: note: {note}", file=sys.stderr)
     return run_dir
 
 

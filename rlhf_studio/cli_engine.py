@@ -12,7 +12,6 @@ from rlhf_studio.config.changes import changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.engine.screen import Screen
 from rlhf_studio.engine.stopping import Signals, StopRequested
-from rlhf_studio.inputs.preflight import check_run
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
@@ -33,6 +32,8 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
     """
+    from rlhf_studio.inputs.preflight import check_run  # slow to import, and an engine has no use for it
+
     reader = RunReader(run_dir)
     before = reader.config()
     config = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))

@@ -129,7 +129,7 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
 
     # filled in, they are in order; several lines stay several lines
     field(page, "2.models").locator("textarea").fill("bundled/world-reward\nbundled/world-reward")
-    expect(field(page, "2.models").locator(".rt-problem")).to_contain_text("Bundled/world-reward is named twice")
+    expect(field(page, "2.models").locator(".rt-problem")).to_contain_text("bundled/world-reward is named twice")
     field(page, "11.server").locator("input").fill("judge")
     expect(field(page, "11.server").locator(".rt-problem")).to_be_hidden()
 

@@ -213,6 +213,7 @@ def test_a_run_with_each_option(tmp_path: Path, options: dict[str, Any]) -> None
     ours = logits(trainer.player.policy.model)
     assert (ours - start).abs().max() > 1e-3
 
+    (tmp_path / "run").mkdir()
     saved = save_checkpoint(tmp_path / "run", 1, trainer.player.policy, trainer.player.tokenizer, trainer.state(), keep=1)
     settings = json.loads((saved / "policy" / "adapter_config.json").read_text())
     base = settings["base_model_name_or_path"]
@@ -244,6 +245,7 @@ def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Pa
     trainer, _ = build(tmp_path, make_adapter(llama, tmp_path / "sft"), lora={"enabled": True, "r": 2})
     trainer.step()
     player = trainer.player
+    (tmp_path / "run").mkdir()
     for step in (1, 2):
         saved = save_checkpoint(tmp_path / "run", step, player.policy, player.tokenizer, trainer.state(), keep=1)
     base = Path(json.loads((saved / "policy" / "adapter_config.json").read_text())["base_model_name_or_path"])

@@ -90,6 +90,7 @@ def test_it_comes_back_from_a_checkpoint(make_trainer: Callable[..., Trainer], t
     for _ in range(2):
         straight.step()
         stopped.step()
+    (tmp_path / "run").mkdir()
     folder = save_checkpoint(tmp_path / "run", 2, stopped.player.policy, stopped.player.tokenizer, stopped.state(), 1)
     restore_policy(folder, resumed.player.policy)
     resumed.restore(load_state(folder, resumed.updater.optimizer))

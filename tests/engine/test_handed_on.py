@@ -154,7 +154,7 @@ def test_members_of_an_ensemble_read_as_a_reward_model_does(judge: Path, usual: 
 def test_every_kind_has_a_name_and_a_weight(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Whatever the component itself would say, here 1, -2 and 3."""
     monkeypatch.setattr(scorer_module, "build_source", lambda *_: lambda episodes: Answer(torch.tensor([1.0, -2.0, 3.0])))
-    settings = RewardConfig.model_validate({"components": [{"kind": kind, "weight": -2.5, "name": "mine"}, {"kind": kind}]})
+    settings = RewardConfig.model_validate({"components": [{"kind": kind, "weight": -2.5, "name": "mine"}, {"kind": kind, "weight": 1.0}]})
     found = Scorer(settings, CPU, lambda text, fraction: None)(EPISODES)
     assert {name: part.tolist() for name, part in found.parts.items()} == {"mine": [-2.5, 5.0, -7.5], kind: [1.0, -2.0, 3.0]}
     assert found.raw.tolist() == [-1.5, 3.0, -4.5]

@@ -115,7 +115,8 @@ class Asked(RewardModelScorer):
 
 def make_scorer(folder: Path, **settings: Any) -> Asked:
     component = RewardModelReward(model=str(folder), **settings)
-    return Asked(load_reward_model(str(folder), "main", component.label, torch.float32, silent, "reward.components.0"), component, CPU)
+    loaded = load_reward_model(str(folder), "main", component.label, torch.float32, silent, "reward.components.0")
+    return Asked("judge", loaded, component, CPU)
 
 
 def alone(scorer: Asked, ids: list[int], label: int = 0) -> float:
