@@ -187,17 +187,13 @@ def _train(options: argparse.Namespace) -> int:
             raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
         return _run_engine(options.folder, resume=False, permissions=permissions_of(options))
     from rlhf_studio.runs.create import remove_unstarted
-    from rlhf_studio.runs.errors import StoreError
 
     permissions = permissions_of(options)
     run_dir = _prepare(options, permissions)
     print(f"run folder: {run_dir}", flush=True)
     code = _run_engine(run_dir, resume=False, permissions=permissions)
-    try:
-        if code == BAD_INPUT and remove_unstarted(run_dir):
-            print(f"nothing was trained: {run_dir} was removed again")
-    except StoreError as error:
-        raise ConfigError([Problem("", str(error))]) from error
+    if code == BAD_INPUT and remove_unstarted(run_dir):
+        print(f"nothing was trained: {run_dir} was removed again")
     return code
 
 
@@ -244,28 +240,24 @@ def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions, from_s
     from rlhf_studio.engine.screen import output_in_log
     from rlhf_studio.inputs.reward_checks import refuse_without_permission
     from rlhf_studio.runs.checkpoints import where_to_resume
-    from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.liveness import START_FD_VARIABLE, announce_start
     from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
     from rlhf_studio.runs.reader import RunReader
 
     before_torch()
-    try:
-        config = RunReader(run_dir).config()
-        how = {"resume": resume, "from_start": from_start}
-        if is_follower(os.environ) or COORDINATED in os.environ:
-            return one_engine(run_dir, **how, permissions=permissions, screen=None)
-        if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
-            refuse_without_permission(config.reward.components, permissions)
-        announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
-        with output_in_log(run_dir) as screen, named_for_children(run_dir):
-            if not wants_several(config.engine, os.environ):
-                return one_engine(run_dir, **how, permissions=permissions, screen=screen)
-            if resume and not from_start:
-                where_to_resume(run_dir)  # refused here, with a sentence, rather than by one of several processes
-            return run_processes(run_dir, config.engine, permissions, **how, screen=screen)
-    except StoreError as error:
-        raise ConfigError([Problem("", str(error))]) from error
+    config = RunReader(run_dir).config()
+    how = {"resume": resume, "from_start": from_start}
+    if is_follower(os.environ) or COORDINATED in os.environ:
+        return one_engine(run_dir, **how, permissions=permissions, screen=None)
+    if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
+        refuse_without_permission(config.reward.components, permissions)
+    announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
+    with output_in_log(run_dir) as screen, named_for_children(run_dir):
+        if not wants_several(config.engine, os.environ):
+            return one_engine(run_dir, **how, permissions=permissions, screen=screen)
+        if resume and not from_start:
+            where_to_resume(run_dir)  # refused here, with a sentence, rather than by one of several processes
+        return run_processes(run_dir, config.engine, permissions, **how, screen=screen)
 
 
 def before_torch() -> None:
@@ -309,12 +301,8 @@ def _score_server(options: argparse.Namespace) -> int:
 
 def _stop(options: argparse.Namespace) -> int:
     from rlhf_studio.cli_engine import stop
-    from rlhf_studio.runs.errors import StoreError
 
-    try:
-        print(stop(options.folder, now=options.now))
-    except StoreError as error:
-        raise ConfigError([Problem("", str(error))]) from error
+    print(stop(options.folder, now=options.now))
     return 0
 
 
@@ -326,13 +314,9 @@ def _runs_list(options: argparse.Namespace) -> int:
 
 
 def _runs_show(options: argparse.Namespace) -> int:
-    from rlhf_studio.runs.errors import StoreError
     from rlhf_studio.runs.show import show_text, show_values
 
-    try:
-        values = show_values(options.folder)
-    except StoreError as error:
-        raise ConfigError([Problem("", str(error))]) from error
+    values = show_values(options.folder)
     print(json.dumps(values, indent=1) if options.json else show_text(values))
     return 0
 

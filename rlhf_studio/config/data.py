@@ -75,8 +75,8 @@ class DataConfig(Section):
     )
     eval: str = setting(
         "", "Held-out prompts",
-        "Where prompts come from that training never draws and the watched prompts are taken from: a file, folder or dataset as for the "
-        "prompts, with the same columns. Empty: a share of the prompts is set aside.",
+        "File, folder or dataset of held-out prompts, with the same columns as the prompts: training never draws them, and the watched "
+        "prompts are taken from them. Empty: a share of the prompts is set aside.",
         max_length=4096,
     )  # fmt: skip
     eval_split: str = setting(

@@ -16,12 +16,12 @@ from rlhf_studio.engine.build import build_trainer
 from rlhf_studio.engine.checkpoint import load_state, put_together, restore_policy
 from rlhf_studio.engine.device import choose_compute
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.engine.team import GO, SAVE, STOP
+from rlhf_studio.engine.team import GO, NO_CHECKPOINT, SAVE, STOP
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.reward_checks import refuse_without_permission
-from rlhf_studio.runs.checkpoints import newest_valid
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
@@ -88,7 +88,8 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resum
         refuse_without_permission(config.reward.components, permissions)
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
-        if resume and (folder := newest_valid(run_dir)[0]) is not None:
+        if resume and (step := compute.team.share(NO_CHECKPOINT)) != NO_CHECKPOINT:  # what the first process has found to be whole
+            folder = paths.checkpoint_dir(run_dir, step)
             restore_policy(folder, trainer.player.policy)
             trainer.restore(load_state(folder, trainer.updater.optimizer))
         trainer.prove()

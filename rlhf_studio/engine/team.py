@@ -16,6 +16,7 @@ from torch import Tensor
 from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
 
 GO, WAIT, STOP, SAVE = 0, 1, 2, 3
+NO_CHECKPOINT = -1  # where a step is shared
 """What the first process tells the others before each step. SAVE: put the weights together with it; only where they are sharded."""
 BUCKET = 1 << 24  # numbers per message when gradients are added up: 64 MB
 LONGEST_MESSAGE = 4000

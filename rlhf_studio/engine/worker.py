@@ -24,7 +24,7 @@ from rlhf_studio.engine.memory import memory_event
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.screen import Screen
 from rlhf_studio.engine.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
-from rlhf_studio.engine.team import GO, SAVE, STOP, WAIT
+from rlhf_studio.engine.team import GO, NO_CHECKPOINT, SAVE, STOP, WAIT
 from rlhf_studio.engine.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
@@ -169,8 +169,6 @@ class Worker:
         self._writer.set_state("loading", phase=text, fraction=fraction)
         self.console.phase(text)
         self._signals.heed()
-        if any(command.kind == "stop" for command in self._writer.pending_commands()):
-            raise StopRequested(OPERATOR)
 
     def _load(self, resume: bool) -> Trainer:
         """Until training begins nothing is at stake: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
@@ -217,6 +215,8 @@ class Worker:
         for problem in self._start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
         text = "The run starts again from step 0."
+        if self._start is not BEGINNING:  # the other processes load as well, and must load the same
+            trainer.compute.team.share(NO_CHECKPOINT if self._start.step is None else self._start.step)
         if self._start.step is not None:
             folder = paths.checkpoint_dir(self._run_dir, self._start.step)
             restore_policy(folder, trainer.player.policy)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 POSITIONS_FROM_MASK = {"bloom", "mpt", "whisper", "moss_transcribe_diarize"}  # right without position_ids: they count what the mask shows
 
-WHOLE_MODEL = {
+REFUSED_TYPES = {
     "blt": "reads bytes in patches, not the tokens of a tokenizer",
     "cpmant": "reads its whole input in both directions",
     "deepseek_v4": "compresses what it has read in groups that are counted from the row's start, padding included",
@@ -23,7 +23,7 @@ WHOLE_MODEL = {
 }
 """Types that no rule finds, with what makes their numbers wrong or stops them."""
 
-LORA = {
+REFUSED_WITH_LORA = {
     "inkling2_text": "peft does not find all of its layers again in a saved adapter",
     "laguna": "peft does not find all of its layers again in a saved adapter",
 }
@@ -38,8 +38,8 @@ BYPASSING = {"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"}
 def family_problem(model_type: str, architecture: str) -> str | None:
     """Why a causal language model of this kind cannot be trained, as the end of a sentence that begins with its name; None when it can."""
     what = f"is {'an' if model_type[:1] in set('aeiou') else 'a'} {model_type} model"
-    if model_type in WHOLE_MODEL:
-        return f"{what}, which {WHOLE_MODEL[model_type]}; use another model"
+    if model_type in REFUSED_TYPES:
+        return f"{what}, which {REFUSED_TYPES[model_type]}; use another model"
     known = mapped_types()
     if known and model_type not in known:
         return f"{what} ({architecture}), which transformers loads only as a part of a larger model; use another model"

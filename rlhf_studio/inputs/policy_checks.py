@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.families import BYPASSED, BYPASSING, LORA
+from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
 from rlhf_studio.inputs.model_files import Hub, ModelError
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.prompt_checks import PromptTokens
@@ -43,8 +43,9 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
     if lora.init_lora_weights == "orthogonal" and lora.r % 2:
         yield Problem("lora.r", f"the orthogonal start needs an even rank, not {lora.r}")
     names = target_names(lora)
-    if policy.model_type in LORA:
-        yield Problem("lora.enabled", f"LoRA cannot be used with a {policy.model_type} model: {LORA[policy.model_type]}; train it in full")
+    if policy.model_type in REFUSED_WITH_LORA:
+        why = REFUSED_WITH_LORA[policy.model_type]
+        yield Problem("lora.enabled", f"LoRA cannot be used with a {policy.model_type} model: {why}; train it in full")
     bypassed = [name for name in names if name in BYPASSED] if policy.model_type in BYPASSING else []
     if bypassed:
         message = f"an adapter on {bypassed[0]} of a {policy.model_type} model would do nothing; leave it out, or write auto"

@@ -25,7 +25,7 @@ from typing import Any
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.reader import RunReader, belongs
 
 FORMAT = 1
 
@@ -142,20 +142,17 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 def _check(folder: Path) -> None:
     manifest = read_manifest(folder)
-    if not belongs(folder, manifest):
+    if not _belongs(folder, manifest):
         raise CheckpointError(f"{folder.name}: it is not of this run as it is recorded (from before a resume, or renamed)")
     _verify(folder, manifest)
 
 
-def belongs(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether the checkpoint's step is still recorded as it was when the checkpoint was written. Raises StoreError."""
-    step, run_dir = _step_of(folder), folder.parent.parent
-    if manifest.get("step") != step:  # a folder that somebody renamed
-        return False
-    if not step or not (run_dir / paths.DATABASE).exists():
-        return True
-    at = RunReader(run_dir).recorded_at(step)
-    return at is not None and manifest.get("recorded_at") in (at, None)
+def _belongs(folder: Path, manifest: dict[str, Any]) -> bool:
+    """As :func:`rlhf_studio.runs.reader.belongs`; without a run around it, a folder belongs. Raises StoreError."""
+    step, run_dir = _step_of(folder) or 0, folder.parent.parent
+    if not (run_dir / paths.DATABASE).exists():
+        return manifest.get("step") == step
+    return belongs(step, manifest, RunReader(run_dir).recorded_at(step))
 
 
 def recorded_at(run_dir: Path, step: int) -> float | None:
@@ -238,7 +235,7 @@ def _is_good(folder: Path) -> bool:
     """As :func:`_check`, but files that this process has read or written, and nobody has touched since, are not read again."""
     try:
         manifest = read_manifest(folder)
-        if _known.get(folder) != _marks(folder, manifest) or not belongs(folder, manifest):
+        if _known.get(folder) != _marks(folder, manifest) or not _belongs(folder, manifest):
             _check(folder)
     except (CheckpointError, OSError):
         return False

@@ -139,7 +139,9 @@ def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
         raise NotRunning(f"The run in {folder} is not running, so there is nothing to end.")
     with liveness.EngineLock(folder):
         saved = RunReader(folder).checkpoints()
-        begin = f"the checkpoint of step {saved[-1].step}" if saved else "the beginning, because there is no checkpoint"
+        begin = "the beginning, because there is no checkpoint"
+        if saved:
+            begin = f"the newest whole checkpoint (step {saved[-1].step}, unless it is damaged)"
         text = f"Ended by force by {by}. A resume goes on from {begin}."
         if record_end(folder, EventRecord("warning", "stop", text)):
             return text

@@ -31,7 +31,7 @@ class _Signature:
     @property
     def settled(self) -> bool:
         """Whether the last change is long enough ago to be told from the next."""
-        newest = max((modified for file in self.files if file for modified in file[:1]), default=0)
+        newest = max((file[0] for file in self.files if file), default=0)
         return time.time() - newest / 1e9 > SETTLED_SECONDS
 
 

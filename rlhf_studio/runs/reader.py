@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,7 +259,8 @@ class RunReader:
     def checkpoints(self) -> list[CheckpointInfo]:
         """The complete checkpoints (those with a manifest), oldest first.
 
-        Links, half-written folders, and checkpoints of steps that were played again since are left out.
+        Links, half-written folders, and checkpoints of steps that were played again since are left out. Whether every file is whole is
+        for the engine to find out: that takes reading them.
         """
         try:
             entries = sorted((self.run_dir / paths.CHECKPOINTS).iterdir())
@@ -276,11 +277,11 @@ class RunReader:
             if step is None or not folder.is_dir():
                 return None
             written = (folder / paths.MANIFEST).stat().st_mtime
-            at = _recorded_at(folder / paths.MANIFEST)
+            manifest = _manifest(folder / paths.MANIFEST)
             size = sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         except FileNotFoundError:  # not complete, or just being removed to make room for newer ones
             return None
-        if at is not None and at != self.recorded_at(step):
+        if not belongs(step, manifest, self.recorded_at(step)):
             return None
         return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written)
 
@@ -311,9 +312,22 @@ def _last(connection: sqlite3.Connection, metric: str) -> float | None:
     return row[0] if row else None
 
 
-def _recorded_at(manifest: Path) -> Any:
-    """What a manifest says of its step; None where it says nothing. Whether it is damaged is for the engine to judge."""
+def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -> bool:
+    """Whether the checkpoint with this manifest is of the run as it goes now: its step is still the one that was recorded then.
+
+    Args:
+        step: the step in the folder's name; another one in the manifest means that somebody renamed the folder.
+        recorded_at: when the run recorded that step (:meth:`RunReader.recorded_at`). Manifests of earlier versions do not say when.
+    """
+    if manifest.get("step") != step:
+        return False
+    return step == 0 or (recorded_at is not None and manifest.get("recorded_at") in (recorded_at, None))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """A manifest's content; empty when it is no JSON object."""
     try:
-        return json.loads(manifest.read_bytes())["recorded_at"]
-    except (ValueError, KeyError, TypeError):
-        return None
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

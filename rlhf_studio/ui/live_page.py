@@ -1,8 +1,8 @@
 """The Live page: one component that follows a run, and the handlers of its buttons.
 
-The page is drawn by ``assets/live.js`` and its siblings. It learns everything through read-only server functions, ``poll``,
-``fetch`` and (for operators) ``resume_question``, which other websites could call as well: nothing may change there. What changes
-something goes through Gradio's events, whose handlers ask :class:`~rlhf_studio.ui.access.Access` first.
+The page is drawn by ``assets/live.js`` and its siblings. It learns everything through read-only server functions: ``poll``, ``fetch``
+and (for operators) ``resume_question``. What changes something goes through Gradio's events. Who may call what is in
+:mod:`rlhf_studio.ui.roles`; the handlers ask :class:`~rlhf_studio.ui.access.Access` as well.
 """
 
 from __future__ import annotations

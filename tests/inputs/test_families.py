@@ -10,7 +10,15 @@ import pytest
 from rlhf_studio import cli
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs import families
-from rlhf_studio.inputs.families import BYPASSED, BYPASSING, LORA, WHOLE_MODEL, family_problem, forward_arguments, mapped_types
+from rlhf_studio.inputs.families import (
+    BYPASSED,
+    BYPASSING,
+    REFUSED_TYPES,
+    REFUSED_WITH_LORA,
+    family_problem,
+    forward_arguments,
+    mapped_types,
+)
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import ENCODER_TYPES, check_causal_lm
 from rlhf_studio.inputs.preflight import inspect_run
@@ -68,7 +76,7 @@ def test_lora_where_it_cannot_be(make_config: Any, make_model: Any, tmp_path: Pa
     falcon = make_model("falcon", model_type="falcon_h1", architectures=["FalconH1ForCausalLM"])
     assert _problems(make_config(model__policy=str(laguna)), tmp_path) == {}
     found = _problems(make_config(model__policy=str(laguna), lora__enabled=True), tmp_path)
-    assert found["lora.enabled"] == f"LoRA cannot be used with a laguna model: {LORA['laguna']}; train it in full"
+    assert found["lora.enabled"] == f"LoRA cannot be used with a laguna model: {REFUSED_WITH_LORA['laguna']}; train it in full"
     assert _problems(make_config(model__policy=str(falcon), lora__enabled=True), tmp_path) == {}
     found = _problems(make_config(model__policy=str(falcon), lora__enabled=True, lora__target_modules="out_proj"), tmp_path)
     assert found["lora.target_modules"].startswith(("an adapter on out_proj of a falcon_h1 model would do nothing", "no layer is called"))
@@ -89,7 +97,7 @@ def _problems(config: Any, workspace: Path) -> dict[str, str]:
 
 
 def test_the_tables_name_types_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*WHOLE_MODEL, *LORA, *BYPASSING, *families.POSITIONS_FROM_MASK} <= mapped_types()
+    assert {*REFUSED_TYPES, *REFUSED_WITH_LORA, *BYPASSING, *families.POSITIONS_FROM_MASK} <= mapped_types()
     assert "out_proj" in BYPASSED
     monkeypatch.setattr(families, "find_spec", lambda _: None)
     assert families.model_source.__wrapped__("llama") == ""

@@ -217,9 +217,9 @@ def test_force_stop_ends_everything_and_puts_it_on_record(run: Path, monkeypatch
         os.kill(engine.pid, signal.SIGSTOP)
     checkpoint = run / "checkpoints" / "step-000001"
     checkpoint.mkdir()
-    (checkpoint / "manifest.json").write_text("{}")
+    (checkpoint / "manifest.json").write_text('{"step": 1}')
     said = force_stop(run, "a tester", grace=0.1)
-    assert said == "Ended by force by a tester. A resume goes on from the checkpoint of step 1."
+    assert said == "Ended by force by a tester. A resume goes on from the newest whole checkpoint (step 1, unless it is damaged)."
     assert engine.wait(20) < 0 and engine_processes(run) == [] and not is_alive(run)
     status = RunReader(run).status()
     assert (status.state, status.cause) == ("stopped", "") and status.step >= 2 and status.ended_at is not None

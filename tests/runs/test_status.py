@@ -1,5 +1,6 @@
 """Which state a run is shown in, for every row of the table in rlhf_studio.runs.status."""
 
+import json
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
 from rlhf_studio.runs.studio import Entry, Studio
@@ -184,17 +185,21 @@ def test_bad_news_needs_a_second_look(run: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_checkpoints_that_count(run: Path):
     folder = run / "checkpoints"
-    for name in ("step-000040", "step-000005", "step-000020", "step-000060.tmp", "other", "step-1000000"):
+    with EngineLock(run), RunWriter(run) as writer:
+        for step in (5, 20, 30, 40, 1_000_000):
+            writer.commit_step(StepRecord(step, {}, []))
+    for name in ("step-000040", "step-000005", "step-000020", "step-000030", "step-000060.tmp", "other", "step-1000000"):
         (folder / name).mkdir()
         (folder / name / "weights.safetensors").write_bytes(b"x" * 100)
         (folder / name / "inner").mkdir()
         if name != "step-000020":  # killed before its manifest was written
-            (folder / name / "manifest.json").write_text("{}")
+            step = 31 if name == "step-000030" else int(name[5:]) if name[5:].isdigit() else 0  # somebody renamed one
+            (folder / name / "manifest.json").write_text(json.dumps({"step": step}))
     (folder / "step-000070").symlink_to(folder / "step-000040")
     (folder / "step-000080").write_text("a file")
     (folder / "step-000040" / "link").symlink_to("/etc/passwd")
     found = RunReader(run).checkpoints()
-    assert [(info.step, info.bytes) for info in found] == [(5, 102), (40, 102), (1_000_000, 102)]
+    assert [(info.step, info.bytes) for info in found] == [(5, 111), (40, 112), (1_000_000, 117)]
     assert found[0].path == str(run.resolve() / "checkpoints" / "step-000005") and found[0].time > 0
     (run / "checkpoints").rename(run / "away")
     assert RunReader(run).checkpoints() == []

@@ -9,6 +9,7 @@ Run it by hand:  python tests/ui/fake_run.py WORKSPACE --steps 60 --seconds 1 [-
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import time
@@ -130,7 +131,7 @@ class FakeRun:
         folder = paths.checkpoint_dir(self.folder, step)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.safetensors").write_bytes(b"\0" * 1_300_000)
-        (folder / paths.MANIFEST).write_text("{}", encoding="utf-8")
+        (folder / paths.MANIFEST).write_text(json.dumps({"step": step}), encoding="utf-8")
 
     def finish(self) -> None:
         """End well."""

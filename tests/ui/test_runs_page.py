@@ -55,7 +55,7 @@ def checkpoint(workspace: Workspace, run_id: str, step: int, size: int) -> None:
     folder = paths.checkpoint_dir(workspace.run_dir(run_id), step)
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"\0" * size)
-    (folder / paths.MANIFEST).write_text("{}")
+    (folder / paths.MANIFEST).write_text(json.dumps({"step": step}))
 
 
 def test_an_empty_workspace(page: RunsPage) -> None:

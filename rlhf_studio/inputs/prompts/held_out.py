@@ -56,10 +56,10 @@ def held_out_notes(data: DataConfig, count: int | None, aside: int, evals: int |
     Args:
         count: prompts in all; None when only the first are known.
         aside: how many of them are set aside.
-        evals: prompts of ``data.eval``; None when only the first are known.
+        evals: prompts of ``data.eval``, where it names some.
     """
     if data.eval:
-        many = "Held-out prompts" if evals is None else "1 held-out prompt" if evals == 1 else f"{evals:,} held-out prompts"
+        many = "1 held-out prompt" if evals == 1 else f"{evals:,} held-out prompts"
         return [f"{many} from {data.eval}: the watched prompts are among them, and training draws all of its own."]
     if not data.eval_share:
         return []
