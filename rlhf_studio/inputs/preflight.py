@@ -128,6 +128,8 @@ def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterat
         noun = "prompt" if prompts == 1 else "prompts"
         yield f"{prompts} {noun} for a batch of {batch}: each is used about {round(batch / prompts)} times per step."
     uses_world = config.model.policy.startswith("bundled/world") and config.data.prompts.startswith("bundled/world")
+    if config.data.eval.startswith("bundled/") and not config.data.prompts.startswith("bundled/"):
+        yield f"The watched prompts come from {config.data.eval}, not from your data. Empty data.eval to hold out some of yours."
     if config.reward.gold == "world" and not uses_world:
         yield "The gold scorer knows only the review world; for other models or prompts its numbers mean little."
     if config.ppo.kl_coef == 0 and config.ppo.kl_controller == "fixed":

@@ -87,7 +87,7 @@ class Access:
         """One sentence for a viewer: why, and what would change it."""
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
-        return "You can watch runs, not change them. The operator link that the app printed at its start lets you do both."
+        return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
 
 
 def _from_this_machine(request: Any) -> bool:

@@ -198,6 +198,7 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "cause": without_secrets(status.cause),
         "queue_position": status.queue_position,
         "silent": silence(status),
+        "stop_asked": status.stop_asked_age is not None,
         "may_force_stop": may_force_stop(status),
         "step_seconds": step_seconds(series),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,

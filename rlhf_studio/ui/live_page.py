@@ -90,7 +90,6 @@ class LivePage:
         def open_runs() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
-        self.component.props["links"] = True
         for handler in (open_train, open_runs):
             getattr(self.component, handler.__name__)(handler, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 

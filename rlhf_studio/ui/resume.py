@@ -25,7 +25,7 @@ def question(workspace: Workspace, data: Any) -> Json:
             return {"problem": "There is no such run."}
         where_to_resume(workspace.run_dir(run_id))
     except NoCheckpoint as error:
-        return {"title": "Start this run again from step 0?", "text": _text(error), "confirm": "Start from step 0"}
+        return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
     except StoreError as error:
         return {"problem": str(error)}
     return {}
@@ -35,6 +35,6 @@ def _text(error: NoCheckpoint) -> str:
     one = error.steps == 1
     recorded = f"its {grouped(error.steps)} recorded {'step' if one else 'steps'}"
     return (
-        f"The run cannot go on from a checkpoint: {error.why}. It would start again from step 0 with the untrained policy. "
+        f"The run cannot go on from a checkpoint: {error.why}. It would begin again at step 1, with the untrained policy. "
         f"You would lose {recorded} with {'its' if one else 'their'} responses: each stays until it is played again and is then replaced."
     )

@@ -19,7 +19,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
-from rlhf_studio.runs.status import may_force_stop
+from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
@@ -58,6 +58,7 @@ def row_of(run: RunStatus, summary: Json) -> Json:
         "created_at": run.created_at,
         "started_at": run.started_at,
         "alive": run.state in ALIVE,
+        "silent": silence(run) is not None,
         "actions": allowed_actions(run),
         **{key: summary.get(key) for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed")},
     }

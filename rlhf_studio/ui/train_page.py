@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 PREVIEW_ROWS = 5
 MOST_YAML_BYTES = 64_000  # also in train.js
 REMEMBERED_STARTS = 200
-OWN_MODEL = {"model.policy": "", "data.prompts": "", "reward.gold": "none"}
+OWN_MODEL = {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
 Json = dict[str, Any]
 _PLAIN = {
     "input should": "should",

@@ -374,12 +374,12 @@ def test_resume_without_a_checkpoint_asks_first_and_shows_what_is_kept(open_page
     resume.click()
     dialog = page.locator("dialog")
     dialog.wait_for()
-    assert "Start this run again from step 0?" in dialog.inner_text() and "You would lose its 3 recorded steps" in dialog.inner_text()
+    assert "Begin this run again at step 1?" in dialog.inner_text() and "You would lose its 3 recorded steps" in dialog.inner_text()
     dialog.get_by_role("button", name="Go back").click()
     page.wait_for_function("document.querySelector('[data-event=resume_run]').getAttribute('aria-disabled') === 'false'")
     assert Workspace(workspace).status(run.run_id).state == "stopped"
     resume.click()
-    dialog.get_by_role("button", name="Start from step 0").click()
+    dialog.get_by_role("button", name="Begin again").click()
     page.wait_for_selector(".rs-live[data-state=queued]")
     assert Workspace(workspace).status(run.run_id).queue_position is not None and page.faults == []
     Workspace(workspace).cancel(run.run_id)

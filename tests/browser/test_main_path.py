@@ -134,11 +134,11 @@ def test_the_main_path(app: App, page: Any) -> None:
     saved = bool(reader.checkpoints())
     press(page, "Resume")
     if not saved:
-        page.get_by_text("Start this run again from step 0?").wait_for()
+        page.get_by_text("Begin this run again at step 1?").wait_for()
         press(page, "Go back")
         assert reader.status().state == "interrupted"
         press(page, "Resume")
-        press(page, "Start from step 0")
+        press(page, "Begin again")
     wait_for_state(page, "running")
     until(lambda: stored_step() >= 1)
 

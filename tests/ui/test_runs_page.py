@@ -271,7 +271,7 @@ def test_resuming_without_a_checkpoint_is_a_question(page: RunsPage, workspace: 
     run_id = ended(workspace, "stopped", steps=3)
     before = workspace.status(run_id)
     asked = page.resume_question({"run": run_id}, OPERATOR)
-    assert asked["title"] == "Start this run again from step 0?" and asked["confirm"] == "Start from step 0"
+    assert asked["title"] == "Begin this run again at step 1?" and asked["confirm"] == "Begin again"
     assert "it has no checkpoint" in asked["text"] and "You would lose its 3 recorded steps" in asked["text"]
     with pytest.raises(gr.Error, match="cannot be resumed: it has no checkpoint"):
         page.act({"action": "resume", "run": run_id}, OPERATOR)

@@ -443,3 +443,18 @@ def test_sizes(count: float, words: str) -> None:
 
 def test_short_names() -> None:
     assert [outlook.short_name(name) for name in ("a/b", "C:\\x\\y", "/x/", "/")] == ["b", "y", "x", "/"]
+
+
+def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
+    """The card starts from a bundled recipe, whose held-out prompts are film reviews."""
+    assert bench.page.boot({}, OPERATOR)["own_model"]["data.eval"] == ""
+    own = sent(data__prompts="somebody/elses")
+    assert any("come from bundled/world-prompts-heldout, not from your data" in note for note in inspected_notes(own))
+
+
+def inspected_notes(data: dict[str, Any]) -> list[str]:
+    from rlhf_studio.config_io import parse_config
+    from rlhf_studio.inputs.preflight import _notes
+    from rlhf_studio.ui.form import nested
+
+    return list(_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))

@@ -45,9 +45,10 @@ def eval_settings(data: DataConfig) -> DataConfig | None:
 
 
 def eval_error(error: PromptsError) -> PromptsError:
-    """An error in the prompts of ``data.eval``, at the setting to blame."""
-    field = {"data.prompts": "data.eval", "data.split": "data.eval_split"}.get(error.field, error.field)
-    return PromptsError(field, error.message if field != error.field else f"in the held-out prompts: {error.message}")
+    """An error in the prompts of ``data.eval``, at one of its own settings: the others may be right for the prompts themselves."""
+    field = "data.eval_split" if error.field == "data.split" else "data.eval"
+    own = error.field in ("data.prompts", "data.split")
+    return PromptsError(field, error.message if own else f"in the held-out prompts: {error.message}")
 
 
 def held_out_notes(data: DataConfig, count: int | None, aside: int, evals: int | None) -> list[str]:

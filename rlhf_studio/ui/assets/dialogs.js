@@ -44,6 +44,6 @@ export function ask(host, { title, text, confirm, danger = false, input = null }
 
 /** Whether to end a run's engine by force; the same question wherever it is offered. */
 export function forceStop(host, name) {
-  const text = "It was asked to stop and has not. Its processes are ended now, without a checkpoint: steps after the last one are computed again when the run is resumed.";
+  const text = "It was asked to stop and has not. Its processes are ended now, and no checkpoint is written: a resume goes on from the last one there is, or begins again where there is none.";
   return ask(host, { title: `End ${name} by force?`, text, confirm: "Force stop", danger: true });
 }

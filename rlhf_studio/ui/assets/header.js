@@ -11,10 +11,10 @@ const BUTTONS = [
   { event: "checkpoint_run", label: "Checkpoint", tip: "Save the model and everything needed to resume, without stopping.", states: ["running", "paused"] },
   { event: "pause_run", label: "Pause", tip: "Wait after the present step; nothing is lost.", states: ["running"] },
   { event: "continue_run", label: "Continue", tip: "Go on with the next step.", states: ["paused"], primary: true },
-  { event: "stop_run", label: "Stop and save", tip: "Finish the present step, write a checkpoint and end. The run can be resumed.", states: ["loading", "running", "paused"], stop: true },
+  { event: "stop_run", label: "Stop and save", tip: "Finish the present step, write a checkpoint and end; while the run still loads, end at once. It can be resumed.", states: ["loading", "running", "paused"], stop: true },
   { event: "force_stop_run", label: "Force stop", tip: "End the engine now, without a checkpoint: it was asked to stop and has not.", states: ["loading", "running", "paused"], stop: true, forced: true },
   { event: "stop_run", label: "Remove from queue", tip: "The run will not start. Its settings stay in Runs.", states: ["queued"] },
-  { event: "resume_run", label: "Resume", tip: "Go on from the last checkpoint.", states: ["interrupted", "stopped", "failed"], primary: true },
+  { event: "resume_run", label: "Resume", tip: "Go on with this run.", states: ["interrupted", "stopped", "failed"], primary: true },
 ];
 const WORKING = { checkpoint_run: "Saving…", pause_run: "Pausing…", continue_run: "Continuing…", stop_run: "Stopping…", force_stop_run: "Ending…", resume_run: "Resuming…" };
 const PENDING_LIMIT = 8000;
@@ -57,7 +57,7 @@ export class Header {
   }
 
   async press(spec) {
-    if (this.pending) return;
+    if (this.pending || (spec.event === "stop_run" && this.status.stop_asked)) return;
     if (spec.forced && !(await forceStop(this.questions, this.status.name || this.status.run))) return;
     this.pending = { event: spec.event, label: spec.label, until: Infinity, state: this.status.state, checkpoints: this.status.checkpoints.length };
     const pending = this.pending;
@@ -74,7 +74,8 @@ export class Header {
     if (!this.pending) return;
     const { event, until, state, checkpoints } = this.pending;
     const saved = event === "checkpoint_run" && this.status.checkpoints.length !== checkpoints;
-    if (saved || this.status.state !== state || Date.now() > until) this.pending = null;
+    const stopping = event === "stop_run" && this.status.stop_asked; // the run says so from here on
+    if (saved || stopping || this.status.state !== state || Date.now() > until) this.pending = null;
   }
 
   setButtons() {
@@ -83,8 +84,9 @@ export class Header {
     for (const button of this.buttons) {
       show(button.node, button.states.includes(this.status.state) && (!button.forced || this.status.may_force_stop));
       const mine = this.pending?.event === button.event && this.pending.label === button.label;
-      setText(button.node, mine ? WORKING[button.event] : button.label);
-      button.node.setAttribute("aria-disabled", String(Boolean(this.pending)));
+      const stopping = button.event === "stop_run" && this.status.stop_asked;
+      setText(button.node, mine || stopping ? WORKING[button.event] : button.label);
+      button.node.setAttribute("aria-disabled", String(Boolean(this.pending || stopping)));
     }
   }
 
@@ -121,7 +123,7 @@ export class Header {
     const elapsed = status.worked === null ? waiting : status.worked + since;
     const parts = [];
     if (elapsed !== null) parts.push(`${duration(elapsed)} elapsed`);
-    if (status.state === "running" && status.step_seconds !== null) {
+    if (status.state === "running" && status.step_seconds !== null && status.silent === null && !status.stop_asked) {
       const left = status.step_seconds * (status.total - status.step) - Math.min(since, status.step_seconds);
       parts.push(`about ${duration(left)} left`);
     }
@@ -160,9 +162,17 @@ export function bannerOf(status, operator) {
     case "finished":
       return { tone: "finished", title: "Finished", lines: [finishedLine(status)], rows: status.summary };
     default:
-      if (status.silent === null) return null;
-      return { tone: "paused", title: `The engine has been silent for ${duration(status.silent)}`, lines: ["It still holds its run. It may be waiting for the disk or for memory; if this goes on, stop it and resume."] };
+      return silentBanner(status, operator);
   }
+}
+
+/** An engine that does not answer, and what can be done about it; null while it does. */
+function silentBanner({ silent, stop_asked: asked, may_force_stop: force }, operator) {
+  if (silent === null && !force) return null;
+  const title = silent === null ? "The engine was asked to stop and works on" : `The engine has been silent for ${duration(silent)}`;
+  const held = "It still holds its run; it may be waiting for the disk or for memory.";
+  const way = force ? "Force stop ends it now, without a checkpoint." : asked ? "It was asked to stop; Force stop is offered if it does not." : "If this goes on, stop it; the run can be resumed.";
+  return { tone: "paused", title, lines: operator ? [`${held} ${way}`] : [held] };
 }
 
 /** One sentence that is true whether there is a checkpoint or not. */
@@ -189,8 +199,8 @@ export class Banner {
     this.shown = "";
   }
 
-  update(content, links) {
-    const text = JSON.stringify([content, links]);
+  update(content) {
+    const text = JSON.stringify(content);
     if (text === this.shown) return;
     this.shown = text;
     show(this.node, Boolean(content));
@@ -200,7 +210,7 @@ export class Banner {
     const rows = (content.rows || []).map((row) =>
       el("li", { "data-term": row.name }, el("span", {}, term(row.name).title), el("b", {}, `${number(row.from)} → ${number(row.to)}`), el("em", {}, signed(row.to - row.from))),
     );
-    const next = content.tone === "finished" && links;
+    const next = content.tone === "finished";
     fill(
       this.node,
       el("strong", {}, content.title),

@@ -222,7 +222,7 @@ class LivePage {
     show(this.main, true);
     this.host.dataset.state = status.state;
     this.header.update(status, this.operator, this.serverNow());
-    this.banner.update(bannerOf(status, this.operator), this.links);
+    this.banner.update(bannerOf(status, this.operator));
     this.showWaiting(status);
   }
 
@@ -265,7 +265,7 @@ class LivePage {
         this.empty,
         el("h2", {}, "No run yet"),
         el("ol", {}, steps.map((text) => el("li", {}, text))),
-        this.links ? el("button", { type: "button", class: "rs-button primary", onclick: () => this.trigger("open_train", {}) }, "Open Train") : null,
+        el("button", { type: "button", class: "rs-button primary", onclick: () => this.trigger("open_train", {}) }, "Open Train"),
       );
     }
     return undefined;
@@ -275,7 +275,7 @@ class LivePage {
     show(this.main, false);
     show(this.empty, true);
     this.empty.dataset.kind = title;
-    const more = this.links ? el("button", { type: "button", class: "rs-button", onclick: () => this.trigger("open_runs", {}) }, "See all runs") : null;
+    const more = el("button", { type: "button", class: "rs-button", onclick: () => this.trigger("open_runs", {}) }, "See all runs");
     fill(this.empty, el("h2", {}, title), el("p", {}, text), more);
     return wait;
   }
@@ -326,5 +326,5 @@ function loadStyle(url) {
 export async function mount(options) {
   const [page] = await Promise.all([options.server.fetch({ kind: "page" }), ...options.stylesheets.map(loadStyle)]);
   setGlossary(page.glossary);
-  return new LivePage({ ...options, links: options.props.links === true }, page);
+  return new LivePage(options, page);
 }

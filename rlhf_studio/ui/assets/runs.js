@@ -116,7 +116,7 @@ class RunsPage {
     const open = el("a", { href: `?run=${row.id}`, "data-action": "open", onclick: (event) => this.open(event, row) }, row.name);
     const state = el("span", { class: "rt-state", data: { state: row.state } }, el("i", { "aria-hidden": "true" }), row.state);
     const queue = row.queue_position ? el("small", {}, row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : null;
-    const note = row.state === "failed" || row.state === "interrupted" ? row.note : "";
+    const note = row.silent ? "the engine does not answer" : row.state === "failed" || row.state === "interrupted" ? row.note : "";
     const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
     const value = (label, text) => el("td", { "data-label": label, class: "rt-figure" }, text);
     return el(

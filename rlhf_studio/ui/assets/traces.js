@@ -104,8 +104,8 @@ function rangeOptions(traces, side, fromZero, least) {
   if (!values.length) return {};
   const [low, high] = values.reduce((edge, value) => [Math.min(edge[0], value), Math.max(edge[1], value)], [Infinity, -Infinity]);
   const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), (least - (high - low)) / 2);
-  if (high - low < least) return { autorangeoptions: { include: [low - pad, high + pad], ...(fromZero ? { clipmin: 0 } : {}) } };
-  return { autorangeoptions: { clipmax: high + pad, ...(fromZero ? {} : { clipmin: low - pad }) } };
+  const [bottom, top] = [fromZero ? Math.min(0, low - 0.04 * (high - low)) : low - pad, high + pad];
+  return { autorangeoptions: { clipmin: bottom, clipmax: top, ...(high - low < least ? { include: [bottom, top] } : {}) } };
 }
 
 export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks, drag }) {
