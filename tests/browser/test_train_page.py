@@ -127,6 +127,13 @@ def test_one_click_from_opening_the_app_starts_the_first_recipe_and_shows_it(pag
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
 
 
+def test_a_run_that_was_started_here_says_what_is_next_when_it_has_finished(page: Any, server: Server) -> None:
+    page.locator("#setting-ppo-steps").fill("2")
+    page.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("button", name="start a variation")).to_be_visible()
+    expect(page.get_by_role("button", name="see all runs")).to_be_visible()
+
+
 def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Server) -> None:
     first = submit(server, "long one", steps=60)
     until(lambda: server.workspace.status(first).state == "running")
