@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rlhf_studio import __version__, tools
+from rlhf_studio import __version__, cli_prepare
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, config_to_yaml, parse_config, walk_fields
 from rlhf_studio.runs.errors import StoreError
@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     stop.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
     _add_runs(commands)
     _add_recipes(commands)
-    tools.add_commands(commands)
+    cli_prepare.add_commands(commands)
     return parser
 
 

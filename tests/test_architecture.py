@@ -28,9 +28,9 @@ MAY_IMPORT = {
     "engine": {"ppo", "runs", "config", "config_io", "inputs", "world.gold"},
     "world": {"engine", "config", "config_io", "inputs"},
     "ui": {"config", "config_io", "glossary", "gpus", "recipes", "runs", "inputs", "ppo", "analysis", "lessons"},
-    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui", "tools", "cli_engine"},
+    "cli": {"config", "config_io", "recipes", "runs", "inputs", "engine", "world", "ui", "cli_prepare", "cli_engine"},
     "cli_engine": {"config", "config_io", "runs", "inputs", "engine"},
-    "tools": {"config_io", "inputs", "from_trl"},
+    "cli_prepare": {"config_io", "inputs", "from_trl"},
     "__main__": {"cli"},
     "__init__": set(),
 }
