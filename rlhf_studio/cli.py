@@ -56,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
     """Bad arguments end like every other bad input: one line, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(tools.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
+        raise ConfigError(cli_prepare.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
 
 
 def build_parser() -> argparse.ArgumentParser:
