@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
