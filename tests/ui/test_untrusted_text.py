@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rlhf_studio.runs.environment import foreign_environment
 from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused, read_object
 from rlhf_studio.ui.hosts import host_name
@@ -32,6 +33,7 @@ READERS: dict[str, tuple[Callable[[str], object], Callable[[int], str]]] = {
     "a cookie that is passed on": (passed_on, lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
     "many cookies": (token_in_cookies, lambda n: f"{COOKIE}=a;" * (n // len(COOKIE))),
     "a host's name": (host_name, lambda n: "1:" * (n // 2)),
+    "a proxy's address": (lambda text: foreign_environment({"HTTP_PROXY": text}), lambda n: "a:" * (n // 2)),
     "secrets in a text": (without_secrets, lambda n: "sk-" * (n // 3) + "!hf_aaaaaaa" * (n // 11)),
 }
 
