@@ -77,7 +77,7 @@ def _depth(body: bytes) -> int:
 
     Every step goes over the text once, whatever is in it: without escaped characters, every second piece between quotes is a text.
     """
-    pieces = body.replace(rb"\\", b"").replace(rb'\"', b"").split(b'"')
+    pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
     brackets = b"".join(pieces[::2]).translate(None, _NOT_BRACKETS)
     return max(accumulate(_STEP[bracket] for bracket in brackets), default=0)
 
