@@ -20,11 +20,18 @@ PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
 """Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
 
+# Which processes there are, where they run, and what of the machine is theirs. SLURM_JWT is a credential, and plug-ins add more.
+_SLURM = (
+    r"SLURM_(JOB_?ID|JOB_NAME|JOB_(NODELIST|NUM_NODES|CPUS_PER_NODE|GPUS|PARTITION)|ARRAY_(JOB|TASK)_ID|NODELIST|NNODES|NODEID|PROCID|LOCALID)"
+    r"|SLURM_(STEP_?ID|STEP_(NODELIST|NUM_NODES|NUM_TASKS|TASKS_PER_NODE|GPUS)|NTASKS(_PER_NODE)?|NPROCS|TASKS_PER_NODE|SUBMIT_(DIR|HOST))"
+    r"|SLURM_(CPUS_(PER_TASK|ON_NODE)|GPUS(_(PER_NODE|PER_TASK|ON_NODE))?|MEM_PER_(NODE|CPU|GPU)|LAUNCH_NODE_IPADDR|SRUN_COMM_(HOST|PORT))"
+)
+
 NEEDED = {
     "the system": r"PATH|HOME|USER|LOGNAME|USERNAME|USERPROFILE|SYSTEMROOT|SHELL|HOSTNAME|PWD|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR",
     "language and time": r"LANG|LANGUAGE|LC_\w+|TZ|TZDIR",
     "folders for temporary files and caches": r"TMPDIR|TEMP|TMP|XDG_\w+|MPLCONFIGDIR|MPLBACKEND|TIKTOKEN_CACHE_DIR",
-    "Python": r"PYTHON\w+|VIRTUAL_ENV|CONDA_\w+",
+    "Python": r"PYTHON\w+|VIRTUAL_ENV|CONDA_(PREFIX\w*|DEFAULT_ENV|EXE|PYTHON_EXE|SHLVL)",
     "shared libraries and memory": r"LD_\w+|DYLD_\w+|MALLOC_\w+|GLIBC_TUNABLES|ARROW_\w+",
     "compilers that torch calls": r"CC|CXX|CPATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|LIBRARY_PATH|MAX_JOBS",
     "torch": r"TORCH\w*|PYTORCH_\w+|ATEN_\w+|TRITON_\w+|BITSANDBYTES_\w+|BNB_\w+|FLASH_ATTENTION_\w+",
@@ -32,7 +39,7 @@ NEEDED = {
     "processes that talk to each other": r"NCCL_\w+|RCCL_\w+|GLOO_\w+|TP_SOCKET_IFNAME|UCX_\w+|UCC_\w+|FI_\w+",
     "threads": r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|DNNL|ONEDNN|RAYON|TOKENIZERS)_\w+",
     "accelerate and torchrun": r"(ACCELERATE|FSDP|GROUP|ROLE)_\w+|(LOCAL_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)",
-    "Slurm and MPI": r"SLURM_\w+|OMPI_\w+|PMI_\w+|PMIX_\w+|MV2_\w+|I_MPI_\w+|MPI_\w+",
+    "Slurm and MPI": _SLURM + r"|OMPI_\w+|PMI_\w+|PMIX_\w+|MV2_\w+|I_MPI_\w+|MPI_\w+",
     "transformers, the Hugging Face hub and datasets": r"(HF|HUGGINGFACE|TRANSFORMERS|SAFETENSORS)_\w+|USE_(TORCH|TF|JAX)|DO_NOT_TRACK",
     "proxies and certificates": r"(HTTPS?|FTP|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
     "this program": r"RLHF_STUDIO_\w+",
@@ -40,15 +47,15 @@ NEEDED = {
 """What is passed on, by purpose: whole names, large and small letters alike. docs/rewards.md tells people."""
 
 _NEEDED = re.compile("|".join(NEEDED.values()), re.IGNORECASE)
-# On top of the list: CONDA_TOKEN and RLHF_STUDIO_TOKEN match a family above and are secrets all the same.
+# On top of the list: HF_PAT and RLHF_STUDIO_TOKEN match a family above and are secrets all the same. PKEY is a number of InfiniBand.
 _SECRET = re.compile(
-    r"(^|_)(TOKEN|TOKENS|SECRET|SECRETS|CREDENTIAL|CREDENTIALS|APIKEY|COOKIE|PASS)(_|$)"
-    r"|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|PRIVATE_KEY",
+    r"(^|_)([A-Z]*TOKENS?|(?!PKEY)[A-Z]*KEYS?|SECRETS?|CREDENTIALS?|CREDS?|JWT|PAT|O?AUTH|AUTHORIZATION|BEARER|COOKIES?|PASS|LOGIN)\d*(_|$)"
+    r"|_PWD(_|$)|PASSWORD|PASSWD|PASSPHRASE",
     re.IGNORECASE,
 )
 _HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 _OF_TRACKERS = {"wandb": r"WANDB_\w+", "trackio": r"TRACKIO_\w+", "tensorboard": r"TENSORBOARD_\w+"}
-_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@|^[^/@\s]+:[^/@\s]*@(?=[\w.-]+:\d+/?$)")
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@|^[^/@\s:]+:[^/@\s]*@(?=[\w.-]+:\d+/?$)")
 
 
 def engine_environment(

@@ -61,7 +61,7 @@ class Access:
             return False
         if dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
-        shown = request.headers.get(HEADER) or dict(request.cookies or {}).get(COOKIE) or ""
+        shown = request.headers.get(HEADER) or token_in_cookies(request.headers.get("cookie", ""))
         if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
             return True
         return self.loopback and not self.token_only and _from_this_machine(request)
@@ -100,6 +100,28 @@ def _from_this_machine(request: Any) -> bool:
     host = host_name(request.headers.get("host", ""))
     client = getattr(request.client, "host", None) or ""
     return is_loopback(host) and is_loopback(client)
+
+
+def token_in_cookies(header: str) -> str:
+    """The token in the value of a Cookie header; empty when there is none.
+
+    Python's own reader of cookies takes minutes over some headers, so nothing from outside is passed to it.
+    """
+    shown = ""
+    for cookie in header.split(";"):
+        name, _, value = cookie.partition("=")
+        if name.strip() == COOKIE:
+            shown = value.strip()
+    quoted = len(shown) > 1 and shown[0] == shown[-1] == '"'  # how a token with "/" or "=" is written
+    return shown[1:-1] if quoted else shown
+
+
+def with_our_cookie_only(scope: Scope) -> Scope:
+    """The request without cookies that are not ours: other programs of this machine set some, and nothing here needs them."""
+    cookies = "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
+    token = token_in_cookies(cookies)
+    ours = [(b"cookie", f"{COOKIE}={token}".encode("latin-1"))] if _TOKEN.fullmatch(token) else []
+    return {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"cookie"] + ours}
 
 
 def token_of(environment: Mapping[str, str]) -> str:

@@ -18,9 +18,9 @@ from starlette.types import Receive
 DEEPEST = 32  # lists and objects inside each other; the form's values need 7
 SECONDS = 15.0  # to send a body
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_OF_FILES = ("path", "meta")  # how Gradio knows an object that stands for a file
 
 
 class Refused(Exception):
@@ -60,17 +60,26 @@ async def _all_of(receive: Receive, most: int) -> bytes:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """The JSON object that a body holds. Raises :class:`Refused` for anything else and for one that is nested too deeply."""
-    brackets = _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS)
-    if max(accumulate(_STEP[bracket] for bracket in brackets), default=0) > DEEPEST:
+    if _depth(body) > DEEPEST:
         raise Refused(400, "The body is nested too deeply.")
     try:
-        data = json.loads(body)
+        data = json.loads(body.decode())  # of bytes it would read other encodings, whose brackets were not counted
         json.dumps(data, ensure_ascii=False).encode()  # half of a surrogate pair is no text: it could not be sent back
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
     if not isinstance(data, dict):
         raise Refused(400, "The body must be an object.")
     return data
+
+
+def _depth(body: bytes) -> int:
+    """How many lists and objects of a JSON text lie inside each other at most.
+
+    Every step goes over the text once, whatever is in it: without escaped characters, every second piece between quotes is a text.
+    """
+    pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+    brackets = b"".join(pieces[::2]).translate(None, _NOT_BRACKETS)
+    return max(accumulate(_STEP[bracket] for bracket in brackets), default=0)
 
 
 def session_of(value: Any) -> str:
@@ -95,8 +104,18 @@ def event_call(sent: Mapping[str, Any], inputs: Mapping[int, int]) -> dict[str, 
         raise Refused(404, "There is no such event.")
     if not isinstance(data, list) or len(data) != inputs[index] or not (trigger is None or type(trigger) is int):
         raise Refused(400, "The event is not valid.")
+    told = sent.get("event_data")
+    if not (told is None or isinstance(told, dict)) or _names_a_file([data, told]):
+        raise Refused(400, "The event is not valid.")
     session = session_of(sent.get("session_hash"))
-    return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": sent.get("event_data"), "session_hash": session}
+    return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": told, "session_hash": session}
+
+
+def _names_a_file(value: Any) -> bool:
+    """Whether an object in here is one that Gradio would take for a file: no page sends one, and Gradio looks for the file."""
+    if isinstance(value, dict):
+        return any(member in value for member in _OF_FILES) or any(_names_a_file(item) for item in value.values())
+    return isinstance(value, list) and any(_names_a_file(item) for item in value)
 
 
 def cancel_call(sent: Mapping[str, Any]) -> dict[str, Any]:

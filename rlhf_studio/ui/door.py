@@ -27,7 +27,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import bodies, html, roles
-from rlhf_studio.ui.access import Access, OperatorLink
+from rlhf_studio.ui.access import Access, OperatorLink, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
 
@@ -35,6 +35,8 @@ MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000
 VIEWERS_AT_ONCE = 4  # calls that are worked on; the others wait
 VIEWERS_WAITING = 60
 LONGEST_PATH, LONGEST_PART = 1000, 255
+MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
+LONGEST_QUERY = 8_000
 UNKNOWN_NAME = (
     "This app does not answer under this name. Whoever runs it can allow the name: start it with --allow-host NAME,"
     " or set RLHF_STUDIO_HOSTS.\n"
@@ -102,6 +104,8 @@ class Door:
         try:
             if scope["type"] != "http":
                 raise Refused(403, "There are no websockets here.")
+            _check_sizes(scope)
+            scope = with_our_cookie_only(scope)
             if not self._is_our_name(scope):
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
                 return
@@ -196,6 +200,15 @@ class Door:
             yield
         finally:
             self._turns.release()
+
+
+def _check_sizes(scope: Scope) -> None:
+    """Raises :class:`Refused` for headers and queries that are longer than any browser's, before anything reads them."""
+    lengths = [len(name) + len(value) for name, value in scope["headers"]]
+    if sum(lengths) > MOST_HEADER_BYTES or max(lengths, default=0) > LONGEST_HEADER:
+        raise Refused(431, f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}.")
+    if len(scope["query_string"]) > LONGEST_QUERY:
+        raise Refused(414, "This address is too long.")
 
 
 def _without(scope: Scope, header: bytes) -> Scope:

@@ -43,7 +43,7 @@ def test_the_memory_of_a_helper_is_limited(write_helper: Any) -> None:
 
 
 def test_a_helper_sees_no_secrets(write_helper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "RLHF_STUDIO_TOKEN", "MY_PASSWORD"):
+    for name in ("HF_TOKEN", "HF_PAT", "HUGGINGFACE_KEY", "HF_JWT", "AWS_SECRET_ACCESS_KEY", "RLHF_STUDIO_TOKEN", "MY_PASSWORD"):
         monkeypatch.setenv(name, "canary")
     monkeypatch.setenv("https_proxy", "http://proxy.example")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink
+from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.hosts import Hosts, hosts_of, is_loopback
 from rlhf_studio.ui.roles import Role
 
@@ -25,7 +25,10 @@ OPEN = Access(loopback=False, token=TOKEN)
 
 def request(client: str = "127.0.0.1", cookies: dict[str, str] | None = None, query: dict[str, str] | None = None, **headers: str) -> Any:
     sent = {"host": "127.0.0.1:7860", **{key.replace("_", "-"): value for key, value in headers.items()}}
-    return SimpleNamespace(headers=Headers(sent), client=SimpleNamespace(host=client), cookies=cookies or {}, query_params=query or {})
+    if cookies:
+        shown = "; ".join(f"{name}={value}" for name, value in {"_xsrf": '"a\\"b', **cookies}.items())
+        sent["cookie"] = shown.encode("utf-8", "surrogatepass").decode("latin-1")
+    return SimpleNamespace(headers=Headers(sent), client=SimpleNamespace(host=client), query_params=query or {})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost:7860", "localhost", "[::1]:7860", "127.1.2.3"])
@@ -90,6 +93,27 @@ def test_a_token_that_a_person_set_is_wanted_on_this_machine_too() -> None:
     shared = Access(loopback=True, token=TOKEN, token_only=True)
     assert not shared.is_operator(request()) and shared.role_of(request()) is Role.VIEWER
     assert shared.is_operator(request(cookies={COOKIE: TOKEN})) and shared.is_operator(request(**{HEADER: TOKEN}))
+
+
+def test_the_token_is_found_among_other_cookies() -> None:
+    assert token_in_cookies(f"a=1; {COOKIE}={TOKEN};b=2") == TOKEN
+    assert token_in_cookies(f"a; ;=; x{COOKIE}=1; {COOKIE}=old; {COOKIE} = new ") == "new"
+    assert [token_in_cookies(header) for header in ("", "a=1", f"{COOKIE}x=1", f"x={COOKIE}=1")] == [""] * 4
+    for token in (TOKEN, "a+b/c=", "-._~"):  # as this program's own answer writes it
+        answer = client(token=token).get("/", params={"operator": token})
+        assert token_in_cookies(answer.headers["set-cookie"]) == token
+
+
+def test_only_our_own_cookie_is_passed_on() -> None:
+    def passed_on(*cookies: bytes) -> list[Any]:
+        headers = [(b"host", b"x"), *((b"cookie", cookie) for cookie in cookies)]
+        return with_our_cookie_only({"type": "http", "headers": headers})["headers"]
+
+    ours = f"{COOKIE}={TOKEN}".encode()
+    for cookies in ((b"a=1; " + ours + b'; _xsrf="2\\3"',), (b"a=1", ours), (ours,)):
+        assert passed_on(*cookies) == [(b"host", b"x"), (b"cookie", ours)]
+    for cookies in ((b'a="' + b"\\" * 1000 + b'"',), (ours.split(b"=")[0] + b'="\\"',), (b"\xff",), ()):
+        assert passed_on(*cookies) == [(b"host", b"x")]
 
 
 def test_roles_follow_each_other() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import re
 import socket
 from collections.abc import Iterator
@@ -45,6 +46,17 @@ def train_page_of(server: Server) -> int:
 # --- garbage -----------------------------------------------------------------------------------------------------------------------
 
 
+FILES: list[Any] = [
+    {"path": "/etc/passwd"},
+    {"path": "\0", "meta": {"_type": "gradio.FileData"}},
+    {"path": "x" * 60_000},
+    {"path": "http://[", "url": "x"},
+    {"run": [{"a": {"path": "../x", "meta": {"_type": "gradio.FileData"}}}]},
+    {"meta": {"_type": "gradio.FileData"}, "url": "/x"},
+]
+"""What Gradio takes for files."""
+
+
 def garbage(server: Server) -> list[bytes]:
     """Bodies that no page sends: some are no JSON, some have wrong types, some name what does not exist."""
     queued = next(index for index, event in server.demo.fns.items() if event.queue)
@@ -59,6 +71,9 @@ def garbage(server: Server) -> list[bytes]:
     shapes += [{**event, "data": value} for value in (None, {}, "x", [1], [1] * 5)]
     shapes += [{**event, "trigger_id": value} for value in ("x", [], 1.5)]
     shapes += [{**event, "fn_index": direct, "event_data": {"run": value}} for value in wrong]
+    shapes += [{**event, "fn_index": index, "event_data": value} for index in (queued, direct) for value in (*FILES, 7, "x", [7])]
+    shapes += [{**ask, "fn_name": name, "data": value} for name in ("boot", "check", "preview", "to_yaml") for value in FILES]
+    shapes += [{**event, "fn_index": direct, "event_data": {"run": value}} for value in FILES]
     shapes += [{**ask, key: value} for key in ("component_id", "fn_name", "session_hash") for value in wrong]
     shapes += [{**ask, "fn_name": name} for name in ("__class__", "__init__", "postprocess", "server_fns", "get_config")]
     odd = [
@@ -130,6 +145,16 @@ def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> 
     event = {"fn_index": 10**6, "data": [], "session_hash": "x"}
     assert raw.send("POST", "/gradio_api/queue/join", event) == (404, b'{"detail":"There is no such event."}')
     assert raw.send("GET", "/gradio_api/queue/data?session_hash=x") == (404, b'{"detail":"Nothing was started in this session."}')
+
+
+@pytest.mark.parametrize("told", FILES)
+def test_nothing_in_an_event_stands_for_a_file(told: Any) -> None:
+    event = {"fn_index": 3, "session_hash": "x", "data": []}
+    assert bodies.event_call({**event, "event_data": {"run": "path"}}, {3: 0})["event_data"] == {"run": "path"}
+    assert bodies.event_call(event, {3: 0})["event_data"] is None
+    for sent, inputs in (({**event, "event_data": told}, 0), ({**event, "data": [told]}, 1), ({**event, "event_data": [told]}, 0)):
+        with pytest.raises(Refused, match="The event is not valid"):
+            bodies.event_call(sent, {3: inputs})
 
 
 def test_a_member_that_is_given_twice_cannot_ask_for_something_else(server: Server, raw: Raw) -> None:
@@ -239,6 +264,43 @@ def test_depth_is_measured_outside_of_texts_and_before_anything_recurses() -> No
     for body in (deepest.replace(b"[", b"[[", 1).replace(b"]", b"]]", 1), b"[" * 10**6, b'{"a":' * 10**5):
         with pytest.raises(Refused, match="nested too deeply"):
             bodies.read_object(body)
+
+
+def test_depth_is_that_of_the_lists_and_objects() -> None:
+    chance = random.Random(1)
+
+    def text() -> str:
+        return "".join(chance.choices('[]{}"\\a,\n', k=chance.randrange(6)))
+
+    def anything(depth: int) -> Any:
+        inside = [anything(depth - 1) for _ in range(chance.randrange(3))] if depth else []
+        return chance.choice([text(), inside, {text(): value for value in inside}])
+
+    def depth_of(value: Any) -> int:
+        if not isinstance(value, (list, dict)):
+            return 0
+        return 1 + max(map(depth_of, value.values() if isinstance(value, dict) else value), default=0)
+
+    for _ in range(2000):
+        value = anything(4)
+        assert bodies._depth(json.dumps(value).encode()) == depth_of(value), value
+
+
+def test_another_encoding_hides_no_depth() -> None:
+    with pytest.raises(Refused, match="not JSON"):
+        bodies.read_object(json.dumps({"a": 1}).encode("utf-16"))
+
+
+# --- headers ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_headers_and_addresses_are_bounded_before_anything_reads_them(raw: Raw, capfd: pytest.CaptureFixture[str]) -> None:
+    for headers in ({"Cookie": 'a="' + "\\" * 20_000 + '"'}, {"Origin": "x" * 8_000}, {f"X-{n}": "x" * 2_000 for n in range(9)}):
+        for path in ("/", "/nope", "/gradio_api/startup-events"):
+            assert raw.send("GET", path, headers=headers)[0] == 431
+    assert raw.send("GET", "/?" + "a=1&" * 2_001)[0] == 414
+    assert raw.send("GET", "/?" + "a=1&" * 1_999, headers={"Cookie": "a=" + "b" * 7_900})[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from rlhf_studio.inputs import bundled
 
 WORDS = ["<pad>", "<end>", "<unk>", "the", "film", "was"]
 PROMPT = "the film was <b>so</b> ${1+1}"
-OPERATOR = SimpleNamespace(headers=Headers({"host": "127.0.0.1"}), client=SimpleNamespace(host="127.0.0.1"), cookies={}, query_params={})
-VIEWER = SimpleNamespace(headers=Headers({"host": "lab.example"}), client=SimpleNamespace(host="10.0.0.1"), cookies={}, query_params={})
+OPERATOR = SimpleNamespace(headers=Headers({"host": "127.0.0.1"}), client=SimpleNamespace(host="127.0.0.1"), query_params={})
+VIEWER = SimpleNamespace(headers=Headers({"host": "lab.example"}), client=SimpleNamespace(host="10.0.0.1"), query_params={})
 
 ENGINE = """
 import sys, time

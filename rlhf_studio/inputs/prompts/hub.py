@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,9 +166,10 @@ def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsE
 
 def _choices(text: str) -> str:
     """The names that the library lists in its message, at most twenty."""
-    match = re.search(r"\[[^\[\]]*\](?!.*\[)", text.split("Example of usage")[0], re.DOTALL)
+    _, opening, listed = text.split("Example of usage")[0].rpartition("[")
+    inside, closing, _ = listed.partition("]")
     try:
-        names = [str(name) for name in ast.literal_eval(match[0])] if match else []
+        names = [str(name) for name in ast.literal_eval(f"[{inside}]")] if opening and closing else []
     except (ValueError, SyntaxError):
         names = []
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none that can be listed"

@@ -1,0 +1,55 @@
+"""Text that anyone may send is read in time that grows with its length, not with the square of it.
+
+No clock is compared with a limit: of one reader, the work on a long text is compared with its work on a short one. Sixteen times the
+text is sixteen times the work; where a search begins anew at each character it is 256 times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rlhf_studio.runs.environment import foreign_environment
+from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
+from rlhf_studio.ui.bodies import Refused, read_object
+from rlhf_studio.ui.hosts import host_name
+from rlhf_studio.ui.live_data import without_secrets
+
+SHORT, TIMES, MOST = 2_000, 16, 80
+
+
+def passed_on(header: str) -> None:
+    with_our_cookie_only({"type": "http", "headers": [(b"cookie", header.encode())]})
+
+
+READERS: dict[str, tuple[Callable[[str], object], Callable[[int], str]]] = {
+    "a body, a text that never ends": (lambda text: read_object(text.encode()), lambda n: '"' + '\\"' * (n // 2)),
+    "a body, many escapes": (lambda text: read_object(text.encode()), lambda n: '{"a":"' + "\\\\" * (n // 2)),
+    "a body, many quotes": (lambda text: read_object(text.encode()), lambda n: '"' * n),
+    "a cookie with escapes": (token_in_cookies, lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
+    "a cookie that is passed on": (passed_on, lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
+    "many cookies": (token_in_cookies, lambda n: f"{COOKIE}=a;" * (n // len(COOKIE))),
+    "a host's name": (host_name, lambda n: "1:" * (n // 2)),
+    "a proxy's address": (lambda text: foreign_environment({"HTTP_PROXY": text}), lambda n: "a:" * (n // 2)),
+    "secrets in a text": (without_secrets, lambda n: "sk-" * (n // 3) + "!hf_aaaaaaa" * (n // 11)),
+}
+
+
+def work(reader: Callable[[str], object], text: str) -> int:
+    """What the reader takes of this thread's processor; the least of some tries."""
+    tries = []
+    for _ in range(7):
+        before = time.thread_time_ns()
+        with contextlib.suppress(Refused):
+            reader(text)
+        tries.append(time.thread_time_ns() - before)
+    return max(1, min(tries))
+
+
+@pytest.mark.parametrize("case", READERS)
+def test_no_text_takes_more_work_than_its_length(case: str) -> None:
+    reader, text = READERS[case]
+    assert work(reader, text(SHORT * TIMES)) < MOST * work(reader, text(SHORT))
