@@ -278,7 +278,7 @@ def _resume(options: argparse.Namespace) -> int:
     if options.overrides:
         if not options.from_start:
             where_to_resume(options.folder)  # a run that cannot go on keeps its settings
-        change_settings(options.folder, options.overrides, permissions)
+        change_settings(options.folder, options.overrides, permissions, from_start=options.from_start)
     return _run_engine(options.folder, resume=True, permissions=permissions, from_start=options.from_start)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlhf_studio.config import Permissions, RunConfig
-from rlhf_studio.config.changes import changes_between, refusals
+from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.engine.screen import Screen
 from rlhf_studio.engine.stopping import Signals, StopRequested
@@ -26,8 +26,10 @@ from rlhf_studio.runs.writer import record_end
 STOPPED = 3
 
 
-def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Permissions) -> None:
+def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Permissions, *, from_start: bool = False) -> None:
     """Give a run other settings before it is resumed: checked like those of a new run, and refused where the checkpoint decides.
+
+    With ``from_start`` no checkpoint is used, and only what the run folder itself depends on stays.
 
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
@@ -38,8 +40,11 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     before = reader.config()
     config = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))
     changes = changes_between(before.model_dump(mode="json"), config.model_dump(mode="json"))
-    problems = [Problem(setting, f"cannot change when a run is resumed: {reason}") for setting, reason in refusals(changes)]
-    problems += _too_few_steps(reader, config)
+    # A checkpoint of step 0 belongs to the run however often it begins again, so it goes on deciding.
+    anew = from_start and not any(checkpoint.step == 0 for checkpoint in reader.checkpoints())
+    refused = refusals(changes, STAYS_FROM_START if anew else STAYS)
+    problems = [Problem(setting, f"cannot change when a run is resumed: {reason}") for setting, reason in refused]
+    problems += [] if from_start else _too_few_steps(reader, config)
     if problems or not changes:
         if problems:
             raise ConfigError(problems)

@@ -86,6 +86,18 @@ def test_what_a_resumed_run_keeps_is_refused_by_name(ended: Path, tmp_path: Path
     assert not is_starting(ended)
 
 
+def test_from_step_0_only_the_run_folder_decides(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--model.policy", str(tmp_path)], ["--lora.r", "8"], ["--name", "other"]):
+        assert cli.main(["resume", str(ended), "--from-start", *arguments]) == 2, arguments
+        assert f"{arguments[0][2:]}: cannot change when a run is resumed" in capsys.readouterr().err
+    assert not (ended / "config-1.yaml").exists()
+    assert cli.main(["resume", str(ended), "--from-start", "--ppo.steps", "1", "--engine.seed", "4"]) == 0
+    reader = RunReader(ended)
+    status = reader.status()
+    assert (status.state, status.step, status.total_steps, reader.config().engine.seed) == ("finished", 1, 1, 4)
+    assert [point.step for point in reader.checkpoints()] == [1]
+
+
 def test_a_run_at_work_keeps_its_settings(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (ended / "config.yaml").read_bytes()
     with EngineLock(ended):

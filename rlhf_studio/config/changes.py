@@ -25,6 +25,17 @@ STAYS = {
 }
 """Settings, or whole sections, that a resumed run keeps, and why."""
 
+_OF_THE_FOLDER = "the run folder belongs to this model and may hold the base of its adapters; start a new run for another one"
+STAYS_FROM_START = {
+    "name": STAYS["name"],
+    "recipe": STAYS["recipe"],
+    "model.policy": _OF_THE_FOLDER,
+    "model.revision": _OF_THE_FOLDER,
+    "model.quantization": _OF_THE_FOLDER,
+    "lora": "the run folder may hold the base that goes with these adapters; start a new run for others",
+}
+"""What a run keeps even when it begins again at step 0, without a checkpoint, and why."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -64,11 +75,16 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
     return {key: leaf for part, item in items for key, leaf in _flat(item, f"{name}.{part}" if name else str(part)).items()}
 
 
-def refusals(changes: list[Change]) -> list[tuple[str, str]]:
-    """(setting, reason) of every change that a resumed run cannot take."""
-    found = ((change.setting, _reason(change.setting)) for change in changes)
+def refusals(changes: list[Change], stays: Mapping[str, str] = STAYS) -> list[tuple[str, str]]:
+    """(setting, reason) of every change that a resumed run cannot take; with ``STAYS_FROM_START``, one that begins again."""
+    found = ((change.setting, _reason(change.setting, stays)) for change in changes)
     return [(setting, reason) for setting, reason in found if reason]
 
 
-def _reason(setting: str) -> str:
-    return STAYS.get(setting) or STAYS.get(setting.split(".")[0], "")
+def depends_on_checkpoint(changes: list[Change]) -> list[Change]:
+    """The changes that only a run which begins again at step 0 can take: a checkpoint from before them does not fit."""
+    return [change for change in changes if _reason(change.setting, STAYS) and not _reason(change.setting, STAYS_FROM_START)]
+
+
+def _reason(setting: str, stays: Mapping[str, str]) -> str:
+    return stays.get(setting) or stays.get(setting.split(".")[0], "")

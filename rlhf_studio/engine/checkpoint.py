@@ -80,10 +80,7 @@ def save_checkpoint(
         OSError: the disk is full or fails, or the run folder is gone; it is not made again.
     """
     final = checkpoint_dir(run_dir, step)
-    temporary = checkpoints.part_of(final)
-    final.parent.mkdir(exist_ok=True)
-    checkpoints.tidy(final.parent)
-    temporary.mkdir()
+    temporary = checkpoints.begin(final)
     save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
     tokenizer.save_pretrained(temporary / "policy")
     save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")

@@ -98,12 +98,29 @@ def convert(
         folder.mkdir()
         for side in sorted(files.sizes):
             if side.endswith(SIDE_FILES) and "/" not in side and not side.endswith(".bin.index.json"):
-                shutil.copyfile(files.fetch(side), folder / side)
+                shutil.copyfile(_own_file(files, side), folder / side)
         converted = _write_weights(files, pickles, KINDS[stem], folder, report)
         with contextlib.suppress(FileNotFoundError):
             out.rmdir()  # an empty one; rename does not replace it everywhere
         folder.rename(out)
     return Converted(out, *converted)
+
+
+def _own_file(files: ModelFiles, name: str) -> Path:
+    """Where a side file really lies. Raises :class:`ModelError` when it is a link that leads out of the model's folder.
+
+    A snapshot in the hub's cache is a folder of links to the ``blobs`` beside ``snapshots``: these are the model's own.
+    """
+    path = files.fetch(name)
+    if files.folder is None:  # fetched by the hub's client, into its own cache
+        return path
+    found, folder = path.resolve(), files.folder.resolve()
+    own = [folder]
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+        own.append(folder.parents[1] / "blobs")
+    if not any(found.is_relative_to(place) for place in own) or not found.is_file():
+        raise ModelError(f"{name} of {files.name} is a link that leads out of the folder; put the file itself there, or remove the link")
+    return found
 
 
 @contextlib.contextmanager

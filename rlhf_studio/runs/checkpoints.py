@@ -8,14 +8,17 @@ resume is another one, and a checkpoint of the earlier one would mix two histori
 
 Beside ``step-000040`` there may be, after a crash, ``.step-000040.part`` (not complete), ``.step-000040.old`` (whole; it was just
 being replaced) and ``.step-000040.gone`` (it was just being removed). :func:`tidy` clears them away.
+
+Only real folders are checkpoints. A link or a file with such a name is passed over with a sentence and never removed; where it stands in
+the way of a checkpoint that is written, it gets the name ``step-000040.moved-aside-1``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
 from rlhf_studio.runs import paths
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.manifest import entries_by_step, final_of, is_folder, left_aside, read_object, step_of
 from rlhf_studio.runs.reader import RunReader, belongs
 
 FORMAT = 1
@@ -79,7 +84,7 @@ def where_to_resume(run_dir: Path) -> Start:
         StoreError: the run cannot be read.
     """
     folder, problems = newest_valid(run_dir)
-    step = None if folder is None else _step_of(folder)
+    step = None if folder is None else step_of(folder)
     steps = RunReader(run_dir).status().recorded
     if step or not (steps or problems):
         return Start(step, problems)
@@ -89,9 +94,13 @@ def where_to_resume(run_dir: Path) -> Start:
 
 
 def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not."""
+    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not. Raises StoreError."""
     problems: list[str] = []
-    for folder in reversed(by_step(Path(run_dir) / paths.CHECKPOINTS)):
+    try:
+        entries = entries_by_step(Path(run_dir) / paths.CHECKPOINTS)
+    except OSError as error:
+        raise store_error(error, Path(run_dir) / paths.CHECKPOINTS) from error
+    for folder in reversed(entries):
         try:
             _check(folder)
         except CheckpointError as error:
@@ -103,9 +112,7 @@ def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 def by_step(folder: Path) -> list[Path]:
     """Checkpoint folders, oldest first; among them one that was being replaced when the engine was killed, where there is no other."""
-    steps = {path: _step_of(path) for path in [*folder.glob("step-*"), *folder.glob(".step-*.old")]}
-    found = [path for path, step in steps.items() if step is not None and not (_is_aside(path) and _final(path).exists())]
-    return sorted(found, key=lambda path: steps[path] or 0)
+    return [path for path in entries_by_step(folder) if is_folder(path)]
 
 
 def verify(folder: Path) -> None:
@@ -114,15 +121,18 @@ def verify(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest. Raises :class:`CheckpointError` when it is missing, no manifest, or of another format."""
+    """The manifest. Raises :class:`CheckpointError` when it is missing, no manifest, of another format, or names what cannot be in it."""
     try:
-        manifest = json.loads((folder / paths.MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] == FORMAT and not isinstance(manifest["files"], dict):
+        manifest = read_object(folder / paths.MANIFEST)
+        if manifest["format"] == FORMAT and not (isinstance(manifest["files"], dict) and manifest["files"]):
             raise ValueError("it has no list of files")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder.name}: the manifest cannot be read ({error})") from error
     if manifest["format"] != FORMAT:
-        raise CheckpointError(f"{folder.name}: format {manifest['format']} is not format {FORMAT}, which this version reads")
+        raise CheckpointError(f"{folder.name}: format {manifest['format']!r:.60} is not format {FORMAT}, which this version reads")
+    for name in manifest["files"]:
+        if not paths.is_plain_path(name):
+            raise CheckpointError(f"{folder.name}: the manifest names {name!r:.100}, which cannot be a file of the checkpoint")
     return manifest
 
 
@@ -130,10 +140,11 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
     for name, entry in manifest["files"].items():
         path = folder / name
         try:
-            whole = path.stat().st_size == entry["bytes"] and sha256(path) == entry["sha256"]
+            found = path.stat()
+            whole = stat.S_ISREG(found.st_mode) and found.st_size == entry["bytes"] and sha256(path) == entry["sha256"]
         except FileNotFoundError as error:
             raise CheckpointError(f"{folder.name}: {name} is missing") from error
-        except (OSError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{folder.name}: {name} cannot be read ({error})") from error
         if not whole:
             raise CheckpointError(f"{folder.name}: {name} is damaged")
@@ -141,15 +152,33 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _check(folder: Path) -> None:
+    if not is_folder(folder):
+        what = "a link" if folder.is_symlink() else "a file"
+        raise CheckpointError(f"{folder.name}: it is {what}, and only a folder in the run's own folder is taken for a checkpoint")
     manifest = read_manifest(folder)
     if not _belongs(folder, manifest):
         raise CheckpointError(f"{folder.name}: it is not of this run as it is recorded (from before a resume, or renamed)")
     _verify(folder, manifest)
+    _check_settings(folder)
+
+
+def _check_settings(folder: Path) -> None:
+    """A run that was to begin again with other settings may have ended before its first step: its old checkpoints do not fit them."""
+    state, run_dir = folder / "state.json", folder.parent.parent
+    try:
+        before = read_object(state).get("settings") if state.exists() else None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder.name}: state.json cannot be read ({error})") from error
+    if not isinstance(before, dict) or not (run_dir / paths.CONFIG).exists():
+        return
+    other = depends_on_checkpoint(changes_between(before, RunReader(run_dir).config().model_dump(mode="json")))
+    if other:
+        raise CheckpointError(f"{folder.name}: it was written with other settings ({', '.join(map(str, other[:3]))})")
 
 
 def _belongs(folder: Path, manifest: dict[str, Any]) -> bool:
     """As :func:`rlhf_studio.runs.reader.belongs`; without a run around it, a folder belongs. Raises StoreError."""
-    step, run_dir = _step_of(folder) or 0, folder.parent.parent
+    step, run_dir = step_of(folder) or 0, folder.parent.parent
     if not (run_dir / paths.DATABASE).exists():
         return manifest.get("step") == step
     return belongs(step, manifest, RunReader(run_dir).recorded_at(step))
@@ -187,14 +216,19 @@ def only_named(folder: Path) -> Iterator[Path]:
 # --- changing; the engine alone does this ----------------------------------------------------------------------------------
 
 
-def part_of(final: Path) -> Path:
-    """Where a checkpoint is written before it is complete."""
-    return _aside(final, "part")
+def begin(final: Path) -> Path:
+    """An empty folder to write a checkpoint in before it is complete; what an earlier engine left is cleared away. Raises OSError."""
+    final.parent.mkdir(exist_ok=True)
+    tidy(final.parent)
+    part = _aside(final, "part")
+    part.mkdir()
+    return part
 
 
 def put_in_place(complete: Path, final: Path) -> None:
     """Give a complete, synced folder its name. At every moment it or the one that it replaces is there, whole. Raises OSError."""
     manifest, old = read_manifest(complete), _aside(final, "old")
+    _clear_the_way(final)
     if final.exists():  # a resumed run passes this step again
         os.rename(final, old)
     os.rename(complete, final)
@@ -206,12 +240,22 @@ def put_in_place(complete: Path, final: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Clear away what a killed engine left; a checkpoint that it was replacing gets its name back. Raises OSError."""
-    for old in folder.glob(".step-*.old"):
-        if _step_of(old) is not None and not _final(old).exists():
-            os.rename(old, _final(old))
+    for old in left_aside(folder, "old"):
+        if not is_folder(final_of(old)):
+            _clear_the_way(final_of(old))
+            os.rename(old, final_of(old))
     for ending in ("old", "part", "gone"):
-        for left in folder.glob(f".step-*.{ending}"):
+        for left in left_aside(folder, ending):
             shutil.rmtree(left)
+
+
+def _clear_the_way(path: Path) -> None:
+    """Give a link or a file that has the name of a folder to be made another name, which says so. Raises OSError."""
+    if os.path.lexists(path) and not is_folder(path):
+        number = 1
+        while os.path.lexists(aside := path.with_name(f"{path.name}.moved-aside-{number}")):
+            number += 1
+        os.rename(path, aside)
 
 
 def prune(newest: Path, keep: int) -> None:
@@ -257,16 +301,7 @@ def sync(path: Path) -> None:
 
 
 def _aside(final: Path, ending: str) -> Path:
-    return final.with_name(f".{final.name}.{ending}")
-
-
-def _is_aside(folder: Path) -> bool:
-    return folder.name.startswith(".")
-
-
-def _final(folder: Path) -> Path:
-    return folder.with_name(folder.name.removeprefix(".").removesuffix(".old")) if _is_aside(folder) else folder
-
-
-def _step_of(folder: Path) -> int | None:
-    return paths.checkpoint_step(_final(folder).name)
+    """The name beside ``final``, free of links and files. Raises OSError."""
+    path = final.with_name(f".{final.name}.{ending}")
+    _clear_the_way(path)
+    return path

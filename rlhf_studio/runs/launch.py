@@ -104,8 +104,8 @@ def request_stop(run_dir: Path) -> int:
 def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
     """End the engine: SIGTERM first (it saves and leaves), and after ``grace`` seconds SIGKILL for it and all its helpers.
 
-    Returns whether there was anything to end. The engine is found by the lock it holds, its helpers by its session and by
-    the run folder in their environment, so that no other process can be hit.
+    Returns whether there was anything to end. The engine is found by the lock it holds, or the start ticket that names it,
+    its helpers by its session and by the run folder in their environment, so that no other process can be hit.
 
     Raises:
         StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL.
@@ -145,7 +145,7 @@ def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
         text = f"Ended by force by {by}. A resume goes on from {begin}."
         if record_end(folder, EventRecord("warning", "stop", text)):
             return text
-    return f"The engine has ended by itself; the run is {RunReader(folder).status().state}."
+    return f"The engine has ended; the run is {RunReader(folder).status().state}."
 
 
 def engine_processes(run_dir: Path) -> list[int]:
@@ -153,8 +153,9 @@ def engine_processes(run_dir: Path) -> list[int]:
     import psutil  # here, because only this needs it
 
     folder = str(Path(run_dir).resolve())
-    holder = liveness.holder_pid(run_dir)
-    found = {holder} if holder else set()
+    # An engine from a shell says who it is in the start ticket; looked at first, because it goes on to the engine's lock.
+    known = liveness.starter_pid(run_dir), liveness.holder_pid(run_dir)
+    found = {pid for pid in known if pid}
     for process in psutil.process_iter():
         try:
             if process.environ().get(FOLDER_VARIABLE) == folder and process.status() != psutil.STATUS_ZOMBIE:

@@ -6,7 +6,8 @@ Two locks in the run folder, on two files that nothing else ever opens:
   the engine's death however it dies, even while a forked helper of the engine lives on.
 * ``start.lock`` (:class:`StartTicket`, ``flock``) covers the time before: the app takes it *before* it starts the engine, the
   engine inherits the open file, and gives it up once it holds ``engine.lock``. If app and engine die on the way, it is free.
-  An engine started from a shell takes it itself (:func:`announce_start`), because its libraries load for seconds.
+  An engine started from a shell takes it itself (:func:`announce_start`), because its libraries load for seconds, and writes into
+  it who it is: nothing else about such a process says that it is the engine (see :func:`starter_pid`).
 
 So at every moment of a start one of the two is held, and "claimed, but neither is held" means that the engine is dead.
 To see both without a gap, look at ``start.lock`` first.
@@ -29,6 +30,7 @@ ENGINE_LOCK = "engine.lock"
 START_LOCK = "start.lock"
 START_FD_VARIABLE = "RLHF_STUDIO_START_FD"
 RETRY_SECONDS = 0.5
+CLOCK_SECONDS = 2.0
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_AND_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -193,6 +195,7 @@ class StartTicket:
         while True:
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.truncate(self.descriptor, 0)  # whoever held it before is not the one who starts
                 return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
@@ -243,7 +246,54 @@ def announce_start(run_dir: Path) -> None:
     if _inherited_ticket(folder) is None:
         ticket = StartTicket(folder)
         ticket.take()
+        assert ticket.descriptor is not None
+        try:
+            os.pwrite(ticket.descriptor, f"{os.getpid()} {_started_at(os.getpid())}\n".encode(), 0)
+        except OSError as error:
+            ticket.close()
+            raise store_error(error, ticket.path) from error
         os.environ[START_FD_VARIABLE] = str(ticket.descriptor)
+
+
+def starter_pid(run_dir: Path) -> int | None:
+    """The pid of an engine from a shell that holds the start ticket; None when nobody holds it or the holder did not say.
+
+    The process must have begun when the ticket says: a pid may have gone to another process since. Raises StoreError.
+    """
+    if not is_starting(run_dir):
+        return None
+    path = Path(run_dir) / START_LOCK
+    try:
+        descriptor = os.open(path, _READ)
+        try:
+            words = os.read(descriptor, 100).decode("ascii", "replace").split()
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise store_error(error, path) from error
+    if len(words) != 2 or not words[0].isdecimal():
+        return None
+    pid, said = int(words[0]), words[1]
+    began = _started_at(pid)
+    # Systems give this time to a hundredth of a second, and count it from a start of the clock that is known to a second.
+    return pid if began is not None and _is_number(said) and abs(began - float(said)) <= CLOCK_SECONDS else None
+
+
+def _started_at(pid: int) -> float | None:
+    """When a living process began, in seconds since 1970; None when there is none (one that only waits for its parent is none)."""
+    import psutil  # here, because only a start from a shell and an end by force need it
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, OverflowError):
+        return None
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal()
 
 
 def _inherited_ticket(run_dir: Path) -> int | None:

@@ -24,7 +24,7 @@ NEW_PREFIX = ".new-"
 
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: they are read wrongly
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_CHECKPOINT_NAME = re.compile(r"step-(\d{6,9})")
+_CHECKPOINT_NAME = re.compile(r"step-([0-9]{6,9})")
 # Nobody here decodes percent signs, but whoever passes a name on might: two advisories of MLflow came from decoding twice.
 _SUSPICIOUS = re.compile(r"[\x00-\x1f\x7f\\]|%(?:25)*(?:2e|2f|5c|00)", re.IGNORECASE)
 
@@ -34,15 +34,22 @@ def new_run_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(_ALPHABET) for _ in range(6))
 
 
+def is_plain_path(name: str) -> bool:
+    """Whether the name, taken as it is written, can only be a file's below a folder: see :func:`contained_path`."""
+    parts = name.split("/")
+    if not name or _SUSPICIOUS.search(name) or any(part in ("", ".", "..") for part in parts) or name[0] == "~" or ":" in name:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in name)  # half of a pair: no file system name
+
+
 def contained_path(root: Path, name: str) -> Path:
     """The path of ``name`` inside ``root``, with every link resolved.
 
     Raises:
         ValueError: when the name is empty, absolute, holds ``..``, a backslash, a control character, a coded dot or slash, a
-            drive or home prefix, or leads out of ``root`` through a link.
+            drive or home prefix, half a surrogate pair, or leads out of ``root`` through a link.
     """
-    parts = name.split("/")
-    if not name or _SUSPICIOUS.search(name) or any(part in ("", ".", "..") for part in parts) or name[0] == "~" or ":" in name:
+    if not is_plain_path(name):
         raise ValueError(f"{name!r} cannot be used as a file name here")
     base = Path(root).resolve()
     try:

@@ -6,7 +6,6 @@ resumed, and holds nothing between calls.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
@@ -20,6 +19,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, studio
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
 from rlhf_studio.runs.values import decode_number, decode_text
 
@@ -263,23 +263,18 @@ class RunReader:
         for the engine to find out: that takes reading them.
         """
         try:
-            entries = sorted((self.run_dir / paths.CHECKPOINTS).iterdir())
-        except FileNotFoundError:
-            return []
+            folders = [entry for entry in entries_by_step(self.run_dir / paths.CHECKPOINTS) if is_folder(entry)]
         except OSError as error:
             raise store_error(error, self.run_dir / paths.CHECKPOINTS) from error
-        found = (self._checkpoint(entry) for entry in entries if not entry.is_symlink())
-        return sorted((info for info in found if info is not None), key=lambda info: info.step)
+        return [info for info in map(self._checkpoint, folders) if info is not None]
 
     def _checkpoint(self, folder: Path) -> CheckpointInfo | None:
-        step = paths.checkpoint_step(folder.name)
+        step = step_of(folder) or 0
         try:
-            if step is None or not folder.is_dir():
-                return None
             written = (folder / paths.MANIFEST).stat().st_mtime
-            manifest = _manifest(folder / paths.MANIFEST)
+            manifest = read_object(folder / paths.MANIFEST)
             size = sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-        except FileNotFoundError:  # not complete, or just being removed to make room for newer ones
+        except (OSError, ValueError):  # not complete, damaged, or just being removed to make room for newer ones
             return None
         if not belongs(step, manifest, self.recorded_at(step)):
             return None
@@ -322,12 +317,3 @@ def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -
     if manifest.get("step") != step:
         return False
     return step == 0 or (recorded_at is not None and manifest.get("recorded_at") in (recorded_at, None))
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """A manifest's content; empty when it is no JSON object."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -162,6 +162,35 @@ def test_an_empty_folder_is_filled_and_a_full_one_left_alone(tmp_path: Path) -> 
     assert sorted(out.iterdir()) == before
 
 
+def test_a_side_file_that_leads_out_of_the_folder_is_not_copied(tmp_path: Path) -> None:
+    source, out = pickled(save_policy(tmp_path / "source")), tmp_path / "out"
+    (tmp_path / "shadow").write_text("secret")
+    (source / "secret.json").symlink_to("../shadow")
+    with pytest.raises(ModelError, match=r"secret\.json of .* is a link that leads out of the folder; put the file itself there"):
+        convert(str(source), out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shadow", "source"]
+    (source / "secret.json").unlink()
+    (source / "same.json").symlink_to("config.json")
+    convert(str(source), out)
+    assert (out / "same.json").read_bytes() == (source / "config.json").read_bytes() and not (out / "same.json").is_symlink()
+
+
+def test_a_snapshot_in_the_hubs_cache_is_links_to_its_own_blobs(tmp_path: Path) -> None:
+    source, cache = pickled(save_policy(tmp_path / "source")), tmp_path / "models--a--b"
+    snapshot = cache / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    (cache / "blobs").mkdir()
+    for number, path in enumerate(sorted(source.iterdir())):
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+        path.rename(cache / "blobs" / str(number))
+    out = convert(str(snapshot), tmp_path / "out").folder
+    assert (out / "config.json").read_bytes() == (snapshot / "config.json").read_bytes() and not (out / "config.json").is_symlink()
+    (cache / "refs").write_text("not a blob")
+    (snapshot / "notes.txt").symlink_to("../../refs")
+    with pytest.raises(ModelError, match="notes.txt of .* leads out"):
+        convert(str(snapshot), tmp_path / "second")
+
+
 def test_the_refusal_at_the_door_names_the_command_with_the_model(tmp_path: Path) -> None:
     source = pickled(save_policy(tmp_path / "my model"))
     with pytest.raises(ModelError) as caught:

@@ -115,7 +115,29 @@ DAMAGES = {
     "no entry": (manifest(files={"state.json": None}), "state.json cannot be read"),
     "format": (manifest(format=99), "format 99"),
     "renamed": (manifest(step=5), "renamed"),
+    "no files": (manifest(files={}), "it has no list of files"),
+    "a name with NUL": (manifest(files={"a\0b": {}}), "the manifest names 'a\\x00b', which cannot be"),
+    "half a surrogate pair": (manifest(files={"\ud800": {}}), "the manifest names '\\ud800', which cannot be"),
+    "leads out": (manifest(files={"../step-000004/state.json": {}}), "the manifest names '../step-000004/state.json'"),
+    "absolute": (manifest(files={"/etc/hostname": {}}), "the manifest names '/etc/hostname'"),
+    "an odd format": (manifest(format="\ud800"), "format '\\ud800' is not"),
+    "nested deeply": (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "it is nested too deeply"),
+    "a pipe": (lambda folder: pipe(folder / "manifest.json"), "it is not a regular file"),
+    "an empty pipe": (lambda folder: (nothing(folder / "state.json"), pipe(folder / "state.json")), "state.json is damaged"),
 }
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def nothing(path: Path) -> None:
+    """Empty, and the manifest says so."""
+    path.write_bytes(b"")
+    entries = json.loads(path.with_name("manifest.json").read_text())
+    entries["files"][path.name] = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
+    path.with_name("manifest.json").write_text(json.dumps(entries))
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -126,6 +148,77 @@ def test_damaged_ones_are_passed_over_and_named(played: Path, damage: str) -> No
     assert chosen == place(played, 4)
     assert len(problems) == 1 and problems[0].startswith("step-000006: ") and said in problems[0]
     assert place(played, 6).exists()
+    problems[0].encode()  # can be printed and stored
+    assert where_to_resume(played) == Start(4, problems)
+    assert [point.step for point in RunReader(played).checkpoints()][:2] == [2, 4]  # the page answers, too
+
+
+# --- links and files that have the names of checkpoints ----------------------------------------------------------------------
+
+
+def elsewhere(run: Path, step: int) -> Path:
+    """Moved to a bigger disk and linked back."""
+    place(run, step).rename(run.parent / f"disk-{step}")
+    place(run, step).symlink_to(run.parent / f"disk-{step}")
+    return run.parent / f"disk-{step}"
+
+
+def test_links_and_files_are_passed_over_and_left_alone(played: Path) -> None:
+    folder = played / "checkpoints"
+    disk = elsewhere(played, 4)
+    place(played, 3).write_text("notes")
+    place(played, 7).symlink_to("nowhere")
+    (folder / ".step-000005.part").write_text("notes")
+    (folder / ".step-000005.old").symlink_to(disk)
+    (folder / ".step-000001.gone").symlink_to("nowhere")
+    start = where_to_resume(played)
+    assert (start.step, len(start.problems)) == (6, 1) and start.problems[0].startswith("step-000007: it is a link, and only a folder")
+    before = names(played)
+    assert [path.name for path in checkpoints.by_step(folder)] == ["step-000002", "step-000006"]
+    assert [point.step for point in RunReader(played).checkpoints()] == [2, 6]
+    save(played, 8, keep=1)
+    assert names(played) == sorted({*before, "step-000008"} - {"step-000002", "step-000006"})
+    verify(disk)
+
+
+def test_what_stands_in_the_way_of_a_checkpoint_is_moved_aside(played: Path) -> None:
+    folder = played / "checkpoints"
+    disk = elsewhere(played, 6)
+    (folder / ".step-000006.part").write_text("a part")
+    (folder / ".step-000004.gone").write_text("a file")
+    (folder / ".step-000002.gone").symlink_to("nowhere")
+    save(played, 6, keep=1, text="new")
+    assert names(played) == [
+        ".step-000002.gone.moved-aside-1",
+        ".step-000004.gone.moved-aside-1",
+        ".step-000006.part.moved-aside-1",
+        "step-000006",
+        "step-000006.moved-aside-1",
+    ]
+    assert os.readlink(folder / "step-000006.moved-aside-1") == str(disk)
+    assert (folder / ".step-000006.part.moved-aside-1").read_text() == "a part"
+    verify(disk)
+    assert where_to_resume(played) == Start(6, [])
+    place(played, 6).rename(folder / ".step-000006.old")  # killed while it was being replaced, and then somebody put a file there
+    place(played, 6).write_text("notes")
+    assert [point.step for point in RunReader(played).checkpoints()] == [6] and where_to_resume(played) == Start(6, [])
+    save(played, 8, keep=2)
+    verify(place(played, 6))
+    assert (folder / "step-000006.moved-aside-2").read_text() == "notes"
+
+
+def test_a_checkpoint_of_other_settings_is_passed_over(played: Path) -> None:
+    """The run was to begin again from step 0 with another seed, and was ended before it had gone back."""
+    settings = RunReader(played).config().model_dump(mode="json")
+    for step, seed in ((4, settings["engine"]["seed"]), (6, 77)):
+        path = place(played, step) / "state.json"
+        text = json.dumps({"settings": {**settings, "engine": {**settings["engine"], "seed": seed}, "ppo": {"steps": 1}}})
+        path.write_text(text)
+        known = json.loads(path.with_name("manifest.json").read_text())
+        known["files"]["state.json"] = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        path.with_name("manifest.json").write_text(json.dumps(known))
+    start = where_to_resume(played)
+    assert start.step == 4 and "step-000006: it was written with other settings (engine.seed from 77 to" in start.problems[0]
 
 
 # --- which of them belong to the run as it goes now --------------------------------------------------------------------------
@@ -199,10 +292,7 @@ def test_the_checkpoint_of_the_beginning_is_no_way_on_for_recorded_steps(run: Pa
 
 def save(run: Path, step: int, keep: int, text: str = "weights") -> None:
     """What the engine does, without the weights."""
-    folder = run / "checkpoints"
-    checkpoints.tidy(folder)
-    part = checkpoints.part_of(place(run, step))
-    part.mkdir()
+    part = checkpoints.begin(place(run, step))
     write(part, step, checkpoints.recorded_at(run, step), text)
     checkpoints.put_in_place(part, place(run, step))
     checkpoints.prune(place(run, step), keep)

@@ -267,6 +267,46 @@ def test_an_engine_from_a_shell_is_killed_alone(run: Path):
     assert engine.wait(20) == -signal.SIGKILL
 
 
+STARTS_AND_IS_SUSPENDED = """
+import os, signal, sys
+from rlhf_studio.runs.liveness import announce_start
+announce_start(sys.argv[1])
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_an_engine_from_a_shell_that_was_suspended_before_it_took_its_lock(run: Path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RLHF_STUDIO")}
+    environment["PYTHONPATH"] = str(PACKAGE_PARENT)
+    engine = subprocess.Popen([sys.executable, "-c", STARTS_AND_IS_SUSPENDED, str(run)], env=environment)
+    try:
+        os.waitid(os.P_PID, engine.pid, os.WSTOPPED | os.WNOWAIT)
+        assert is_starting(run) and not is_alive(run) and engine_processes(run) == [engine.pid]
+        assert force_stop(run, "a tester", grace=0.1).startswith("Ended by force by a tester.")
+        assert engine.wait(20) == -signal.SIGKILL
+    finally:
+        end(engine)
+    assert engine_processes(run) == [] and not is_starting(run) and RunReader(run).status().state == "stopped"
+
+
+def test_the_start_ticket_names_nobody_but_the_process_that_wrote_it(run: Path):
+    liveness.announce_start(run)
+    said = (run / liveness.START_LOCK).read_text()
+    assert liveness.starter_pid(run) == os.getpid()
+    liveness.release_ticket(run)
+    assert liveness.starter_pid(run) is None  # nobody holds it
+    ticket = StartTicket(run)
+    ticket.take()  # by the app, after an engine that was killed
+    assert liveness.starter_pid(run) is None
+    pid, began = said.split()
+    for text in (f"{pid} {float(began) - 60}", f"{pid} x", f"{2**70} {began}", f"{2**22 + 1} {began}", f"0 {began}", "\udcff", pid):
+        (run / liveness.START_LOCK).write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert liveness.starter_pid(run) is None, text
+    (run / liveness.START_LOCK).write_text(said)
+    assert liveness.starter_pid(run) == os.getpid()
+    ticket.close()
+
+
 def test_an_engine_that_will_not_go(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(launch, "engine_processes", lambda folder: [2**22 + 1])  # no such process, but it is always found
     monkeypatch.setattr(launch, "_wait_until_gone", lambda folder, seconds: False)

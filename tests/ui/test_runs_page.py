@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -288,7 +289,9 @@ def test_a_run_that_goes_on_needs_no_question(page: RunsPage, workspace: Workspa
     run_id = ended(workspace, "stopped", steps=3)
     folder = paths.checkpoint_dir(workspace.run_dir(run_id), 2)
     folder.mkdir(parents=True)
-    (folder / paths.MANIFEST).write_text('{"format": 1, "step": 2, "files": {}}')
+    (folder / "weights").write_text("weights")
+    files = {"weights": {"bytes": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}}
+    (folder / paths.MANIFEST).write_text(json.dumps({"format": 1, "step": 2, "files": files}))
     assert page.resume_question({"run": run_id}, OPERATOR) == {}
     (folder / paths.MANIFEST).write_text("{")
     assert "step-000002: the manifest cannot be read" in page.resume_question({"run": run_id}, OPERATOR)["text"]

@@ -1,0 +1,74 @@
+"""Which entries of a ``checkpoints`` folder are checkpoints, and reading their manifests. Whatever lies there, nothing here hangs.
+
+A checkpoint is a real folder. A link or a file with a checkpoint's name is somebody else's: it is never read, removed or written through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.runs import paths
+
+_ASIDE = re.compile(r"\.(step-[0-9]+)\.(old|part|gone)")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder itself is there, and not a link to one. Raises OSError when that cannot be seen."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def final_of(path: Path) -> Path:
+    """``step-000040`` for ``.step-000040.old``, ``.part`` and ``.gone``; any other path as it is."""
+    match = _ASIDE.fullmatch(path.name)
+    return path.with_name(match[1]) if match else path
+
+
+def step_of(path: Path) -> int | None:
+    """The step in the name of a checkpoint, or of one that is put aside; None for any other name."""
+    return paths.checkpoint_step(final_of(path).name)
+
+
+def entries_by_step(folder: Path) -> list[Path]:
+    """All that has a checkpoint's name, oldest first, links and files among them.
+
+    Where there is no such folder, one that was being replaced when the engine was killed (``.old``) stands for it. Raises OSError.
+    """
+    try:
+        entries = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    whole = [path for path in entries if paths.checkpoint_step(path.name) is not None]
+    old = [path for path in left_aside(folder, "old") if not is_folder(final_of(path))]
+    replaced = {final_of(path) for path in old}
+    return sorted([*(path for path in whole if path not in replaced), *old], key=lambda path: step_of(path) or 0)
+
+
+def left_aside(folder: Path, ending: str) -> list[Path]:
+    """The real folders that a killed engine left under ``.step-000040.ENDING``."""
+    found = sorted(folder.glob(f".step-*.{ending}"))
+    return [path for path in found if path != final_of(path) and step_of(path) is not None and is_folder(path)]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a regular file. Raises OSError, and ValueError with what it is instead."""
+    # A pipe would be waited for without end, and a device may do anything: opened so, neither happens before it is looked at.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is not a regular file")
+        data = file.read()
+    try:
+        content = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    return content
