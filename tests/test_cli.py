@@ -73,9 +73,9 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
 def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that another program prepared keeps its folder, with the cause."""
     run_dir = tmp_path / "run"
-    tokenizer = tmp_path / "policy" / "tokenizer_config.json"
-    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "eos_token": None}))
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir)]) == 2
+    following = {"lora": {"enabled": True, "use_dora": True}, "ppo": {"reference_ema": 0.5}}
+    overrides = [word for section, values in following.items() for name, value in values.items() for word in (f"--{section}.{name}", f"{value}")]
+    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir), *overrides]) == 2
     said = capsys.readouterr()
     assert said.out.count("the tokenizer has no end token; use none or a token id") == 1 and "Traceback" not in said.err
     assert f"nothing was trained: {run_dir} was removed again" in said.out
