@@ -188,6 +188,9 @@ def test_what_stood_around_the_trainer(source: str, setting: str, value: Any) ->
         ("load_dataset('json', data_files=FILES)", "decide: data.prompts: load_dataset('json') read FILES; name one file"),
         ("load_dataset('a/b', data_dir='c')", "decide: load_dataset('a/b'): data_dir 'c' was left out"),
         ("load_dataset('a/b', split='train[:100]')", "decide: data.split: 'train[:100]' was a part of the rows; "),
+        ("load_dataset('a/b', **more())", "decide: load_dataset(**more()): these arguments are not literals; write them"),
+        ("LoraConfig(**lora)", "decide: LoraConfig(**lora): these arguments are not literals; write them"),
+        ("generation_kwargs = make()", "decide: generation_kwargs: 'make()' is not a literal; write its values"),
         ("load_dataset('a/b')\nload_dataset('c/d')", "decide: load_dataset('c/d'): a/b was taken as the prompts"),
     ],
 )

@@ -40,6 +40,7 @@ class _Source:
         self._nodes = list(ast.walk(tree))
         self._assigned = list(_assignments(self._nodes))
         self._constants: dict[str, Any] = {}
+        self._not_literal: dict[str, None] = {}  # lines, each once
         changed: set[str] = set()
         for name, node in self._assigned:
             value = self.value(node)
@@ -64,11 +65,14 @@ class _Source:
             if isinstance(value, dict):
                 kind = "sent_kwargs" if name in ("sent_kwargs", "pipe_kwargs") else "generation_kwargs"
                 found.values[kind] = value | self._put_later(name)
+            elif isinstance(value, Unread):
+                found.lines.append(f"{name}: {value.text!r} is not a literal; write its values")
         for call, name in calls:
             self._beside(found, call, name)
         for name, node in self._assigned:
             if isinstance(node, ast.Call) and _called(node) == "LengthSampler":
                 self._lengths(found, name, node)
+        found.lines += self._not_literal
         return found
 
     def _put_later(self, name: str) -> dict[str, Any]:
@@ -136,6 +140,8 @@ class _Source:
                 values[keyword.arg] = value
             elif isinstance(value, dict):
                 values |= {str(key): one for key, one in value.items()}
+            elif isinstance(value, Unread) and name in (*CONFIGURATIONS, "load_dataset", "LoraConfig"):
+                self._not_literal[f"{name}(**{value.text}): these arguments are not literals; write them"] = None
         return values
 
     def value(self, node: ast.expr) -> Any:
