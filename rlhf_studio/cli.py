@@ -225,7 +225,7 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
     if options.recipe:
         base = load_recipe(options.recipe).config
     elif options.config:
-        base = config_from_file(options.config)
+        return config_from_file(options.config, options.overrides)
     elif options.overrides:
         given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in list(options.overrides.items())[:3])
         message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"

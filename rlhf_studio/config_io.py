@@ -6,7 +6,7 @@ Every way in ends in :func:`parse_config`, so a bad value gives the same message
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ MAX_YAML_BYTES = 1_000_000
 DEEPEST = 20  # mappings and lists inside each other; settings need 5
 LONGEST_NUMBER = 40  # characters
 MOST_PROBLEMS = 50
+MANY_OF_TRL = 4  # unknown settings with names of TRL's in one file
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,20 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
         return RunConfig.model_validate(data)
     except ValidationError as error:
         findings = error.errors(include_url=False)
-        problems = [_problem(item) for item in findings[:MOST_PROBLEMS]]
+        findings, problems = _of_trl(findings)
+        problems += [_problem(item) for item in findings[:MOST_PROBLEMS]]
         if len(findings) > MOST_PROBLEMS:
             problems.append(Problem("", f"{len(findings) - MOST_PROBLEMS} more settings are wrong; mend these first"))
         raise ConfigError(problems) from None
+
+
+def _of_trl(findings: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Problem]]:
+    """Many unknown settings with TRL's names are one finding. Returns the others, and the problem that stands for all of them."""
+    theirs = [item for item in findings if item["type"] == "extra_forbidden" and answer(str(item["loc"][-1]))]
+    if len(theirs) < MANY_OF_TRL:
+        return list(findings), []
+    message = f"this looks like settings for TRL ({len(theirs)} of its names): python -m rlhf_studio from-trl FILE converts them"
+    return [item for item in findings if item not in theirs], [Problem("", message)]
 
 
 def _problem(finding: Mapping[str, Any]) -> Problem:
@@ -152,13 +163,26 @@ def mapping_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> dict[str, 
     return data
 
 
-def config_from_file(path: Path) -> RunConfig:
-    """Read a YAML file. Raises :class:`ConfigError` also when the file cannot be read."""
+def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> RunConfig:
+    """Read a YAML file, with settings changed as by :func:`apply_overrides` before anything is checked.
+
+    Raises :class:`ConfigError` also when the file cannot be read.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
-    return config_from_yaml(text)
+    data = mapping_from_yaml(text)
+    return parse_config(apply_overrides(_merged(RunConfig().model_dump(mode="json"), data), overrides) if overrides else data)
+
+
+def _merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """``data`` with the defaults of what it leaves out, section by section; lists are taken as they are."""
+    merged = {**defaults, **data}
+    for name, default in defaults.items():
+        if isinstance(default, dict) and isinstance(merged[name], dict):
+            merged[name] = _merged(default, merged[name])
+    return merged
 
 
 def config_to_yaml(config: RunConfig) -> str:

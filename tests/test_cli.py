@@ -73,17 +73,17 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
 def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that another program prepared keeps its folder, with the cause."""
     run_dir = tmp_path / "run"
-    tokenizer = tmp_path / "policy" / "tokenizer_config.json"
-    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "eos_token": None}))
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir)]) == 2
+    following = ["--lora.enabled", "true", "--lora.use_dora", "true", "--ppo.reference_ema", "0.5"]
+    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir), *following]) == 2
     said = capsys.readouterr()
-    assert said.out.count("the tokenizer has no end token; use none or a token id") == 1 and "Traceback" not in said.err
+    assert said.out.count("a reference that follows needs plain LoRA") == 1 and "Traceback" not in said.err
     assert f"nothing was trained: {run_dir} was removed again" in said.out
     assert not run_dir.exists()
 
-    create_run(run_dir, small_config(tmp_path), name="prepared", state="queued")
+    changed = {"lora": {"enabled": True, "use_dora": True}, "ppo": {"reference_ema": 0.5}}
+    create_run(run_dir, small_config(tmp_path, **changed), name="prepared", state="queued")
     assert cli.main(["train", str(run_dir)]) == 2
-    assert "the tokenizer has no end token" in RunReader(run_dir).status().cause
+    assert "a reference that follows needs plain LoRA" in RunReader(run_dir).status().cause
 
 
 def test_sampling_that_is_cut_off_is_a_warning(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

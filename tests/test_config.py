@@ -211,6 +211,33 @@ def test_overrides() -> None:
     assert base == RunConfig().model_dump(mode="json")
 
 
+def test_a_number_needs_no_quotes_where_a_text_may_be_one(tmp_path: Path) -> None:
+    """On the command line, in a file, and as the form sends it; true, 1.0 and texts that are no numbers are what they were."""
+    text = "reward: {components: [{kind: reward_model, label: 1}]}\ngeneration: {stop_token: 5}"
+    plain = apply_overrides(RunConfig().model_dump(mode="json"), {"reward.components.0.label": "1", "generation.stop_token": "5"})
+    sent = {"reward": {"components": [{"kind": "ensemble", "models": "a, b", "label": 1}]}, "generation": {"stop_token": 5}}
+    for config in (config_from_yaml(text), parse_config(plain), parse_config(sent)):
+        assert (config.reward.components[0].label, config.generation.stop_token) == ("1", "5")
+    (tmp_path / "run.yaml").write_text(text)
+    assert config_from_file(tmp_path / "run.yaml", {"ppo.steps": "7"}).generation.stop_token == "5"
+    for bad in ("generation: {stop_token: true}", "generation: {stop_token: 1.0}", "model: {revision: 0123456}", "name: 1"):
+        with pytest.raises(ConfigError, match="should be text"):
+            config_from_yaml(bad)
+    with pytest.raises(ConfigError, match="eos, none or a token id"):
+        config_from_yaml("generation: {stop_token: -1}")
+
+
+def test_settings_of_a_file_are_changed_before_they_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {prompts: ''}\nppo: {batch_size: 8}\nreward: {components: [{kind: length}]}\n")
+    given = {"data.prompts": "a.txt", "ppo.mini_batch_size": "4", "reward.components.0.weight": "2"}
+    config = config_from_file(tmp_path / "run.yaml", given)
+    assert (config.data.prompts, config.ppo.batch_size, config.ppo.mini_batch_size) == ("a.txt", 8, 4)
+    assert [(one.kind, one.weight) for one in config.reward.components] == [("length", 2.0)]
+    with pytest.raises(ConfigError) as caught:
+        config_from_file(tmp_path / "run.yaml")
+    assert "data.prompts: needs a value" in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["reward.components.7.weight", "reward.components.x", "ppo.steps.deeper"])
 def test_overrides_that_lead_nowhere(name: str) -> None:
     with pytest.raises(ConfigError, match="no entry|no such setting"):

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig, TrainingConfig
-from rlhf_studio.config.base import may_be_empty
+from rlhf_studio.config.base import may_be_a_number, may_be_empty
 from rlhf_studio.config.wording import component_kinds, sentence
 from rlhf_studio.config_docs import STAGES, section_model
 from rlhf_studio.config_io import ConfigError, parse_config
@@ -136,12 +136,13 @@ def outside(field: FieldInfo) -> Iterator[tuple[Any, str]]:
     elif field.annotation is bool:
         yield from ((value, "should be true or false") for value in ("yes", 1, 0, None))
     elif field.annotation is str:
-        yield from ((value, "should be text") for value in (3, True, ["x"], *([] if may_be_empty(field) else [None])))
+        number = 3.5 if may_be_a_number(field) else 3
+        yield from ((value, "should be text") for value in (number, True, ["x"], *([] if may_be_empty(field) else [None])))
         assert {"max_length", "pattern"} & set(limits), "a text needs an end"
         if "max_length" in limits:
             yield "x" * (limits["max_length"] + 1), f"at most {limits['max_length']} characters"
         if "min_length" in limits:
-            yield "", f"at least {limits['min_length']} character"
+            yield "", "needs a value"
         if "pattern" in limits:
             yield "no such thing!", re.escape(str(field.json_schema_extra["allowed"]))  # type: ignore[index,call-overload]
     else:

@@ -97,6 +97,16 @@ def test_a_name_of_trl_is_answered_with_ours_wherever_settings_come_from(tmp_pat
         assert here in capsys.readouterr().err
 
 
+def test_a_file_for_trl_is_recognised_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ppo.yaml"
+    file.write_text("num_ppo_epochs: 1\nlam: 0.9\ncliprange: 0.2\ntotal_episodes: 10\nkl_coef: 0.1\nnothing: 1\n")
+    assert cli.main(["train", "--config", str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "TRL" in line] == lines[:1] and len(lines) == 2
+    assert "this looks like settings for TRL (5 of its names): python -m rlhf_studio from-trl FILE converts them" in lines[0]
+    assert "nothing: there is no such setting" in lines[1]
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [

@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, config_from_yaml, parse_config
+from rlhf_studio.config_io import ConfigError, mapping_from_yaml, parse_config
 from rlhf_studio.from_trl.convert import Converted, convert
 from rlhf_studio.from_trl.table import options
 from rlhf_studio.recipes import load_recipe
@@ -63,7 +63,12 @@ accelerate launch --config_file examples/accelerate_configs/deepspeed_zero2.yaml
 
 
 def config(done: Converted) -> RunConfig:
-    return config_from_yaml(done.yaml)
+    """The settings, with our defaults for those that are left to a person: their empty values are refused."""
+    data = mapping_from_yaml(done.yaml)
+    for section, name in (("model", "policy"), ("data", "prompts"), ("reward", "components")):
+        if data.get(section, {}).get(name, "given") in ("", []):
+            del data[section][name]
+    return parse_config(data)
 
 
 def refusal(text: str, name: str = "x.py", release: str = "") -> str:
@@ -136,6 +141,126 @@ def test_held_out_prompts_and_rows_that_are_sampled_together() -> None:
     assert (done.ppo.batch_size, done.generation.batch_size) == (128, 48)
     alone = config(convert(f"{given} --local_rollout_forward_batch_size 48 --total_episodes 1280", "run.sh"))
     assert alone.generation.batch_size == 0  # all of a batch of 32 fit
+
+
+# --- nothing that the file says is lost --------------------------------------------------------------------------------------
+
+CLASSIC = "from trl.core import LengthSampler\nconfig = PPOConfig(model_name='m', ppo_epochs=1)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "setting", "value"),
+    [
+        ("generation_kwargs = {'eos_token_id': -1}", "generation.stop_token", "none"),
+        ("generation_kwargs = {'eos_token_id': 7}", "generation.stop_token", "7"),
+        ("generation_kwargs = {'eos_token_id': tokenizer.eos_token_id}", "generation.stop_token", "eos"),
+        ("generation_kwargs = {}\ngeneration_kwargs['max_new_tokens'] = 9", "generation.response_length", 9),
+        ("trainer.generate(query, max_new_tokens=11, eos_token_id=-1)", "generation.response_length", 11),
+        ("load_dataset('json', data_files='a/b.jsonl', split='train')", "data.prompts", "a/b.jsonl"),
+        ("load_dataset('csv', data_files={'train': 'a.csv', 'test': 'b.csv'}, split='test')", "data.prompts", "b.csv"),
+        ("load_dataset('json', data_files=['a.jsonl'])", "data.prompts", "a.jsonl"),
+        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.subset", "plain"),
+        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.split", "validation"),
+        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.revision", "v2"),
+        ("load_dataset('a/b', split='train[:100]')", "data.split", "train"),
+    ],
+)
+def test_what_stood_around_the_trainer(source: str, setting: str, value: Any) -> None:
+    section, name = setting.split(".")
+    assert getattr(getattr(config(convert(CLASSIC + source, "x.py")), section), name) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("generation_kwargs = {'repetition_penalty': 1.3}", "left out: generation_kwargs.repetition_penalty: 1.3; "),
+        ("generation_kwargs = {'num_beams': 4}", "left out: generation_kwargs.num_beams: 4; "),
+        ("generation_kwargs = {'do_sample': False}", "left out: generation_kwargs.do_sample: False; Responses are always sampled"),
+        ("generation_kwargs = {'min_new_tokens': 8}", "differs: generation_kwargs.min_new_tokens: 8 there; "),
+        ("generation_kwargs = {'min_length': 8}", "differs: generation_kwargs.min_length: 8 there; "),
+        ("generation_kwargs = {'max_length': 40}", "decide: generation.response_length: max_length 40 counted the prompt too"),
+        ("generation_kwargs = {'top_p': P}", "decide: generation_kwargs.top_p: 'P' is not a literal; write its value"),
+        ("generation_kwargs = {'eos_token_id': [1, 2]}", "decide: generation.stop_token: eos_token_id was [1, 2]; "),
+        ("generation_kwargs = {'bad_words_ids': words}", "left out: generation_kwargs.bad_words_ids: words; "),
+        ("out = LengthSampler(4, 16)\ngeneration_kwargs = {'max_new_tokens': 9}", "left out: generation_kwargs.max_new_tokens: 9; "),
+        ("sent_kwargs = {'truncation': True}\npipeline('sentiment-analysis', model='m')", "left out: sent_kwargs.truncation: True; "),
+        ("load_dataset('json', data_files=['a', 'b'])", "decide: data.prompts: load_dataset('json') read ['a', 'b']; name one file"),
+        ("load_dataset('json', data_files=FILES)", "decide: data.prompts: load_dataset('json') read FILES; name one file"),
+        ("load_dataset('a/b', data_dir='c')", "decide: load_dataset('a/b'): data_dir 'c' was left out"),
+        ("load_dataset('a/b', split='train[:100]')", "decide: data.split: 'train[:100]' was a part of the rows; "),
+        ("load_dataset('a/b', **more())", "decide: load_dataset(**more()): these arguments are not literals; write them"),
+        ("LoraConfig(**lora)", "decide: LoraConfig(**lora): these arguments are not literals; write them"),
+        ("generation_kwargs = make()", "decide: generation_kwargs: 'make()' is not a literal; write its values"),
+        ("load_dataset('a/b')\nload_dataset('c/d')", "decide: load_dataset('c/d'): a/b was taken as the prompts"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(source: str, line: str) -> None:
+    done = convert(CLASSIC + source, "x.py")
+    assert len([one for one in done.lines if one.startswith(line)]) == 1, done.lines
+
+
+def test_what_does_the_same_here_needs_no_line() -> None:
+    plain, kwargs = CLASSIC + "generation_kwargs = {'top_k': 0.0, ", "'min_length': -1, 'do_sample': True, 'repetition_penalty': 1.0}"
+    assert convert(plain + kwargs, "x.py").lines == convert(plain + "}", "x.py").lines
+    assert "generation_kwargs.top_k: TRL's option should be a number, not 'many'" in refusal(f"{CLASSIC}gen_kwargs = {{'top_k': 'many'}}")
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%bash\npip install trl && nvidia-smi\n", "'%%bash'"),
+        ("%%time\nx = 1\n", ""),
+        ("PPOConfig?\n", ""),
+        ("?PPOConfig\n", ""),
+        ("out = !ls\n", ""),
+        ("try:\n    import trl\nexcept ImportError:\n    !pip install \\\n      trl\n", ""),
+        ("%matplotlib inline\n", ""),
+        ("await something()\n", ""),
+        ("this is no Python\n", "'this is no Python'"),
+    ],
+)
+def test_a_cell_that_is_not_plain_python_costs_no_other(cell: str, said: str) -> None:
+    def notebook(*sources: str) -> str:
+        cells = [{"cell_type": "markdown", "source": []}, *({"cell_type": "code", "source": [source]} for source in sources)]
+        return json.dumps({"cells": cells})
+
+    expected, done = convert(NOTEBOOK, "a.py"), convert(notebook(cell, NOTEBOOK), "a.ipynb")
+    assert config(done) == config(expected)
+    assert [line for line in done.lines if line not in expected.lines] == (
+        [f"left out: cell 2 is no Python and was not read: {said}"] if said else []
+    )
+    if said:
+        assert f"cell 2 is no Python and was not read: {said}" in refusal(notebook(cell, "x = 1"), "a.ipynb")
+    else:
+        assert config(convert(cell + NOTEBOOK, "a.py")) == config(expected)  # pasted into a file
+
+
+def test_text_that_looks_like_a_magic_stays() -> None:
+    text = 'a = """\n%matplotlib\n!ls\n"""\nPPOConfig(model_name=a, ppo_epochs=1)'
+    assert config(convert(text, "x.py")).model.policy == "\n%matplotlib\n!ls\n"
+
+
+def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, run_dir = tmp_path / "run.yaml", tmp_path / "run"
+    file.write_text(convert("PPOConfig(ppo_epochs=1)", "x.py").yaml)
+    start = ["train", "--config", str(file), "--run-dir", str(run_dir)]
+    assert cli.main(start) == 2
+    said = capsys.readouterr().err
+    assert all(f"{name}: needs a value" in said for name in ("model.policy", "data.prompts"))
+    assert "reward.components: input should have at least 1 item" in said and not run_dir.exists()
+    given = ["--model.policy", "bundled/world-policy", "--data.prompts", str(tmp_path / "none.txt")]
+    assert cli.main([*start, *given, "--reward.components", "[{kind: length}]"]) == 2
+    assert "there is no file" in capsys.readouterr().err
+    assert "prompts: ''" in convert("--num_ppo_epochs 2", "x").yaml
+
+
+def test_a_file_has_no_split_for_held_out_prompts(tmp_path: Path) -> None:
+    (tmp_path / "prompts").write_text("a")
+    for name in ("data/hh.jsonl", "data/hh.csv.gz", str(tmp_path / "prompts")):
+        done = convert(f"--num_ppo_epochs 2 --dataset_name {name} --dataset_test_split validation", "x")
+        assert (config(done).data.eval, config(done).data.eval_share) == ("", 0.0)
+        assert len([line for line in done.lines if line.startswith(f"left out: dataset_test_split: {name} is a file")]) == 1
+        assert len([line for line in done.lines if "dataset_test_split" in line]) == 1
 
 
 # --- every way to write it -----------------------------------------------------------------------------------------------------
@@ -347,4 +472,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
         assert part in error and len(error.splitlines()) == 1
     monkeypatch.setattr("sys.stdin", __import__("io").StringIO("--num_ppo_epochs 3 --learning_rate 1e-6"))
     assert cli.main(["from-trl", "-", "--processes", "2"]) == 0
-    assert config_from_yaml(capsys.readouterr().out).engine.processes == 2
+    assert mapping_from_yaml(capsys.readouterr().out)["engine"]["processes"] == 2

@@ -10,12 +10,15 @@ from pydantic.fields import FieldInfo
 Level = Literal["basic", "all"]
 
 
-def setting(default: Any, title: str, help: str, *, level: Level = "all", unit: str = "", allowed: str = "", **bounds: Any) -> Any:
+def setting(
+    default: Any, title: str, help: str, *, level: Level = "all", unit: str = "", allowed: str = "", number: bool = False, **bounds: Any
+) -> Any:
     """A pydantic field with what the form and the docs need: title, help sentence, level and unit.
 
     ``allowed`` says in words what a ``pattern`` takes, for the docs and for error messages.
+    ``number``: a text that may be a number, which then needs no quotes in a file.
     """
-    extra = {"level": level, "unit": unit, "allowed": allowed}
+    extra = {"level": level, "unit": unit, "allowed": allowed, "number": number}
     return Field(default, title=title, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -26,11 +29,26 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _numbers_as_text(cls, data: Any) -> Any:
+        """A whole number (not true or false) stands for its text where that text may be a number."""
+        if not isinstance(data, dict):
+            return data
+        numbers = {name: str(value) for name, value in data.items() if type(value) is int and may_be_a_number(cls.model_fields.get(name))}
+        return {**data, **numbers} if numbers else data
+
+    @model_validator(mode="before")
+    @classmethod
     def _null_clears(cls, data: Any) -> Any:
         """``null`` in a file or on the command line empties a text that may be empty."""
         if not isinstance(data, dict) or None not in data.values():
             return data
         return {name: "" if value is None and may_be_empty(cls.model_fields.get(name)) else value for name, value in data.items()}
+
+
+def may_be_a_number(field: FieldInfo | None) -> bool:
+    """Whether this is a text that may be a whole number, such as a token id."""
+    extra = field.json_schema_extra if field is not None else None
+    return isinstance(extra, dict) and extra.get("number") is True
 
 
 def may_be_empty(field: FieldInfo | None) -> bool:

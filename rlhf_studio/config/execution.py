@@ -34,7 +34,7 @@ class GenerationConfig(Section):
     top_p: float = setting(1.0, "Top-p", "Sample from the smallest set of tokens with this much probability; 1 keeps all.", gt=0, le=1)
     stop_token: str = setting(
         "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.",
-        pattern=r"^(eos|none|\d{1,7})$", allowed="eos, none or a token id",
+        pattern=r"^(eos|none|\d{1,7})$", allowed="eos, none or a token id", number=True,
     )  # fmt: skip
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ class Component(Section):
 REVISION = setting("main", "Hub revision", "Branch, tag or commit to load when the model is a hub id.", min_length=1, max_length=200)
 LABEL = setting(
     "", "Label", "Which of the model's labels is the reward, by name or number. Leave empty for a model with a single output.",
-    level="basic", max_length=200,
+    level="basic", max_length=200, number=True,
 )  # fmt: skip
 OUTPUT = setting("logit", "Output", "Take the label's raw logit, or its probability after softmax (sigmoid for a single output).")
 READS = setting(

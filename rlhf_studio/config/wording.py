@@ -46,6 +46,8 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind == "string_type":
         quoted = "" if isinstance(value, (Mapping, list)) else " (text stands in quotes)"
         return f"input should be text, not {shortened(value)}{quoted}"
+    if kind == "string_too_short" and value == "":
+        return "needs a value"
     field = field_at(finding["loc"], model)
     wanted = _WANTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
     first = f"input should be {wanted}" if wanted else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlhf_studio.config.wording import shortened
+from rlhf_studio.from_trl.classic_generation import keywords, put_generation
 from rlhf_studio.from_trl.draft import Draft
 from rlhf_studio.from_trl.reading import Unread
-from rlhf_studio.from_trl.shared import batches, put_adapters, put_core, put_lengths, put_seed, put_trackers
+from rlhf_studio.from_trl.shared import batches, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
 
 ESTIMATORS = {"kl": "k1", "mse": "k2", "abs": "abs", "full": "full"}
 
@@ -24,7 +26,7 @@ def convert_classic(draft: Draft) -> None:
     _put_kl(draft)
     put_core(draft)
     put_lengths(draft)
-    _put_generation(draft)
+    put_generation(draft)
     put_seed(draft)
     put_trackers(draft, "log_with")
 
@@ -36,7 +38,7 @@ def _put_models(draft: Draft) -> None:
         draft.put("model.policy", draft.text("model_name"))
         draft.differs.append("model_name: only a label in TRL; check that it is the model that was given to PPOTrainer")
     else:
-        draft.decide.append("model.policy: which model was given to PPOTrainer; its configuration does not say")
+        draft.ask("model.policy", "", "which model was given to PPOTrainer; its configuration does not say")
     draft.put("critic.kind", "shared")
     if draft.given("v_head_init_strategy") and draft.text("v_head_init_strategy") == "normal":
         draft.put("model.value_head_init", "normal")
@@ -49,28 +51,39 @@ def _put_data(draft: Draft) -> None:
         draft.put("data.eval_share", 0.0)  # the step API trained on all that the loop drew
         draft.decide.append("data.column: which column of the data holds the prompts (text, for IMDB)")
     else:
-        draft.decide.append("data.prompts: which prompts your loop drew, and their column (data.column)")
+        draft.ask("data.prompts", "", "which prompts your loop drew, and their column (data.column)")
+    put_dataset(draft)
 
 
 def _put_scores(draft: Draft) -> None:
     """The classifier, the shape of its scores, and how they are scaled."""
     task, _, model = draft.text("reward_model").rpartition(":")
     if draft.given("reward_model"):
-        kwargs = _kwargs(draft, "sent_kwargs")
+        kwargs = keywords(draft, "sent_kwargs")
         raw = str(kwargs.get("function_to_apply", "default")).lower() == "none"
         component: dict[str, Any] = {"kind": "reward_model", "model": model, "output": "logit" if raw else "probability"}
         size = kwargs.get("batch_size")
         draft.components.append(component | ({"batch_size": size} if isinstance(size, int) else {}))
         if not raw:
             draft.differs.append("reward.components.0.output: without function_to_apply none the pipeline gives probabilities")
+        _name_the_rest(draft, kwargs)
         if task:
             draft.decide.append("reward.components.0.label: which of the classifier's labels your loop took as the score (POSITIVE, say)")
     else:
-        draft.decide.append("reward.components: what gave the scores of your loop")
+        draft.ask("reward.components", [], "what gave the scores of your loop")
     scaling = draft.switch("use_score_scaling")
     normalise = draft.switch("use_score_norm")
     draft.put("reward.scaling", ("normalise" if normalise else "scale") if scaling else "none")
     draft.put("reward.score_clip", draft.number("score_clip") or 0.0)
+
+
+def _name_the_rest(draft: Draft, kwargs: dict[str, Any]) -> None:
+    """Lines on the pipeline's keywords that are not read; which labels it returned is asked for by itself."""
+    for name, value in kwargs.items():
+        if isinstance(value, Unread):
+            draft.decide.append(f"sent_kwargs.{name}: {value.text!r} is not a literal; write its value")
+        elif name not in ("function_to_apply", "batch_size", "top_k", "return_all_scores"):
+            draft.left_out.append(f"sent_kwargs.{name}: {shortened(value)}; a reward model here has no such option")
 
 
 def _put_batches(draft: Draft) -> None:
@@ -111,28 +124,3 @@ def _put_kl(draft: Draft) -> None:
     draft.put("ppo.target_kl", limit if stop else 0.0)
     if stop:
         draft.differs.append("early_stopping: TRL measures mean(old − new log-probability); here it is half the mean squared change")
-
-
-def _put_generation(draft: Draft) -> None:
-    kwargs = _kwargs(draft, "generation_kwargs")
-    for name in ("max_new_tokens", "temperature", "top_k", "top_p"):
-        if draft.given(name):
-            kwargs[name] = draft.value(name)
-    if isinstance(longest := kwargs.get("max_new_tokens"), int) and draft.reading.response_lengths is None:
-        draft.put("generation.response_length", longest)
-    elif draft.reading.response_lengths is None:
-        draft.decide.append("generation.response_length: how many tokens generate was allowed (max_new_tokens)")
-    temperature = kwargs.get("temperature", 1.0)
-    draft.put("generation.temperature", temperature)
-    if temperature != 1:
-        draft.differs.append("temperature: TRL 0.11 scores without it; here log-probabilities are those at the temperature")
-    if "top_k" in kwargs or "top_p" in kwargs:
-        draft.put("generation.top_k", int(kwargs.get("top_k") or 0))
-        draft.put("generation.top_p", kwargs.get("top_p") or 1.0)
-    elif kwargs:
-        draft.decide.append("generation.top_k: generate kept the 50 likeliest tokens where top_k was left out; here all are kept")
-
-
-def _kwargs(draft: Draft, name: str) -> dict[str, Any]:
-    value = draft.value(name)
-    return {key: one for key, one in value.items() if not isinstance(one, Unread)} if isinstance(value, dict) else {}

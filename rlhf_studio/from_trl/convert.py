@@ -32,15 +32,14 @@ def convert(text: str, name: str, release: str = "", processes: int = 0) -> Conv
     draft = Draft(reading, release or release_of(reading), processes or reading.processes or 1)
     (convert_classic if draft.release == "0.11" else convert_experimental)(draft)
     draft.finish()
-    data = draft.nested()
-    parse_config(data)
+    parse_config(draft.nested(with_asked=False))
     decide = draft.decide + reading.lines
     if reading.launcher_file and not (processes or reading.processes):
         decide.append(f"engine.processes: {reading.launcher_file} was not read; say with --processes how many processes it starts")
     lines = [f"decide: {line}" for line in decide] + [f"differs: {line}" for line in draft.differs]
-    lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in draft.left_out]]
+    lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in reading.skipped + draft.left_out]]
     head = [f"From TRL {draft.release}, its defaults written out. docs/from-trl.md has what is computed otherwise.", *lines]
-    return Converted("".join(f"# {line}\n" for line in head) + mapping_to_yaml(data), lines)
+    return Converted("".join(f"# {line}\n" for line in head) + mapping_to_yaml(draft.nested(with_asked=True)), lines)
 
 
 def _one_line(text: str) -> str:

@@ -25,6 +25,7 @@ class Draft:
 
     Attributes:
         settings: ours, by dotted name, in the order in which they were put.
+        asked: ours that a person must fill in, with their empty values.
         decide, differs, left_out: lines for a person.
     """
 
@@ -32,6 +33,7 @@ class Draft:
     release: str
     processes: int
     settings: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)
     components: list[dict[str, Any]] = field(default_factory=list)
     decide: list[str] = field(default_factory=list)
     differs: list[str] = field(default_factory=list)
@@ -67,33 +69,42 @@ class Draft:
         """The argument as a number; None when it is null. Raises :class:`ConfigError` when it is something else."""
         value = self.value(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
-            raise _wrong(name, "a number", value)
+            raise wrong(name, "a number", value)
         return value
 
     def count(self, name: str, least: int = 1) -> int:
         """The argument as a whole number. Raises :class:`ConfigError` when it is something else, or below ``least``."""
         value = self.number(name)
         if value is None or value != int(value) or value < least:
-            raise _wrong(name, f"a whole number of at least {least}", value)
+            raise wrong(name, f"a whole number of at least {least}", value)
         return int(value)
 
     def switch(self, name: str) -> bool:
         """The argument as true or false; null is false. Raises :class:`ConfigError` when it is something else."""
         value = self.value(name)
         if value is not None and not isinstance(value, bool):
-            raise _wrong(name, "true or false", value)
+            raise wrong(name, "true or false", value)
         return bool(value)
 
     def text(self, name: str) -> str:
         """The argument as text; null is empty. Raises :class:`ConfigError` when it is something else."""
         value = self.value(name)
         if value is not None and not isinstance(value, str):
-            raise _wrong(name, "text", value)
+            raise wrong(name, "text", value)
         return value or ""
+
+    def note(self, name: str) -> str:
+        """What the table says of an argument, without its final stop; empty for one that is not in it."""
+        return self._notes.get(name, "").rstrip(".")
 
     def put(self, setting: str, value: Any) -> None:
         """Set one of ours."""
         self.settings[setting] = value
+
+    def ask(self, setting: str, empty: Any, question: str) -> None:
+        """Leave one of ours to a person: its empty value is written, which no run starts with."""
+        self.asked[setting] = empty
+        self.decide.append(f"{setting}: {question}")
 
     def same(self, *pairs: tuple[str, str]) -> None:
         """(TRL's name, ours): numbers that carry over as they are."""
@@ -119,12 +130,12 @@ class Draft:
                 unknown = f"TRL {self.release} has no such option for PPO"
                 self.left_out.append(f"{name}: {self._notes.get(name, unknown) or answer(name)}")
 
-    def nested(self) -> dict[str, Any]:
-        """Our settings as sections."""
+    def nested(self, *, with_asked: bool) -> dict[str, Any]:
+        """Our settings as sections; those that a person must fill in stand there empty, or not at all."""
         data: dict[str, Any] = {}
         if self.components:
             self.put("reward.components", self.components)
-        for name, value in self.settings.items():
+        for name, value in {**self.settings, **(self.asked if with_asked else {})}.items():
             *sections, last = name.split(".")
             target = data
             for section in sections:
@@ -134,5 +145,6 @@ class Draft:
         return {section: data[section] for section in order if section in data}
 
 
-def _wrong(name: str, wanted: str, value: Any) -> ConfigError:
+def wrong(name: str, wanted: str, value: Any) -> ConfigError:
+    """The error for an argument that is not what TRL takes."""
     return ConfigError([Problem(name, f"TRL's option should be {wanted}, not {shortened(value)}")])

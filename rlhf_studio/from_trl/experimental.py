@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.from_trl.draft import Draft
-from rlhf_studio.from_trl.shared import batches, put_adapters, put_core, put_lengths, put_seed, put_trackers
+from rlhf_studio.from_trl.shared import batches, is_file, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
 
 SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
 ATTENTION = ("sdpa", "eager", "flash_attention_2")
@@ -69,11 +69,19 @@ def _put_data(draft: Draft) -> None:
         draft.put("data.prompts", prompts)
         draft.put("data.column", "prompt")
     else:
-        draft.decide.append("data.prompts: which prompts were given as train_dataset")
+        draft.ask("data.prompts", "", "which prompts were given as train_dataset")
     if subset := draft.text("dataset_config"):
         draft.put("data.subset", subset)
     draft.put("data.split", draft.text("dataset_train_split"))
-    if prompts and draft.given("dataset_test_split"):
+    put_dataset(draft)
+    if prompts and draft.given("dataset_test_split") and is_file(prompts):
+        draft.put("data.eval_share", 0.0)
+        draft.value("dataset_test_split")
+        draft.left_out.append(
+            f"dataset_test_split: {prompts} is a file, which has no splits; name the file of the held-out prompts in data.eval, or set "
+            "data.eval_share to hold some of these prompts out"
+        )
+    elif prompts and draft.given("dataset_test_split"):
         draft.put("data.eval", prompts)
         draft.put("data.eval_split", draft.text("dataset_test_split"))
     else:

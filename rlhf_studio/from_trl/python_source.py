@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.from_trl.cells import python_of
+from rlhf_studio.from_trl.dataset_call import POSITIONS, read_load_dataset
 from rlhf_studio.from_trl.reading import Reading, Unread
 from rlhf_studio.from_trl.table import known_names
 
@@ -22,12 +24,11 @@ ARITHMETIC = {
 
 def read_python(text: str) -> Reading | None:
     """What the source says; None when it is not Python or says nothing. Raises :class:`ConfigError` when it says it twice."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    source = python_of(text)
+    if source is None:
         return None
     try:
-        return _Source(tree).reading()
+        return _Source(ast.parse(source)).reading()
     except RecursionError:
         return None
 
@@ -39,6 +40,7 @@ class _Source:
         self._nodes = list(ast.walk(tree))
         self._assigned = list(_assignments(self._nodes))
         self._constants: dict[str, Any] = {}
+        self._not_literal: dict[str, None] = {}  # lines, each once
         changed: set[str] = set()
         for name, node in self._assigned:
             value = self.value(node)
@@ -61,13 +63,27 @@ class _Source:
         for name in NAMED_DICTS:
             value = self._constants.get(name)
             if isinstance(value, dict):
-                found.values["sent_kwargs" if name in ("sent_kwargs", "pipe_kwargs") else "generation_kwargs"] = value
+                kind = "sent_kwargs" if name in ("sent_kwargs", "pipe_kwargs") else "generation_kwargs"
+                found.values[kind] = value | self._put_later(name)
+            elif isinstance(value, Unread):
+                found.lines.append(f"{name}: {value.text!r} is not a literal; write its values")
         for call, name in calls:
             self._beside(found, call, name)
         for name, node in self._assigned:
             if isinstance(node, ast.Call) and _called(node) == "LengthSampler":
                 self._lengths(found, name, node)
+        found.lines += self._not_literal
         return found
+
+    def _put_later(self, name: str) -> dict[str, Any]:
+        """What ``name["key"] = value`` adds to a dictionary."""
+        targets = ((target, node.value) for node in self._nodes if isinstance(node, ast.Assign) for target in node.targets)
+        return {
+            target.slice.value: self.value(value)
+            for target, value in targets
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id == name
+            if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str)
+        }
 
     def _release(self) -> str:
         """What the imports say: ``trl.experimental.ppo`` is of 1.12, the step API's classes are of 0.11."""
@@ -89,8 +105,10 @@ class _Source:
     def _beside(self, found: Reading, call: ast.Call, name: str) -> None:
         """Calls that say what TRL's configuration does not: the data set, the classifier, the adapters."""
         first = self.value(call.args[0]) if call.args else None
-        if name == "load_dataset" and isinstance(first, str):
-            found.values.setdefault("dataset_name", first)
+        if name == "load_dataset":
+            read_load_dataset(found, dict(zip(POSITIONS, map(self.value, call.args), strict=False)) | self._keywords(call))
+        if name == "generate":
+            found.values["generation_kwargs"] = self._keywords(call) | found.values.get("generation_kwargs", {})
         if name == "pipeline" and first in ("sentiment-analysis", "text-classification"):
             model = self._keywords(call).get("model")
             if isinstance(model, str):
@@ -122,6 +140,8 @@ class _Source:
                 values[keyword.arg] = value
             elif isinstance(value, dict):
                 values |= {str(key): one for key, one in value.items()}
+            elif isinstance(value, Unread) and name in (*CONFIGURATIONS, "load_dataset", "LoraConfig"):
+                self._not_literal[f"{name}(**{value.text}): these arguments are not literals; write them"] = None
         return values
 
     def value(self, node: ast.expr) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml
 from rlhf_studio.from_trl.table import known_names
 
@@ -34,6 +35,8 @@ class Reading:
         processes: how many the command starts; 0 when it does not say.
         launcher_file: accelerate's own configuration file, which may say it.
         query_lengths, response_lengths: what a LengthSampler was given, its maximum excluded.
+        dataset: our settings of the data that a call of ``load_dataset`` gives, besides the source.
+        skipped: parts of the file that were not read, one line each.
         lines: what a person should know about the reading, one line each.
     """
 
@@ -43,6 +46,8 @@ class Reading:
     launcher_file: str = ""
     query_lengths: tuple[int, int] | None = None
     response_lengths: tuple[int, int] | None = None
+    dataset: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
 
@@ -106,12 +111,26 @@ def _from_mapping(data: Any) -> Reading | None:
 
 
 def _read_notebook(text: str) -> Reading | None:
+    """The Python of all code cells together; a cell that is no Python is left out, and a line says which. Cells count from 1."""
+    from rlhf_studio.from_trl.cells import python_of
     from rlhf_studio.from_trl.python_source import read_python
 
     try:
         cells = json.loads(text)["cells"]
-        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        sources = {place: "".join(cell["source"]) for place, cell in enumerate(cells, 1) if cell["cell_type"] == "code"}
     except (ValueError, RecursionError, LookupError, TypeError):
         raise _bad("this is not a notebook: it has no cells") from None
-    lines = [line for source in sources for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
-    return read_python("\n".join(lines))
+    readable = {place: python_of(source) for place, source in sources.items()}
+    skipped = [place for place, one in readable.items() if one is None]
+    skipped = [f"cell {place} is no Python and was not read: {_first_line(sources[place])}" for place in skipped]
+    found = read_python("\n".join(source for source in readable.values() if source is not None))
+    if found is None or not (found.values or found.response_lengths):
+        if skipped:
+            raise _bad(f"the cells that are Python hold no arguments of TRL's PPO, and {'; '.join(skipped[:3])}")
+        return found
+    found.skipped += skipped
+    return found
+
+
+def _first_line(source: str) -> str:
+    return shortened(next((line.strip() for line in source.splitlines() if line.strip()), ""))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import PurePath
 
 from rlhf_studio.config.execution import TRACKERS
 from rlhf_studio.from_trl.draft import Draft
 
+FILES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".parquet")
 STARTS = {True: "default", "gaussian": "gaussian", "orthogonal": "orthogonal", "pissa": "pissa", "olora": "olora"}
 
 
@@ -63,6 +66,19 @@ def put_trackers(draft: Draft, name: str) -> None:
     for one in asked:
         if one not in ours:
             draft.left_out.append(f"{name}: {one} is no tracker here; there are {', '.join(TRACKERS)}")
+
+
+def put_dataset(draft: Draft) -> None:
+    """What ``load_dataset`` said of the prompts, where no option of the same meaning does."""
+    for theirs, ours in (("dataset_config", "data.subset"), ("dataset_train_split", "data.split"), ("", "data.revision")):
+        if ours in draft.reading.dataset and not draft.given(theirs):
+            draft.put(ours, draft.reading.dataset[ours])
+
+
+def is_file(name: str) -> bool:
+    """Whether prompts of this name are one file: by its ending, or because it is there."""
+    kinds = PurePath(name.removesuffix(".gz")).suffix.lower()
+    return kinds in FILES or os.path.isfile(name)
 
 
 def put_seed(draft: Draft) -> None:

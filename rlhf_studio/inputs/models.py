@@ -20,6 +20,7 @@ from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
 MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+CLASSES_FOR_ANY_MODEL = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
@@ -37,7 +38,8 @@ class ModelFacts:
         model_type: the kind of model, as config.json names it.
         parameters: number of weights, or None when unknown.
         labels: names of a classifier's outputs, in order.
-        has_pad, has_end: whether the tokenizer names such a token; None when the files do not say.
+        has_pad: whether the tokenizer names such a token; None when the files do not say.
+        has_end: whether the tokenizer has an end token; None when its files name none and its class may have one of its own.
         max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
         attends_to: tokens to which sparse attention is cut down in a longer text; None where all are attended to.
         tensors: names and shapes of the weights, when they are on this machine.
@@ -312,19 +314,25 @@ def _pad_and_end(files: ModelFiles) -> dict[str, Any]:
     named = "tokenizer_config.json" in files.sizes
     return {
         "has_pad": bool(pad) if named else None,
-        "has_end": bool(end) if named else None,
+        "has_end": True if end else None if not named or _may_have_end(files) else False,
         "pad_equals_eos": bool(pad) and pad == end,
     }
 
 
+def _may_have_end(files: ModelFiles) -> bool:
+    """Whether a tokenizer whose files name no end token may get one from its class: not one that says null, nor a class for any model."""
+    settings = _json(files, "tokenizer_config.json")
+    return "eos_token" not in settings and settings.get("tokenizer_class") not in CLASSES_FOR_ANY_MODEL
+
+
 def _special_tokens(files: ModelFiles) -> tuple[str, str]:
-    """(pad, end) as the tokenizer's files name them; empty when they do not."""
-    settings = {**_json(files, "special_tokens_map.json"), **_json(files, "tokenizer_config.json")}
+    """(pad, end) as the tokenizer's files name them; empty when they do not. The map counts where tokenizer_config.json has none."""
+    sources = (_json(files, "tokenizer_config.json"), _json(files, "special_tokens_map.json"))
 
     def text(key: str) -> str:
-        value = settings.get(key)
-        value = value.get("content") if isinstance(value, dict) else value
-        return value if isinstance(value, str) else ""
+        values = (source.get(key) for source in sources)
+        texts = (value.get("content") if isinstance(value, dict) else value for value in values)
+        return next((one for one in texts if isinstance(one, str) and one), "")
 
     return text("pad_token"), text("eos_token")
 

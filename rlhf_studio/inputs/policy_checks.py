@@ -16,6 +16,8 @@ from rlhf_studio.inputs.sizes import is_target, target_names
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     stop = config.generation.stop_token
+    if stop == "eos" and policy.has_end is False:
+        yield Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")
     if stop.isdigit() and policy.vocab_size is not None and int(stop) >= policy.vocab_size:
         yield Problem("generation.stop_token", f"there is no token {stop}; the model has tokens 0 to {policy.vocab_size - 1:,}")
     if policy.base and config.model.quantization != "none":

@@ -122,8 +122,8 @@ def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterat
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if policy is not None and policy.pad_equals_eos:
         yield "The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept."
-    if policy is not None and policy.has_end is False and config.generation.stop_token == "eos":
-        yield "The tokenizer names no end token, so unless the model does, every response runs to its full length."
+    if policy is not None and policy.has_end is None and config.generation.stop_token == "eos":
+        yield "The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads."
     if 0 < prompts < batch:
         noun = "prompt" if prompts == 1 else "prompts"
         yield f"{prompts} {noun} for a batch of {batch}: each is used about {round(batch / prompts)} times per step."

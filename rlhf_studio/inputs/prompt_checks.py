@@ -12,7 +12,15 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.models import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
-from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, eval_error, eval_settings, held_out_notes, set_aside
+from rlhf_studio.inputs.prompts.held_out import (
+    FEWEST_PROMPTS,
+    SAME_PROMPTS,
+    eval_error,
+    eval_settings,
+    held_out_notes,
+    same_source,
+    set_aside,
+)
 from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
@@ -99,7 +107,7 @@ def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) ->
         read_once(settings)
     except PromptsError as error:
         raise eval_error(error) from None
-    return []  # it is as the settings say
+    return [SAME_PROMPTS] if same_source(data) else []  # else it is as the settings say
 
 
 def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int | None) -> PromptTokens | None:

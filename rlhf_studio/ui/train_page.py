@@ -345,8 +345,6 @@ def plain(message: str, names: Container[str] = ()) -> str:
 
     A name keeps its case: the first word stays as it is when it is one of ``names``, or no plain word (gpt2, config.json, a/b).
     """
-    if message.startswith("string should have at least 1 character"):
-        return "Needs a value"
     for stiff, simple in _PLAIN.items():
         message = message.replace(stiff, simple)
     first = next(iter(message.split()), "")

@@ -3,6 +3,9 @@ critic from it. Scores and values are those of plain forward passes, one text at
 
 from __future__ import annotations
 
+import json
+import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,3 +118,20 @@ def test_a_critic_must_read_every_token_of_the_policy(make_trainer: Callable[...
     tokenizer.save_pretrained(tmp_path / "policy")
     with pytest.raises(ConfigError, match=r"critic.start: .* another vocabulary than the policy \(no token '<pad>'\)"):
         make_trainer(critic=CRITIC, reward=reward)
+
+
+def test_the_example_in_the_docs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run as it stands, but for the model to start from; on pairs that one word tells apart it learns to tell them apart."""
+    page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
+    example = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "train_reward_model" in block)
+    save_models(tmp_path, "gpt2", add_pad=False)
+    changed = example.replace('"gpt2"', repr(str(tmp_path / "policy"))).replace("1e-5", "3e-3").replace("epochs=1", "epochs=4")
+    assert changed.count("3e-3") == 1 and str(tmp_path) in changed
+    (tmp_path / "train_reward.py").write_text(changed)
+    rows = [{"prompt": tale, "chosen": " It was good.", "rejected": " It was dull."} for tale in TALES * 8]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("train_reward.py")
+    assert "the preferred response scores higher in 100% of 4 held-out pairs" in capsys.readouterr().out
+    reward = AutoModelForSequenceClassification.from_pretrained("my-reward")
+    assert reward.config.num_labels == 1 and AutoTokenizer.from_pretrained("my-reward").eos_token == "<|endoftext|>"

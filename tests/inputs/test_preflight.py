@@ -91,10 +91,51 @@ def test_pad_equal_to_eos_is_a_note(make_config: Any, make_model: Any, tmp_path:
 
 
 def test_other_notes(make_config: Any, make_model: Any, tmp_path: Path) -> None:
-    make_model("endless", tokenizer={"eos_token": None})
-    config = make_config(model__policy=str(tmp_path / "endless"), reward__gold="world", ppo__kl_coef=0.0)
+    config = make_config(reward__gold="world", ppo__kl_coef=0.0)
     notes = " ".join(inspect_run(config, tmp_path).notes)
-    assert "names no end token" in notes and "knows only the review world" in notes and "KL coefficient 0" in notes
+    assert "knows only the review world" in notes and "KL coefficient 0" in notes
+
+
+@pytest.mark.parametrize(
+    ("named", "token_map", "refused", "noted"),
+    [
+        ({"eos_token": "<end>"}, {}, False, False),
+        ({"eos_token": None}, {}, True, False),
+        ({"eos_token": None}, {"eos_token": "<end>"}, False, False),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, {}, True, False),
+        ({"tokenizer_class": "TokenizersBackend"}, {}, True, False),
+        ({"tokenizer_class": "TokenizersBackend"}, {"eos_token": {"content": "<end>"}}, False, False),
+        ({"tokenizer_class": "GPT2Tokenizer"}, {}, False, True),  # whose own end token is <|endoftext|>
+        ({}, {}, False, True),
+    ],
+)
+def test_a_tokenizer_without_an_end_token(
+    named: dict[str, Any], token_map: dict[str, Any], refused: bool, noted: bool, make_config: Any, make_model: Any, tmp_path: Path
+) -> None:
+    folder = make_model("endless")
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    (folder / "special_tokens_map.json").write_text(json.dumps(token_map))
+    report = inspect_run(make_config(model__policy=str(folder)), tmp_path, free_bytes=lambda _: ROOMY)
+    problem = Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")
+    assert report.problems == ([problem] if refused else [])
+    assert any("files name no end token" in note for note in report.notes) == noted
+    endless = inspect_run(make_config(model__policy=str(folder), generation__stop_token="none"), tmp_path, free_bytes=lambda _: ROOMY)
+    assert endless.problems == [] and not any("end token" in note for note in endless.notes)
+
+
+def test_prompts_that_are_held_out_from_themselves(make_config: Any, tmp_path: Path) -> None:
+    def warned(**data: Any) -> bool:
+        report = inspect_run(make_config(**data), tmp_path, free_bytes=lambda _: ROOMY)
+        assert report.problems == []
+        return any("nothing is held out" in note for note in report.notes)
+
+    make_config()
+    same = str(tmp_path / "prompts.txt")
+    (tmp_path / "other.txt").write_text("the film was\n")
+    (tmp_path / "link.txt").symlink_to(same)
+    assert warned(data__eval=same) and warned(data__eval=same, data__eval_split="validation")
+    assert warned(data__eval=str(tmp_path / "link.txt")) and warned(data__eval=f"{tmp_path}/./prompts.txt")
+    assert not warned(data__eval=str(tmp_path / "other.txt")) and not warned()
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,21 @@ so the same prompt is never on both sides, and leaving out one prompt does not m
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 
 from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 
 FEWEST_PROMPTS = 100
 """Of fewer prompts none is set aside: training needs them more."""
 MOST_SET_ASIDE = 256
 MOST_EVAL_ROWS = 1_000
+SAME_PROMPTS = (
+    "Warning: data.eval names the prompts that are trained on, so nothing is held out; name others, or leave it empty and set "
+    "data.eval_share."
+)
 
 
 def set_aside(ids: Sequence[Sequence[int]], share: float, seed: int) -> list[int]:
@@ -42,6 +48,15 @@ def eval_settings(data: DataConfig) -> DataConfig | None:
     source = {"prompts": data.eval, "split": data.eval_split, "eval": "", "max_prompts": min(data.max_prompts, MOST_EVAL_ROWS)}
     other = {} if data.eval == data.prompts else {"subset": "", "revision": "main"}
     return data.model_copy(update={**source, **other})
+
+
+def same_source(data: DataConfig) -> bool:
+    """Whether ``data.eval`` names what the training prompts come from: the same file, or the same split of a folder or hub dataset."""
+    prompts, held_out = resolve(data.prompts), resolve(data.eval)
+    here = os.path.exists(prompts) and os.path.exists(held_out)
+    if not (os.path.samefile(prompts, held_out) if here else prompts == held_out):
+        return False
+    return os.path.isfile(prompts) or data.split == data.eval_split
 
 
 def eval_error(error: PromptsError) -> PromptsError:
