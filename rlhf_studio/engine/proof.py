@@ -35,7 +35,7 @@ from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
 
 SMALL = 20_000_000  # weights
 ROWS = 4  # prompts of all lengths
-TELLING = 0.5  # size of an adapter's change to a matrix during the proof, over the matrix's own
+TELLING = 0.25  # size of an adapter's change to a matrix during the proof, over the matrix's own
 MOST_SAMPLED = 256  # tokens that are really sampled; a longer plan is reached with a longer prompt
 
 
@@ -254,7 +254,7 @@ def _telling_head(policy: Policy) -> Iterator[None]:
 def _telling_adapters(player: Player) -> Iterator[None]:
     """Inside, the policy's adapters are random ones: with factors that start at 0, merged, unmerged and off are one and the same model.
 
-    Each changes its matrix by half of the matrix's own size, which moves log-probabilities by far more than rounding does.
+    Each changes its matrix by a quarter of the matrix's own size, which moves log-probabilities by far more than rounding does.
     Adapters that are split over processes (FSDP) stay as they are: no process holds a whole factor.
     """
     if not player.policy.has_lora or player.compute.team.sharded:

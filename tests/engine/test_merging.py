@@ -121,12 +121,12 @@ def test_in_half_precision(make: Make) -> None:
     assert_untouched(trainer, before, torch.get_rng_state())
 
 
-def test_the_random_adapters_change_each_matrix_by_half_its_size(make: Make) -> None:
+def test_the_random_adapters_change_each_matrix_by_a_quarter_of_its_size(make: Make) -> None:
     player = make().player
     layers = [layer for layer in player.policy.modules() if isinstance(layer, Linear | Embedding)]
     with proof._telling_adapters(player):
         shares = [float(layer.get_delta_weight("default").detach().norm() / layer.base_layer.weight.norm()) for layer in layers]
-    assert len(shares) == 3 and all(0.3 < share < 0.8 for share in shares)
+    assert len(shares) == 3 and all(0.15 < share < 0.4 for share in shares)
 
 
 def adapted(folder: Path, **settings: Any) -> PeftModel:
