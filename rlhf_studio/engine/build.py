@@ -53,7 +53,7 @@ def build_trainer(
     if config.model.gradient_checkpointing and not recompute_layers(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
-        needs = "no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
+        needs = "matrices and ordinary embeddings, no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
         message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
         raise ConfigError([Problem("ppo.reference_ema", message)])
     if compute.team.sharded:

@@ -4,6 +4,9 @@ Episodes are sampled padded and with a cache, read packed or padded, in lanes, w
 this does not suit would be trained on wrong log-probabilities without a word. So a few rows of unequal length, one of them as long as the
 run will ever make one, go through every pass, and once more each by itself: ``model(input_ids=row)``, without padding, mask, positions or
 cache. Where the two differ by more than rounding, the run stops.
+
+A fresh value head says 0 and fresh adapters change nothing, so mistakes with them would not show: during the proof they are random ones.
+Adapters that are split over processes (FSDP) stay as they are; sampling does not merge them either.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
+from rlhf_studio.engine.adapters import POLICY
 from rlhf_studio.engine.critic import Trunk
 from rlhf_studio.engine.fused import consume_logits
 from rlhf_studio.engine.packing import own_attention
@@ -30,6 +35,7 @@ from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
 
 SMALL = 20_000_000  # weights
 ROWS = 4  # prompts of all lengths
+TELLING = 0.25  # size of an adapter's change to a matrix during the proof, over the matrix's own
 MOST_SAMPLED = 256  # tokens that are really sampled; a longer plan is reached with a longer prompt
 
 
@@ -102,10 +108,9 @@ class _Prover:
 
     def _policy_and_reference(self, prompts: PromptBatch, limits: Tensor) -> TokenBatch:
         player, policy, model = self._player, self._player.policy, self._config.model
-        with _telling_head(policy):
+        with _telling_head(policy), _telling_adapters(player):
             tokens, said = _sampled(player, prompts, limits)
             own = _own(player, policy, tokens, policy)
-            self.scale = own.scale
             if policy.critic is not None:  # its values are read later
                 said = replace(said, values=own.values)
             passes = {
@@ -113,13 +118,15 @@ class _Prover:
                 "what is read of the responses": player.reader.read(policy, tokens, 0, critic=policy),
                 "what the update reads": _update(player, policy, tokens),
             }
+            with player.reference.active() as reference:
+                read = player.reader.read(reference, tokens, 0)
         for doing, ours in passes.items():
             self._hold_against("model.policy", model.policy, f"log-probabilities ({doing})", ours.logprobs, own.logprobs, tokens, own.scale)
             field, name = ("critic.start", "the critic") if policy.critic else ("model.policy", model.policy)
             self._hold_against(field, name, f"values ({doing})", ours.values, own.values, tokens, own.width)
-        with player.reference.active() as reference:
+        self.scale = _own(player, policy, tokens).scale if policy.has_lora else own.scale
+        with player.reference.active() as reference:  # its own pass knows nothing of the random adapters
             own = _own(player, reference, tokens)
-            read = player.reader.read(reference, tokens, 0)
         name = model.reference or model.policy
         self._hold_against("model.reference", name, "log-probabilities of the reference", read.logprobs, own.logprobs, tokens, own.scale)
         return tokens
@@ -235,14 +242,55 @@ def _own_states(player: Player, trunk: Trunk, ids: Tensor) -> Tensor:
 @contextlib.contextmanager
 def _telling_head(policy: Policy) -> Iterator[None]:
     """Inside, the value head is a random one: a head that starts at 0 would say 0 whatever it reads."""
-    parameters = list(policy.value_head.parameters())
-    before = [parameter.detach().clone() for parameter in parameters]
     generator = torch.Generator().manual_seed(0)
-    try:
+    with _put_back(list(policy.value_head.parameters())) as parameters:
         for parameter in parameters:
             drawn = torch.randn(parameter.shape, generator=generator) * policy.value_head.in_features**-0.5
             parameter.detach().copy_(drawn)
         yield
+
+
+@contextlib.contextmanager
+def _telling_adapters(player: Player) -> Iterator[None]:
+    """Inside, the policy's adapters are random ones: with factors that start at 0, merged, unmerged and off are one and the same model.
+
+    Each changes its matrix by a quarter of the matrix's own size, which moves log-probabilities by far more than rounding does.
+    Adapters that are split over processes (FSDP) stay as they are: no process holds a whole factor.
+    """
+    if not player.policy.has_lora or player.compute.team.sharded:
+        yield
+        return
+    factors = [found for layer in player.policy.model.modules() if isinstance(layer, LoraLayer) for found in _factors(layer)]
+    generator = torch.Generator().manual_seed(1)
+    with _put_back([changed for _, changed, _ in factors]):
+        for kept, changed, wanted in factors:
+            drawn = torch.randn(changed.shape, generator=generator) * wanted / (_size(kept) or 1.0)
+            changed.detach().copy_(drawn)
+        yield
+
+
+def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """The policy's two factors in a layer, the one that starts at 0 as the second, and what the product of their sizes is to be."""
+    for first, second in ((layer.lora_A, layer.lora_B), (layer.lora_embedding_B, layer.lora_embedding_A)):
+        if POLICY in first:
+            kept, changed = (getattr(factors[POLICY], "weight", factors[POLICY]) for factors in (first, second))
+            weight = getattr(layer.get_base_layer(), "weight", None)
+            readable = isinstance(weight, Tensor) and weight.is_floating_point()  # quantized ones are of a usual size
+            size = _size(weight) if readable else kept.shape[-1] ** -0.5
+            yield kept, changed, TELLING * size / (layer.scaling[POLICY] * layer.r[POLICY] ** 0.5)
+
+
+def _size(weight: Tensor) -> float:
+    """Root mean square."""
+    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.float32)) * weight.numel() ** -0.5
+
+
+@contextlib.contextmanager
+def _put_back(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Afterwards the parameters are what they were, bit for bit."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        yield parameters
     finally:
         for parameter, number in zip(parameters, before, strict=True):
             parameter.detach().copy_(number)

@@ -48,10 +48,21 @@ def test_where_the_last_answer_begins_and_who_says_what(case: str) -> None:
     assert [(message["role"], message["content"]) for message in found.messages] == messages
 
 
+@pytest.mark.parametrize("line", ["\r\n", "\r"], ids=["Windows", "old Mac"])
+@pytest.mark.parametrize("case", CASES)
+def test_lines_may_end_in_any_way(case: str, line: str) -> None:
+    """The same dialogue is found, and the text that is kept keeps its line ends."""
+    text, prompt, _, answer = (part.replace("\n", line) if isinstance(part, str) else part for part in CASES[case])
+    found, plain = read_dialogue(text), read_dialogue(CASES[case][0])
+    assert found is not None and plain is not None and (found.prompt, found.answer) == (text if prompt is None else prompt, answer)
+    assert [message["role"] for message in found.messages] == [message["role"] for message in plain.messages]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "Human: a\r\nAssistant: b",
         "Human: alone",
         "The film.\n\nHuman: a\n\nAssistant: b",
         "Assistant: b\n\nHuman: a",

@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass
 
 START = r"\A\s*"
+LINE = r"(?:\r\n|\r(?!\n)|\n)"  # how Windows, old Macs and everybody else end a line; \r\n is one end, never two
 FORMS = {
-    "Human: ... Assistant: ...": re.compile(rf"(?:{START}|\n\n)(?:(Human)|Assistant):"),
+    "Human: ... Assistant: ...": re.compile(rf"(?:{START}|{LINE}{{2}})(?:(Human)|Assistant):"),
     "### Human: ... ### Assistant: ...": re.compile(r"### (?:(Human)|Assistant):"),
-    "### Instruction: ... ### Response: ...": re.compile(rf"(?:{START}|\n)### (?:(Instruction)|Response):"),
+    "### Instruction: ... ### Response: ...": re.compile(rf"(?:{START}|{LINE})### (?:(Instruction)|Response):"),
 }
 """How dialogues are written -> what finds their marks; the first group is filled for a person's mark."""
 WITH_PREAMBLE = "### Instruction: ... ### Response: ..."
