@@ -13,8 +13,10 @@ from rlhf_studio.engine.types import Rollout
 from rlhf_studio.engine.yardstick import UnprovenError, Yardstick, yardstick_of
 
 
-def check_first_rollout(player: Player, rollout: Rollout, scale: float, *, at_start: bool) -> str:
+def check_first_rollout(player: Player, rollout: Rollout, scale: float, noise: float = 0.0, *, at_start: bool) -> str:
     """Before the first update: every row is read again, among other rows, and must say what it will be trained against; the ratio is 1.
+
+    ``scale`` and ``noise`` are those of the proof: how large logits are, and how far rounding moves log-probabilities.
 
     With ``at_start`` and a reference of the policy's own weights the KL must be 0 too. In half precision it need not be: the reference's
     weights are rounded and the policy's are not, and how far that goes depends on the model. So there it is a warning, which is returned;
@@ -26,11 +28,11 @@ def check_first_rollout(player: Player, rollout: Rollout, scale: float, *, at_st
     part = rollout.tokens.rows(mine)
     width = part.mask.shape[1]
     again = player.reader.read(player.policy, part, 0).logprobs
-    wrong = _beyond(yardstick, again - rollout.logprobs[mine, :width], part.mask, scale)
+    wrong = _beyond(yardstick, again - rollout.logprobs[mine, :width], part.mask, (scale, noise))
     problem = f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained" if wrong else ""
     warning = ""
     if at_start and _reference_is_start(config):
-        wrong = _beyond(yardstick, rollout.logprobs[mine] - rollout.ref_logprobs[mine], mask[mine], scale)
+        wrong = _beyond(yardstick, rollout.logprobs[mine] - rollout.ref_logprobs[mine], mask[mine], (scale, noise))
         if wrong and yardstick.half:
             warning = f"The reference has the policy's weights, but the KL does not begin at 0: {wrong}."
         elif wrong and not problem:
@@ -41,9 +43,9 @@ def check_first_rollout(player: Player, rollout: Rollout, scale: float, *, at_st
     return warning
 
 
-def _beyond(yardstick: Yardstick, difference: Tensor, mask: Tensor, scale: float) -> str:
+def _beyond(yardstick: Yardstick, difference: Tensor, mask: Tensor, sizes: tuple[float, float]) -> str:
     """What is wrong in the worst row. Twice is allowed what the proof allows, for there are many more rows. Empty where all is well."""
-    found = [yardstick.measure(row[kept], scale) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
+    found = [yardstick.measure(row[kept], *sizes) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
     size, allowed = max(found, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
     return "" if size <= 2 * allowed else f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most"
 

@@ -30,7 +30,7 @@ from rlhf_studio.engine.reading import Reading
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.rollout import Player, decode_responses, ends_with_stop, sample
 from rlhf_studio.engine.types import NonFiniteError, TokenBatch
-from rlhf_studio.engine.yardstick import UnprovenError, Yardstick, yardstick_of
+from rlhf_studio.engine.yardstick import UnprovenError, Yardstick, rounded_anew, yardstick_of
 from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
 
 SMALL = 20_000_000  # weights
@@ -46,10 +46,12 @@ class Proof:
     Attributes:
         largest: difference of a single log-probability, value or score.
         scale: largest logit by size, over the temperature.
+        noise: by how much log-probabilities moved when every layer of the policy was rounded anew; 0 in float32.
     """
 
     largest: float
     scale: float
+    noise: float = 0.0
 
     def sentence(self) -> str:
         """For people."""
@@ -58,12 +60,18 @@ class Proof:
 
 @dataclass(frozen=True)
 class _Own:
-    """What a model says by itself: (B, T) log-probabilities and values, and how large logits and hidden states are."""
+    """What a model says by itself: (B, T) log-probabilities and values, and how large logits and hidden states are.
+
+    Attributes:
+        noise, values_noise: by how much the numbers of a row move at most, in root mean square, when all is rounded anew; 0 in float32.
+    """
 
     logprobs: Tensor
     values: Tensor
     scale: float
     width: float
+    noise: float = 0.0
+    values_noise: float = 0.0
 
 
 def prove(player: Player, stream: PromptStream) -> Proof:
@@ -81,14 +89,14 @@ def prove(player: Player, stream: PromptStream) -> Proof:
         team.fail_together(str(error), UnprovenError)
         raise
     team.fail_together("", UnprovenError)
-    return Proof(team.most(prover.largest), prover.scale)
+    return Proof(team.most(prover.largest), prover.scale, prover.noise)
 
 
 class _Prover:
     def __init__(self, player: Player):
         self._player, self._config = player, player.config
         self._yardstick = yardstick_of(player)
-        self.largest = self.scale = 0.0
+        self.largest = self.scale = self.noise = 0.0
 
     def run(self, stream: PromptStream) -> None:
         """Everything, in the order in which a step computes it."""
@@ -121,14 +129,17 @@ class _Prover:
             with player.reference.active() as reference:
                 read = player.reader.read(reference, tokens, 0)
         for doing, ours in passes.items():
-            self._hold_against("model.policy", model.policy, f"log-probabilities ({doing})", ours.logprobs, own.logprobs, tokens, own.scale)
+            what = f"log-probabilities ({doing})"
+            self._hold_against("model.policy", model.policy, what, (ours.logprobs, own.logprobs), tokens, (own.scale, own.noise))
             field, name = ("critic.start", "the critic") if policy.critic else ("model.policy", model.policy)
-            self._hold_against(field, name, f"values ({doing})", ours.values, own.values, tokens, own.width)
-        self.scale = _own(player, policy, tokens).scale if policy.has_lora else own.scale
+            self._hold_against(field, name, f"values ({doing})", (ours.values, own.values), tokens, (own.width, own.values_noise))
+        own = _own(player, policy, tokens) if policy.has_lora else own
+        self.scale, self.noise = own.scale, own.noise
         with player.reference.active() as reference:  # its own pass knows nothing of the random adapters
             own = _own(player, reference, tokens)
         name = model.reference or model.policy
-        self._hold_against("model.reference", name, "log-probabilities of the reference", read.logprobs, own.logprobs, tokens, own.scale)
+        what = "log-probabilities of the reference"
+        self._hold_against("model.reference", name, what, (read.logprobs, own.logprobs), tokens, (own.scale, own.noise))
         return tokens
 
     def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
@@ -136,15 +147,22 @@ class _Prover:
         stopped = ends_with_stop(tokens, self._player.stop_id).tolist()
         episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
         for field, model in self._player.scorer.models():
-            scores, own = model(episodes), model.alone(episodes)
-            self._judge(field, model.name, "scores", scores - own, float(own.abs().max()), Yardstick(model.half))
+            scores, own, noise = model(episodes), model.alone(episodes), 0.0
+            if model.half:
+                with rounded_anew(model.network):
+                    noise = _root_mean_square(model.alone(episodes) - own)
+            self._judge(field, model.name, "scores", scores - own, (float(own.abs().max()), noise), Yardstick(model.half))
 
-    def _hold_against(self, field: str, name: str, what: str, ours: Tensor, own: Tensor, tokens: TokenBatch, scale: float) -> None:
+    def _hold_against(
+        self, field: str, name: str, what: str, passes: tuple[Tensor, Tensor], tokens: TokenBatch, sizes: tuple[float, float]
+    ) -> None:
+        """``passes`` are ours and the model's own; ``sizes`` the scale and the noise of the latter."""
+        ours, own = passes
         for row, kept in enumerate(tokens.mask):
-            self._judge(field, name, what, (ours - own)[row][kept].cpu(), scale, self._yardstick)
+            self._judge(field, name, what, (ours - own)[row][kept].cpu(), sizes, self._yardstick)
 
-    def _judge(self, field: str, name: str, what: str, difference: Tensor, scale: float, yardstick: Yardstick) -> None:
-        size, allowed = yardstick.measure(difference, scale)
+    def _judge(self, field: str, name: str, what: str, difference: Tensor, sizes: tuple[float, float], yardstick: Yardstick) -> None:
+        size, allowed = yardstick.measure(difference, *sizes)
         if not size <= allowed:
             raise UnprovenError(
                 f"{field}: {name} cannot be used here: its {what} differ by {size:.2g} from its own forward pass of one row "
@@ -211,9 +229,27 @@ def _update(player: Player, policy: Policy, tokens: TokenBatch) -> Reading:
     return Reading(logprobs, torch.zeros_like(logprobs), values, None)
 
 
-@torch.no_grad()
 def _own(player: Player, model: ResponseModel, tokens: TokenBatch, critic: Policy | None = None) -> _Own:
-    """The model's own forward pass, one episode at a time. Its output layer is spared all but the response, which may be large."""
+    """The model's own forward pass, one episode at a time; in half precision once more, to see what rounding alone changes."""
+    own = _alone(player, model, tokens, critic)
+    if not yardstick_of(player).half:
+        return own
+    with rounded_anew(model):
+        again = _alone(player, model, tokens, critic)
+    noise, values_noise = (
+        max(_root_mean_square((after - before)[row][kept]) for row, kept in enumerate(tokens.mask))
+        for after, before in ((again.logprobs, own.logprobs), (again.values, own.values))
+    )
+    return replace(own, noise=noise, values_noise=values_noise)
+
+
+def _root_mean_square(numbers: Tensor) -> float:
+    return float(numbers.double().square().mean().sqrt())
+
+
+@torch.no_grad()
+def _alone(player: Player, model: ResponseModel, tokens: TokenBatch, critic: Policy | None) -> _Own:
+    """One pass. The output layer is spared all but the response, which may be large."""
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
     scale = width = 0.0
     for row, kept in enumerate(tokens.mask):

@@ -22,7 +22,7 @@ from rlhf_studio.engine.checkpoint import TrainingState
 from rlhf_studio.engine.device import Compute
 from rlhf_studio.engine.first_rollout import check_first_rollout
 from rlhf_studio.engine.prompts import PromptStream
-from rlhf_studio.engine.proof import prove
+from rlhf_studio.engine.proof import Proof, prove
 from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.rollout import Player, collect, decode_responses, ends_with_stop, sample
@@ -74,7 +74,7 @@ class Trainer:
         self._sampling = torch.Generator(device=compute.device).manual_seed(seed)
         self._shuffling = torch.Generator().manual_seed(seed + 1)
         self._recorder = Recorder(player.tokenizer, config)
-        self._scale: float | None = None  # of the logits, from the proof until the first rollout was checked
+        self._proof: Proof | None = None  # from the proof until the first rollout was checked
         self.settings_before: dict[str, Any] | None = None  # of the checkpoint that was restored
 
     @property
@@ -87,7 +87,7 @@ class Trainer:
         Raises :class:`UnprovenError` where a model's numbers are not its own.
         """
         proof = prove(self.player, self.prompts)
-        self._scale = proof.scale
+        self._proof = proof
         return EventRecord("info", "health", proof.sentence())
 
     def step(self) -> StepRecord:
@@ -117,10 +117,10 @@ class Trainer:
 
     def _check_first(self, rollout: Rollout) -> list[EventRecord]:
         """Once after :meth:`prove`: all rows of the first rollout. Raises :class:`UnprovenError`."""
-        if self._scale is None or first_non_finite(rollout):
+        if self._proof is None or first_non_finite(rollout):
             return []
-        scale, self._scale = self._scale, None
-        warning = check_first_rollout(self.player, rollout, scale, at_start=self.progress.step == 0)
+        proof, self._proof = self._proof, None
+        warning = check_first_rollout(self.player, rollout, proof.scale, proof.noise, at_start=self.progress.step == 0)
         return [EventRecord("warning", "health", warning)] if warning else []
 
     def _record(

@@ -151,7 +151,7 @@ def with_more(model: PeftModel) -> PeftModel:
         ({"modules_to_save": ["lm_head"]}, None),
         ({"trainable_token_indices": [3, 4], "target_modules": ["q_proj"]}, None),
         ({"target_parameters": ["mlp.up_proj.weight"], "target_modules": ["q_proj"]}, None),
-        ({}, with_more),
+        pytest.param({}, with_more, id="with more"),
     ],
     ids=str,
 )

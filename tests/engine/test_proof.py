@@ -228,6 +228,27 @@ def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dic
         prove(trainer.player, trainer.prompts)
 
 
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
+    make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, Any]
+) -> None:
+    """Twelve sharp layers magnify rounding beyond what small models show; padding that is attended to is told from it all the same."""
+    folder = save_policy(tmp_path / "deep", "llama", spread=0.2, layers=12)
+    model = {"policy": str(folder), "dtype": "bfloat16"}
+    trainer = make_trainer("gpt2", model=model, lora=lora, generation={"response_length": 20})
+    before, weights = torch.get_rng_state(), [weight.clone() for weight in trainer.player.policy.parameters()]
+    found = prove(trainer.player, trainer.prompts)
+    assert found.noise > 0 and torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(weight, earlier) for weight, earlier in zip(trainer.player.policy.parameters(), weights, strict=True))
+    monkeypatch.setattr(Yardstick, "measure", lambda self, *sizes, measure=Yardstick.measure: measure(self, *sizes[:2]))
+    with pytest.raises(UnprovenError):  # without the model's own answer a healthy model was refused
+        prove(trainer.player, trainer.prompts)
+    monkeypatch.undo()
+    broken_mask(monkeypatch)
+    with pytest.raises(UnprovenError, match="noted while sampling"):
+        prove(trainer.player, trainer.prompts)
+
+
 def test_a_resumed_run_is_proven_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are off only once the weights have moved: a fresh start passes, the resume is stopped and leaves the checkpoint."""
     create_run(tmp_path / "run", small_config(tmp_path, engine={"checkpoint_every": 1}, ppo={"steps": 1}), name="run", state="loading")
@@ -313,3 +334,5 @@ def test_what_is_allowed() -> None:
     assert Yardstick(half=False).measure(many, 40.0) == pytest.approx((0.3, 1e-3))
     assert Yardstick(half=True).measure(one, 0.5) == pytest.approx((0.3, 7.5 / 256))
     assert Yardstick(half=True).measure(many, 10.0) == pytest.approx((0.3, 22.5 / 256))
+    assert Yardstick(half=True).measure(many, 10.0, 0.07) == pytest.approx((0.3, 0.28))  # four times the model's own noise
+    assert Yardstick(half=False).measure(many, 2.0, 0.07) == pytest.approx((0.3, 1e-4))

@@ -89,6 +89,11 @@ class RewardModelScorer:
             return dealt(order, math.ceil(len(order) / size))
         return [order[start : start + size] for start in range(0, len(order), size)]  # of equal length together: less padding
 
+    @property
+    def network(self) -> PreTrainedModel:
+        """The classifier itself."""
+        return self._model
+
     @torch.no_grad()
     def alone(self, episodes: Episodes) -> Tensor:
         """The same scores by the model's own forward pass: each text by itself, without padding, mask or positions."""
