@@ -25,7 +25,9 @@ REFUSED_TYPES = {
 
 REFUSED_WITH_LORA = {
     "inkling2_text": "peft does not find all of its layers again in a saved adapter",
+    "jamba": "what adapters on dt_proj do while sampling is not what they do while learning",
     "laguna": "peft does not find all of its layers again in a saved adapter",
+    "longcat_flash": "its numbers while sampling and while learning part once its adapters are not 0",
 }
 """Types that can be trained in full only."""
 
