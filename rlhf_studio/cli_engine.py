@@ -34,7 +34,7 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
     """
-    from rlhf_studio.inputs.preflight import check_run  # slow to import, and an engine has no use for it
+    from rlhf_studio.inputs.preflight import check_run  # here: engines import this module too and must not ask again
 
     reader = RunReader(run_dir)
     before = reader.config()
