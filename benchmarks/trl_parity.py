@@ -76,7 +76,7 @@ def train_trl(folder: Path, config: RunConfig) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
-    from rlhf_studio.engine.prompts import prepare_prompts
+    from rlhf_studio.engine.loop.prompts import prepare_prompts
     from rlhf_studio.inputs.prompts import read_prompts
 
     policy, reward = resolve(config.model.policy), resolve("bundled/world-reward")
@@ -121,12 +121,12 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     """Answer the held-out prompts with a fixed seed and score the answers."""
     import torch
 
-    from rlhf_studio.engine.build import build_trainer
-    from rlhf_studio.engine.device import choose_compute
-    from rlhf_studio.engine.loading import load_causal_lm
-    from rlhf_studio.engine.policy import ResponseModel, spread
+    from rlhf_studio.engine.compute.device import choose_compute
+    from rlhf_studio.engine.loop.rollout import decode_responses, ends_with_stop, sample
+    from rlhf_studio.engine.models.load_model import load_causal_lm
+    from rlhf_studio.engine.models.policy import ResponseModel, spread
+    from rlhf_studio.engine.process.build import build_trainer
     from rlhf_studio.engine.rewards.scorer import Episodes
-    from rlhf_studio.engine.rollout import decode_responses, ends_with_stop, sample
     from rlhf_studio.ppo import token_logprobs
 
     def silent(text: str, fraction: float | None) -> None:
@@ -136,16 +136,16 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     moved = parse_config(apply_overrides(config.model_dump(mode="json"), changes))
     compute = choose_compute(moved)
     trainer, _ = build_trainer(moved, compute, silent)
-    player, prompts = trainer.player, trainer.prompts.next_batch(EVALUATED)
-    tokens, _ = sample(player, prompts, moved.generation, torch.Generator().manual_seed(1234))
-    responses = decode_responses(player, tokens)
-    episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, player.stop_id).tolist(), tokens.lengths.tolist())
-    gold = player.scorer.gold(episodes)
-    reward = sum(player.scorer.parts(episodes).values())
+    models, prompts = trainer.models, trainer.prompts.next_batch(EVALUATED)
+    tokens, _ = sample(models, prompts, moved.generation, torch.Generator().manual_seed(1234))
+    responses = decode_responses(models, tokens)
+    episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, models.stop_id).tolist(), tokens.lengths.tolist())
+    gold = models.scorer.gold(episodes)
+    reward = sum(models.scorer.parts(episodes).values())
     start = ResponseModel(load_causal_lm(config.model.policy, config.model.revision, torch.float32, silent).model).eval()
     ids = tokens.response_ids[tokens.mask]
     with torch.no_grad():
-        after, before = (token_logprobs(model(tokens)[0], ids, moved.generation.temperature) for model in (player.policy, start))
+        after, before = (token_logprobs(model(tokens)[0], ids, moved.generation.temperature) for model in (models.policy, start))
     return Outcome(
         gold=float(gold.mean()),
         gold_error=float(gold.std()) / math.sqrt(len(gold)),

@@ -199,7 +199,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
-    from rlhf_studio.inputs.preflight import inspect_run
+    from rlhf_studio.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.paths import new_run_id
 
@@ -237,7 +237,7 @@ def _configuration(options: argparse.Namespace) -> RunConfig:
 
 def _run_engine(run_dir: Path, *, resume: bool, permissions: Permissions, from_start: bool = False) -> int:
     from rlhf_studio.cli_engine import named_for_children, one_engine
-    from rlhf_studio.engine.screen import output_in_log
+    from rlhf_studio.engine.process.screen import output_in_log
     from rlhf_studio.inputs.reward_checks import refuse_without_permission
     from rlhf_studio.runs.checkpoints import where_to_resume
     from rlhf_studio.runs.liveness import START_FD_VARIABLE, announce_start
@@ -338,6 +338,6 @@ def _recipes_show(options: argparse.Namespace) -> int:
 
 
 def _world(arguments: list[str]) -> int:
-    from rlhf_studio.world.__main__ import main as run_world
+    from rlhf_studio.world_build.command import main as run_world
 
     return run_world(arguments)

@@ -10,8 +10,8 @@ from pathlib import Path
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
-from rlhf_studio.engine.screen import Screen
-from rlhf_studio.engine.stopping import Signals, StopRequested
+from rlhf_studio.engine.process.screen import Screen
+from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
@@ -34,7 +34,7 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
     """
-    from rlhf_studio.inputs.preflight import check_run  # here: engines import this module too and must not ask again
+    from rlhf_studio.preflight import check_run  # here: engines import this module too and must not ask again
 
     reader = RunReader(run_dir)
     before = reader.config()
@@ -82,7 +82,7 @@ def one_engine(run_dir: Path, *, resume: bool, from_start: bool, permissions: Pe
     """Train in this process. A request to stop is heeded while the libraries load, too. Returns the exit code."""
     try:
         with Signals() as signals, signals.at_once():
-            from rlhf_studio.engine.worker import run_engine  # torch and transformers load here, after the cheap checks
+            from rlhf_studio.engine.process.worker import run_engine  # torch and transformers load here, after the cheap checks
     except StopRequested as stop:
         if not is_follower(os.environ):
             with liveness.EngineLock(run_dir):

@@ -14,10 +14,10 @@ import pytest
 from rlhf_studio import cli
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, config_to_yaml, parse_config
-from rlhf_studio.engine import build, worker
-from rlhf_studio.engine.console import Console
-from rlhf_studio.engine.screen import Screen, output_in_log
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process import build, worker
+from rlhf_studio.engine.process.console import Console
+from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
@@ -75,8 +75,8 @@ def test_output_of_the_process_itself_goes_to_the_log(tmp_path: Path) -> None:
     code = """
 import os, sys
 from pathlib import Path
-from rlhf_studio.engine.console import Console
-from rlhf_studio.engine.screen import output_in_log
+from rlhf_studio.engine.process.console import Console
+from rlhf_studio.engine.process.screen import output_in_log
 with output_in_log(Path(sys.argv[1])) as screen:
     print("python"); os.write(2, b"c code\\n"); os.system("echo child")
     Console(3, screen).say("for people")
@@ -90,7 +90,7 @@ print("after")
 def test_an_output_that_is_the_log_already_stays(tmp_path: Path) -> None:
     """As in an engine that the app started: nothing is said twice."""
     create_run(tmp_path / "run", RunConfig(), name="run")
-    code = "import sys; from pathlib import Path; from rlhf_studio.engine.screen import output_in_log\n"
+    code = "import sys; from pathlib import Path; from rlhf_studio.engine.process.screen import output_in_log\n"
     code += "with output_in_log(Path(sys.argv[1])) as screen: print(screen)"
     with open(tmp_path / "run" / "engine.log", "a") as log:
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], cwd=ROOT, stdout=log, stderr=log, check=True)

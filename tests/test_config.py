@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rlhf_studio import config_io
 from rlhf_studio.config import Component, RunConfig
-from rlhf_studio.config_docs import settings_document
 from rlhf_studio.config_io import (
     DEEPEST,
     MAX_YAML_BYTES,
@@ -26,6 +25,7 @@ from rlhf_studio.config_io import (
     parse_config,
     walk_fields,
 )
+from tools.settings_page import settings_document
 
 
 def problems(data: dict[str, Any]) -> dict[str, str]:
@@ -258,4 +258,4 @@ def test_configuration_cannot_be_changed_in_place() -> None:
 
 def test_docs_table_is_made_from_the_definition() -> None:
     page = Path(__file__).parents[1] / "docs" / "settings.md"
-    assert page.read_text(encoding="utf-8") == settings_document(), "run: python -m rlhf_studio.config_docs > docs/settings.md"
+    assert page.read_text(encoding="utf-8") == settings_document(), "run: python -m tools.settings_page > docs/settings.md"

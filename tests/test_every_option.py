@@ -21,9 +21,9 @@ from pydantic.fields import FieldInfo
 from rlhf_studio.config import SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig, TrainingConfig
 from rlhf_studio.config.base import may_be_a_number, may_be_empty
 from rlhf_studio.config.wording import component_kinds, sentence
-from rlhf_studio.config_docs import STAGES, section_model
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.ui.form import describe_form
+from tools.settings_page import STAGES, section_model
 
 TESTS = Path(__file__).parent
 TABLE: dict[str, dict[str, dict[str, str]]] = yaml.safe_load((TESTS / "every_option.yaml").read_text(encoding="utf-8"))

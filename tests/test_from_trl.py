@@ -12,8 +12,8 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
-from rlhf_studio.from_trl.page import document, setting_of
 from rlhf_studio.from_trl.table import RELEASES, answer, differences, groups, names_elsewhere, options
+from tools.from_trl_page import document, setting_of
 
 # The fields of trl 0.11.4's PPOConfig, written down from its source: that release does not install beside today's transformers.
 CLASSIC = """
@@ -28,7 +28,7 @@ backward_batch_size global_backward_batch_size global_batch_size dataset_num_pro
 
 def test_the_page_is_made_from_the_table() -> None:
     page = Path(__file__).parents[1] / "docs" / "from-trl.md"
-    assert page.read_text(encoding="utf-8") == document(), "run: python -m rlhf_studio.from_trl > docs/from-trl.md"
+    assert page.read_text(encoding="utf-8") == document(), "run: python -m tools.from_trl_page > docs/from-trl.md"
 
 
 @pytest.mark.parametrize("section", RELEASES)

@@ -55,8 +55,8 @@ def running(config: Any) -> Iterator[tuple[Any, Any]]:
     """A trainer and the writer of its run folder, put together as the worker does it: lock, store and heartbeat."""
     import transformers
 
-    from rlhf_studio.engine.build import build_trainer
-    from rlhf_studio.engine.device import choose_compute
+    from rlhf_studio.engine.compute.device import choose_compute
+    from rlhf_studio.engine.process.build import build_trainer
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.heartbeat import Heartbeat
     from rlhf_studio.runs.liveness import EngineLock

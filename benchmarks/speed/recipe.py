@@ -56,7 +56,7 @@ def _prompts(config: Any, cache: Path) -> tuple[str, dict[str, str]]:
     """The file of the prompts' token ids as our engine reads them, and the tokenizer's special tokens."""
     from transformers import AutoTokenizer
 
-    from rlhf_studio.engine.prompts import prepare_prompts
+    from rlhf_studio.engine.loop.prompts import prepare_prompts
     from rlhf_studio.inputs.bundled import resolve
     from rlhf_studio.inputs.prompts import read_prompts
 

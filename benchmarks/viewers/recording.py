@@ -20,14 +20,14 @@ from benchmarks.speed.ours import run_config, running
 @contextlib.contextmanager
 def unrecorded(trainer: Any) -> Iterator[None]:
     """Inside, a step keeps nothing: one episode's likeliest tokens are noted, since there must be one, and dropped."""
-    player, record = trainer.player, trainer._record
-    engine = player.config.engine.model_copy(update={"record_samples": 1})
-    trainer.player = replace(player, config=player.config.model_copy(update={"engine": engine}))
+    models, record = trainer.models, trainer._record
+    engine = models.config.engine.model_copy(update={"record_samples": 1})
+    trainer.models = replace(models, config=models.config.model_copy(update={"engine": engine}))
     trainer._record = lambda rollout, logprobs, kl_coef: ([], [], [])
     try:
         yield
     finally:
-        trainer.player, trainer._record = player, record
+        trainer.models, trainer._record = models, record
 
 
 class Parts:

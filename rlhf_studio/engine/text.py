@@ -1,9 +1,10 @@
-"""The text of single tokens, for people to look at."""
+"""What tokens say: the text of single tokens for people to look at, where a text is cut, and the tokenizer's own form for chats."""
 
 from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
+from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts.prepare import cut
 
 PARTIAL = "\ufffd"
@@ -61,3 +62,9 @@ class PieceTable:
         for token in ids - self._pieces.keys():
             self._pieces[token] = _decode(self._tokenizer, [token])
         return {token: self._pieces[token] for token in ids}
+
+
+def chat_template(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate | None:
+    """The tokenizer's own template for chats, or None. A tokenizer with several has one called ``default``, or none for us."""
+    source = tokenizer.chat_template.get("default") if isinstance(tokenizer.chat_template, dict) else tokenizer.chat_template
+    return None if source is None else ChatTemplate(source, tuple(tokenizer.special_tokens_map.items()))

@@ -6,15 +6,51 @@ token that the policy sampled, up to and including the first stop token. What li
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlhf_studio.inputs.chat import Messages
+
 
 class NonFiniteError(RuntimeError):
     """A number that learning needs is NaN or infinite; the message names it. Nothing was learned from it."""
+
+
+OnProgress = Callable[[str, float | None], None]
+"""Takes what is being done, in words, and how much of it is done, 0 to 1; None when nobody knows."""
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """B prompts, left-padded: ids (B, P) int64, mask (B, P) bool, their texts, and reference texts and conversations when there are any."""
+
+    ids: Tensor
+    mask: Tensor
+    texts: list[str]
+    references: list[str] | None = None
+    chats: list[Messages] | None = None
+
+    def rows(self, part: slice) -> PromptBatch:
+        """Some of the prompts, as wide as all of them."""
+        references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
+        return PromptBatch(self.ids[part], self.mask[part], self.texts[part], references, chats)
+
+    def repeat(self, times: int) -> PromptBatch:
+        """Each prompt ``times`` times, one after the other."""
+        if times == 1:
+            return self
+
+        def spread(column: list[Any]) -> list[Any]:
+            return [entry for entry in column for _ in range(times)]
+
+        references, chats = (None if column is None else spread(column) for column in (self.references, self.chats))
+        ids, mask = (x.repeat_interleave(times, dim=0) for x in (self.ids, self.mask))
+        return PromptBatch(ids, mask, spread(self.texts), references, chats)
 
 
 @dataclass(frozen=True)
@@ -96,6 +132,30 @@ class Alternatives:
         """The same, filled up with 0 to ``width`` positions."""
         room = (0, 0, 0, width - self.ids.shape[1])
         return Alternatives(torch.nn.functional.pad(self.ids, room), torch.nn.functional.pad(self.logprobs, room))
+
+    @staticmethod
+    def cat(tables: Sequence[Alternatives]) -> Alternatives | None:
+        """Tables of one width, of episodes that follow each other, as one; None when there are none."""
+        if not tables:
+            return None
+        return Alternatives(torch.cat([table.ids for table in tables]), torch.cat([table.logprobs for table in tables]))
+
+
+@dataclass(frozen=True)
+class ForwardOutput:
+    """One model's view of a batch.
+
+    Attributes:
+        logprobs: (B, T) float32 of the sampled tokens, at the sampling temperature.
+        entropy: (B, T) of the distributions they were drawn from; 0 where it was not asked for.
+        values: (B, T) of the critic; 0 where there is none.
+        top: likeliest tokens of the recorded episodes, None when there are none.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor
+    top: Alternatives | None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Weights that a model has only as pickles: which files they are, and how they become safetensors.
 
-The files are never opened in this process. A helper (``engine/unpickling.py``) reads them with torch's weights-only loader, which knows
-tensors and plain containers and refuses everything else, under limits of memory and time, without the secrets of our environment.
+The files are never opened in this process. A helper (``engine/process/unpickling.py``) reads them with torch's weights-only loader, which
+knows tensors and plain containers and refuses everything else, under limits of memory and time, without the secrets of our environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlhf_studio.inputs.helper import HelperError, ask_helper
 from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
 from rlhf_studio.inputs.safetensors_header import HeaderError, read_header
 
-MODULE = "rlhf_studio.engine.unpickling"
+MODULE = "rlhf_studio.engine.process.unpickling"
 SECONDS_PER_FILE = 900.0
 MOST_BYTES = 2**40  # the helper lowers this itself, once it knows how much loading torch took
 SIDE_FILES = (".json", ".txt", ".model", ".jinja")

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
-from rlhf_studio.gpus import find_gpus
+from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.errors import StoreError

@@ -24,7 +24,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
-from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.gpus import Gpu
-from rlhf_studio.inputs.hardware import Machine
+from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.estimate.machine import Machine
 from rlhf_studio.ui.outlook import size
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Machine | None, cores: int
     """The picker's choices in order. Each sets the three settings together that say where a run computes.
 
     Args:
-        gpus: as :func:`rlhf_studio.gpus.find_gpus` gives them; None when they cannot be listed.
+        gpus: as :func:`rlhf_studio.estimate.gpus.find_gpus` gives them; None when they cannot be listed.
         cpu, cores: the processor; None for people who should learn nothing about this computer.
         config_file: what is suggested for accelerate's file.
     """

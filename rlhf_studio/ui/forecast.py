@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.config_io import walk_fields
-from rlhf_studio.inputs.planner import Part, Plan
-from rlhf_studio.inputs.savings import Change
+from rlhf_studio.estimate.memory import Part, Plan
+from rlhf_studio.estimate.savings import Change
 from rlhf_studio.runs.pace import Pace
 from rlhf_studio.ui.outlook import duration, size
 

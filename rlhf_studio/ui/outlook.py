@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
-from rlhf_studio.inputs.preflight import Report
+from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import Recipe
 from rlhf_studio.runs.pace import work_per_step
 
@@ -48,7 +48,7 @@ def short_name(model: str) -> str:
     return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or model
 
 
-def figures(config: RunConfig, report: Report | None, recipe: Recipe) -> list[dict[str, str]]:
+def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
     """Download and disk as label, value and help; what the memory and the time are is said by :mod:`forecast`."""
     if report is None:
         return [recipe_time(config, recipe) or UNKNOWN_TIME]

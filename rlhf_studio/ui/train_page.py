@@ -16,16 +16,16 @@ import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
-from rlhf_studio.gpus import find_gpus
+from rlhf_studio.estimate.gpus import find_gpus
+from rlhf_studio.estimate.machine import core_count, processor
+from rlhf_studio.estimate.speed import Calibration, seconds_per_step
 from rlhf_studio.inputs.bundled import BUNDLED
-from rlhf_studio.inputs.calibration import Calibration, seconds_per_step
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
-from rlhf_studio.inputs.hardware import core_count, processor
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
-from rlhf_studio.inputs.preflight import Report, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
+from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
@@ -70,7 +70,7 @@ class TrainPage:
         access: Access,
         submit: Callable[[RunConfig, str, tuple[int, int] | None], str],
         waiting: Callable[[], int] = lambda: 0,
-        inspect: Callable[[RunConfig, Path], Report] = inspect_run,
+        inspect: Callable[[RunConfig, Path], Preflight] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
     ) -> None:
         self._workspace = workspace
@@ -228,7 +228,7 @@ class TrainPage:
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
-    def _time(self, config: RunConfig, report: Report | None, recipe: Recipe) -> list[dict[str, str]]:
+    def _time(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
         """Per step and whole run where they are known; viewers get the recipe's time alone, with :func:`outlook.figures`."""
         if report is None:
             return []
@@ -237,7 +237,7 @@ class TrainPage:
         rough = None if pace or known else self._estimate(config, report)
         return [known] if known else forecast.time_rows(steps, pace, rough) or [outlook.UNKNOWN_TIME]
 
-    def _estimate(self, config: RunConfig, report: Report) -> tuple[float, float] | None:
+    def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
         """Seconds per step from this machine's rate, once it was measured."""
         rate = self._calibration.rate(report.plan.machine.device) if report.plan else None
         if rate is None or report.plan is None or report.models is None:
@@ -245,7 +245,7 @@ class TrainPage:
         prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
         return seconds_per_step(config, report.models, prompt, report.plan.machine.device, rate)
 
-    def _measuring(self, config: RunConfig, report: Report | None, recipe: Recipe) -> Json | None:
+    def _measuring(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
         if report is None or report.plan is None or report.plan.unknown or outlook.recipe_time(config, recipe):
             return None

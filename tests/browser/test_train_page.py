@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import config_from_yaml
-from rlhf_studio.gpus import Gpu
+from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
@@ -218,9 +218,9 @@ def test_the_device_is_picked_from_what_the_computer_has(
 ) -> None:
     file = tmp_path / "several.yaml"
     file.write_text("distributed_type: MULTI_GPU\n")
-    monkeypatch.setattr("rlhf_studio.gpus.has_gpu", lambda: True)
+    monkeypatch.setattr("rlhf_studio.estimate.gpus.has_gpu", lambda: True)
     monkeypatch.setattr(
-        "rlhf_studio.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
+        "rlhf_studio.estimate.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
     )
     page = open_page()
     section(page, "Engine").click()

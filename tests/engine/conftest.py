@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.rollout import collect
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.rollout import collect
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.types import Rollout
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
@@ -56,7 +56,7 @@ def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) 
 def play(trainer: Trainer, *, seed: int = 0, kl_coef: float = 0.1, size: int = 8) -> Rollout:
     """One rollout of the trainer's prompts, without learning from it."""
     generator = torch.Generator().manual_seed(seed)
-    return collect(trainer.player, trainer.prompts.next_batch(size), kl_coef, generator, lambda phase: nullcontext())
+    return collect(trainer.models, trainer.prompts.next_batch(size), kl_coef, generator, lambda phase: nullcontext())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.worker import run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import Rollout
 
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
@@ -16,7 +16,7 @@ def shift(trainer: Trainer, seed: int = 3, size: float = 0.05) -> None:
     """Move the policy away from the reference and from where its rollouts were sampled; the value head too."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in [*trainer.player.policy.model_parameters(), *trainer.player.policy.value_head.parameters()]:
+        for parameter in [*trainer.models.policy.model_parameters(), *trainer.models.policy.value_head.parameters()]:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
 
 
@@ -28,12 +28,12 @@ def gradients(trainer: Trainer, rollout: Rollout, index: Tensor = ALL, *, kl_coe
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in trainer.player.policy.state_dict().items()}
+    return {name: tensor.clone() for name, tensor in trainer.models.policy.state_dict().items()}
 
 
 def changed(before: dict[str, Tensor], trainer: Trainer) -> set[str]:
     """The top-level parts of the policy that differ: model, value_head."""
-    return {name.split(".")[0] for name, tensor in trainer.player.policy.state_dict().items() if not torch.equal(tensor, before[name])}
+    return {name.split(".")[0] for name, tensor in trainer.models.policy.state_dict().items() if not torch.equal(tensor, before[name])}
 
 
 def relative(ours: Tensor, theirs: Tensor) -> float:

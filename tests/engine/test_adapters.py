@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.adapters import add_lora, save_model
-from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.checkpoint import load_state, restore_policy, save_checkpoint
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.loading import load_causal_lm
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.adapters import add_lora, save_model
+from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.engine.process.build import build_trainer
+from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
@@ -178,7 +178,7 @@ def batch_of_ids() -> TokenBatch:
 
 @torch.no_grad()
 def reference_logits(trainer: Trainer) -> Tensor:
-    with trainer.player.reference.active() as reference:
+    with trainer.models.reference.active() as reference:
         return reference(batch_of_ids())[0]
 
 
@@ -210,11 +210,11 @@ def test_a_run_with_each_option(tmp_path: Path, options: dict[str, Any]) -> None
     first = trainer.step().metrics
     assert first["policy/first_log_ratio"] <= 1e-4 and abs(first["objective/kl"]) <= 1e-4
     torch.testing.assert_close(reference_logits(trainer), predicting(start), atol=5e-5, rtol=0)
-    ours = logits(trainer.player.policy.model)
+    ours = logits(trainer.models.policy.model)
     assert (ours - start).abs().max() > 1e-3
 
     (tmp_path / "run").mkdir()
-    saved = save_checkpoint(tmp_path / "run", 1, trainer.player.policy, trainer.player.tokenizer, trainer.state(), keep=1)
+    saved = save_checkpoint(tmp_path / "run", 1, trainer.models.policy, trainer.models.tokenizer, trainer.state(), keep=1)
     settings = json.loads((saved / "policy" / "adapter_config.json").read_text())
     base = settings["base_model_name_or_path"]
     assert base == str(tmp_path / "run" / "base" if options.get("init_lora_weights") == "pissa" else policy)
@@ -222,9 +222,9 @@ def test_a_run_with_each_option(tmp_path: Path, options: dict[str, Any]) -> None
     torch.testing.assert_close(logits(elsewhere), ours, atol=1e-5, rtol=0)
 
     again, _ = build(tmp_path, policy, lora=lora)
-    restore_policy(saved, again.player.policy)
+    restore_policy(saved, again.models.policy)
     load_state(saved, again.updater.optimizer)
-    torch.testing.assert_close(logits(again.player.policy.model), ours, atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits(again.models.policy.model), ours, atol=1e-6, rtol=0)
 
 
 def test_an_adapter_as_the_policy_is_merged_and_is_in_the_reference(tmp_path: Path, llama: Path) -> None:
@@ -244,20 +244,20 @@ def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Pa
     """Its adapter alone on the plain base would be another model: the merged base lies beside the checkpoints, written once."""
     trainer, _ = build(tmp_path, make_adapter(llama, tmp_path / "sft"), lora={"enabled": True, "r": 2})
     trainer.step()
-    player = trainer.player
+    models = trainer.models
     (tmp_path / "run").mkdir()
     for step in (1, 2):
-        saved = save_checkpoint(tmp_path / "run", step, player.policy, player.tokenizer, trainer.state(), keep=1)
+        saved = save_checkpoint(tmp_path / "run", step, models.policy, models.tokenizer, trainer.state(), keep=1)
     base = Path(json.loads((saved / "policy" / "adapter_config.json").read_text())["base_model_name_or_path"])
     assert base == tmp_path / "run" / "base"
     assert not list(base.parent.glob(".base*"))
-    torch.testing.assert_close(with_adapter(base, saved / "policy"), logits(player.policy.model), atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits(load(saved / "policy")), logits(player.policy.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(with_adapter(base, saved / "policy"), logits(models.policy.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits(load(saved / "policy")), logits(models.policy.model), atol=1e-5, rtol=0)
 
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     moved = tmp_path / "elsewhere" / "checkpoints" / saved.name / "policy"
     assert check_causal_lm(str(moved)).base == str(tmp_path / "elsewhere" / "base")
-    torch.testing.assert_close(logits(load(moved)), logits(player.policy.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits(load(moved)), logits(models.policy.model), atol=1e-5, rtol=0)
     (tmp_path / "elsewhere" / "base").rename(tmp_path / "lost")
     with pytest.raises(ModelError, match="its base cannot be used: there is no folder"):
         check_causal_lm(str(moved))
@@ -286,7 +286,7 @@ def test_a_second_adapter_as_the_reference(tmp_path: Path, llama: Path) -> None:
         torch.testing.assert_close(reference_logits(trainer), expected, atol=5e-5, rtol=0)
         if not beside:
             continue
-        policy = trainer.player.policy.model  # trap L3: switching adapters must leave the right one trainable
+        policy = trainer.models.policy.model  # trap L3: switching adapters must leave the right one trainable
         assert {name for name, parameter in policy.named_parameters() if parameter.requires_grad} == {
             name for name, _ in policy.named_parameters() if "lora_" in name and ".default." in name
         }

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlhf_studio.engine import checkpoint
-from rlhf_studio.engine.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process import checkpoint
+from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid, verify
 
 SETTINGS = {
@@ -28,20 +28,20 @@ LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 
 
 def save(trainer: Trainer, folder: Path, keep: int = 5) -> Path:
-    player = trainer.player
+    models = trainer.models
     folder.mkdir(exist_ok=True)
-    return save_checkpoint(folder, trainer.progress.step, player.policy, player.tokenizer, trainer.state(), keep)
+    return save_checkpoint(folder, trainer.progress.step, models.policy, models.tokenizer, trainer.state(), keep)
 
 
 def resume(trainer: Trainer, folder: Path) -> list[str]:
-    restore_policy(folder, trainer.player.policy)
+    restore_policy(folder, trainer.models.policy)
     return trainer.restore(load_state(folder, trainer.updater.optimizer))
 
 
 def everything(trainer: Trainer) -> dict[str, torch.Tensor]:
     state = trainer.updater.optimizer.state_dict()["state"]
     moments = {f"optimizer {index} {name}": value for index, entry in state.items() for name, value in entry.items()}
-    return {**trainer.player.policy.state_dict(), **moments, **trainer.state().tensors}
+    return {**trainer.models.policy.state_dict(), **moments, **trainer.state().tensors}
 
 
 def metrics(trainer: Trainer) -> dict[str, float]:
@@ -73,7 +73,7 @@ def test_every_random_state_matters(make_trainer: Callable[..., Trainer], tmp_pa
     whole.step()
     folder = save(whole, tmp_path / "run")
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.player.policy)
+    restore_policy(folder, resumed.models.policy)
     state = load_state(folder, resumed.updater.optimizer)
     state.tensors[key] = torch.Generator().manual_seed(99).get_state()
     resumed.restore(state)
@@ -88,7 +88,7 @@ def test_every_number_matters(make_trainer: Callable[..., Trainer], tmp_path: Pa
     whole.step()
     folder = save(whole, tmp_path / "run")
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.player.policy)
+    restore_policy(folder, resumed.models.policy)
     state = load_state(folder, resumed.updater.optimizer)
     state.numbers[key] = fresh[key]
     resumed.restore(state)
@@ -100,7 +100,7 @@ def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], tmp_path:
     whole.step()
     folder = save(whole, tmp_path / "run")
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.player.policy)
+    restore_policy(folder, resumed.models.policy)
     resumed.restore(load_state(folder, make_trainer(**SETTINGS).updater.optimizer))
     assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
 
@@ -126,9 +126,9 @@ def test_policy_folder_is_an_ordinary_model(make_trainer: Callable[..., Trainer]
     ids = torch.tensor([[4, 5, 6]])
     with torch.no_grad():
         torch.testing.assert_close(
-            model(ids).logits, trainer.player.policy.model(ids).logits, rtol=0, atol=1e-6
+            model(ids).logits, trainer.models.policy.model(ids).logits, rtol=0, atol=1e-6
         )  # our GELU rounds otherwise
-    ours = trainer.player.policy.model.state_dict()
+    ours = trainer.models.policy.model.state_dict()
     assert all(torch.equal(tensor, ours[name]) for name, tensor in model.state_dict().items())
 
 
@@ -220,10 +220,10 @@ def test_weights_of_another_model_are_refused(make_trainer: Callable[..., Traine
     full = save(make_trainer(**SETTINGS), tmp_path / "full")
     adapters = save(make_trainer(lora=LORA, **SETTINGS), tmp_path / "adapters")
     with pytest.raises(CheckpointError, match="step-000000"):
-        restore_policy(full, make_trainer(lora=LORA, **SETTINGS).player.policy)
+        restore_policy(full, make_trainer(lora=LORA, **SETTINGS).models.policy)
     other = make_trainer(lora={**LORA, "r": 8}, **SETTINGS)
     with pytest.raises(CheckpointError, match="do not fit this model"):
-        restore_policy(adapters, other.player.policy)
+        restore_policy(adapters, other.models.policy)
 
 
 def test_unreadable_state_is_named(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:

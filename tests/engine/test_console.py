@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from rlhf_studio.engine import console as console_module
-from rlhf_studio.engine.console import Console
+from rlhf_studio.engine.process import console as console_module
+from rlhf_studio.engine.process.console import Console
 from rlhf_studio.runs.records import EventRecord, StepRecord
 
 

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertConfig
 
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.checkpoint import load_state, restore_policy, save_checkpoint
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import position_ids
 from tests.engine.conftest import play
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer
@@ -46,7 +46,7 @@ def test_other_starts(make_trainer: Callable[..., Trainer], tmp_path: Path, star
     save_policy(tmp_path / "other", seed=9)
     critic = {"kind": "separate", "start": start, "model": str(tmp_path / "other") if start == "model" else ""}
     trainer = make_trainer(critic=critic, lora=LORA, model={"value_head_init": "normal"})
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     assert policy.critic is not None
     expected = AutoModelForCausalLM.from_pretrained(tmp_path / ("other" if start == "model" else "policy")).base_model
     assert all(torch.equal(tensor, policy.critic.model.state_dict()[name]) for name, tensor in expected.state_dict().items())
@@ -62,7 +62,7 @@ def test_other_starts(make_trainer: Callable[..., Trainer], tmp_path: Path, star
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
 def test_policy_and_critic_share_no_gradient(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
     trainer = make_trainer(critic=SEPARATE, lora=lora)
-    policy, rollout = trainer.player.policy, play(trainer)
+    policy, rollout = trainer.models.policy, play(trainer)
     logits, values = policy.logits_and_values(rollout.tokens)
     values.sum().backward(retain_graph=True)
     assert not any(parameter.grad is not None for parameter in policy.model.parameters())
@@ -73,7 +73,7 @@ def test_policy_and_critic_share_no_gradient(make_trainer: Callable[..., Trainer
 
 def test_warm_up_moves_the_critic_alone(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(critic=SEPARATE, ppo={"critic_warmup_steps": 1, "critic_learning_rate": 1e-2})
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     assert policy.critic is not None
     before, critic = weights(policy.model), weights(policy.critic)
     trainer.step()
@@ -91,12 +91,12 @@ def test_it_comes_back_from_a_checkpoint(make_trainer: Callable[..., Trainer], t
         straight.step()
         stopped.step()
     (tmp_path / "run").mkdir()
-    folder = save_checkpoint(tmp_path / "run", 2, stopped.player.policy, stopped.player.tokenizer, stopped.state(), 1)
-    restore_policy(folder, resumed.player.policy)
+    folder = save_checkpoint(tmp_path / "run", 2, stopped.models.policy, stopped.models.tokenizer, stopped.state(), 1)
+    restore_policy(folder, resumed.models.policy)
     resumed.restore(load_state(folder, resumed.updater.optimizer))
     for _ in range(2):
         assert straight.step().metrics["objective/kl"] == resumed.step().metrics["objective/kl"]
-    ours, theirs = resumed.player.policy.state_dict(), straight.player.policy.state_dict()
+    ours, theirs = resumed.models.policy.state_dict(), straight.models.policy.state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
 
 

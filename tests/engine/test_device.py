@@ -11,9 +11,9 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine import device as device_module
-from rlhf_studio.engine.device import Compute, choose_compute, peak_resident_bytes, placed
-from rlhf_studio.engine.team import Processes
+from rlhf_studio.engine.compute import device as device_module
+from rlhf_studio.engine.compute.device import Compute, choose_compute, peak_resident_bytes, placed
+from rlhf_studio.engine.distributed.ranks import AccelerateRanks
 
 
 def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:
@@ -78,11 +78,11 @@ def test_a_named_gpu_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_named_gpu_is_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that somebody started by hand have each been given their own."""
+    """AccelerateRanks that somebody started by hand have each been given their own."""
     pretend(monkeypatch, gpu=True)
-    team = object.__new__(Processes)
-    team.rank, team.size, team.device = 1, 2, torch.device("cuda", 1)
-    monkeypatch.setattr(device_module, "join", lambda cpu: team)
+    ranks = object.__new__(AccelerateRanks)
+    ranks.rank, ranks.size, ranks.device = 1, 2, torch.device("cuda", 1)
+    monkeypatch.setattr(device_module, "join_ranks", lambda cpu: ranks)
     with pytest.raises(ConfigError, match="engine.device: cuda:0 is one GPU, for one process; use cuda for several"):
         choose_compute(config("cuda:0"))
     assert choose_compute(config("cuda")).device == torch.device("cuda", 1)

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from rlhf_studio import cli
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -74,7 +74,7 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
-    """Reading 64 of them at once takes more than anything else of this run."""
+    """ForwardOutput 64 of them at once takes more than anything else of this run."""
     found = trained(tmp_path, long_dialogues(tmp_path))
     assert found["low"] <= found["peak"] <= found["high"]
 

@@ -19,10 +19,10 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from rlhf_studio.engine.adapters import save_model
-from rlhf_studio.engine.fused import consume_logits
-from rlhf_studio.engine.rollout import collect, sample
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.compute.fused import consume_logits
+from rlhf_studio.engine.loop.rollout import collect, sample
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.small_models import save_policy
 
@@ -83,34 +83,34 @@ def assert_same_logits(ours: Tensor, model: torch.nn.Module, tokens: TokenBatch)
 @EACH
 def test_two_updates_and_what_is_saved(build: Build, tmp_path: Path, family: str, lora: dict[str, object]) -> None:
     trainer = build(family, lora=lora)
-    player = trainer.player
+    models = trainer.models
     first, second = trainer.step().metrics, trainer.step().metrics
     assert first["policy/first_log_ratio"] <= 1e-4 and second["policy/first_log_ratio"] <= 1e-4
     assert abs(first["objective/kl"]) <= 1e-4
     assert abs(second["objective/kl"]) > 1e-4  # the update moved the policy away from the reference
     assert first["optim/steps"] == 2 * 2  # passes times minibatches
 
-    tokens, _ = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
+    tokens, _ = sample(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
     start = plain_model(tmp_path / family)
     with torch.no_grad():
-        ours, (reference_ours, _) = player.policy(tokens)[0], _reference(trainer, tokens)
+        ours, (reference_ours, _) = models.policy(tokens)[0], _reference(trainer, tokens)
     assert_same_logits(reference_ours, start, tokens)  # whatever the policy learned, the reference is the starting model
 
-    save_model(player.policy.model, tmp_path / "saved", tmp_path / "base")
+    save_model(models.policy.model, tmp_path / "saved", tmp_path / "base")
     saved = PeftModel.from_pretrained(start, tmp_path / "saved") if lora else plain_model(tmp_path / "saved")
     assert_same_logits(ours, saved, tokens)
     assert not (tmp_path / "base").exists()
 
 
 def _reference(trainer: Trainer, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
-    with trainer.player.reference.active() as reference:
+    with trainer.models.reference.active() as reference:
         return reference(tokens)
 
 
 @EACH
 def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
     trainer = build(family, generation={"response_length": 6, "temperature": 0.7})
-    rollout = collect(trainer.player, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0), no_timer)
+    rollout = collect(trainer.models, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0), no_timer)
     model = plain_model(tmp_path / family)
     for row, (prompt, response) in enumerate(episodes(rollout.tokens)):
         expected = torch.log_softmax(alone(model, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
@@ -121,9 +121,9 @@ def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Buil
 def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
     """Of log-probabilities and entropy, through whatever the family does to its logits (Gemma 2 caps them), padding or not."""
     trainer = build(family, generation={"response_length": 6})
-    player = trainer.player
-    tokens, _ = sample(player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
-    logprobs, entropy = consume_logits(player.policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
+    models = trainer.models
+    tokens, _ = sample(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
+    logprobs, entropy = consume_logits(models.policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
     (logprobs.sum() + 0.3 * entropy.sum()).backward()
 
     plain = plain_model(tmp_path / family)
@@ -134,7 +134,7 @@ def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, 
         total = total + distribution.gather(1, response[:, None]).sum() - 0.3 * (distribution.exp() * distribution).sum()
     total.backward()
     expected = {name: parameter.grad for name, parameter in plain.named_parameters() if parameter.grad is not None}
-    found = {name: parameter.grad for name, parameter in player.policy.model.named_parameters() if parameter.grad is not None}
+    found = {name: parameter.grad for name, parameter in models.policy.model.named_parameters() if parameter.grad is not None}
     assert found.keys() == expected.keys() and len(found) > 12
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, atol=2e-3 * float(gradient.abs().max()) + 1e-5, rtol=1e-3)
@@ -144,7 +144,7 @@ def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, 
 def test_sampling_follows_the_model(build: Build, tmp_path: Path, family: str) -> None:
     """At a temperature near zero every sampled token is the likeliest one, by the plain model on each episode alone."""
     trainer = build(family, generation={"response_length": 8, "temperature": 1e-6})
-    tokens, _ = sample(trainer.player, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
     model = plain_model(tmp_path / family)
     for prompt, response in episodes(tokens):
         logits = alone(model, prompt, response)
@@ -169,7 +169,7 @@ def test_the_small_models_can_tell_a_wrong_order_and_a_window(tmp_path: Path, fa
 def test_reference_stays_while_the_policy_moves(build: Build) -> None:
     for lora in ({}, LORA):
         trainer = build("gpt2", lora=lora)
-        batch = collect(trainer.player, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0), no_timer).tokens
+        batch = collect(trainer.models, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0), no_timer).tokens
         with torch.no_grad():
             before = _reference(trainer, batch)[0].clone()
         trainer.step()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from rlhf_studio.engine.fused import CHUNK_ELEMENTS, consume_logits, fuse_activations
+from rlhf_studio.engine.compute.fused import CHUNK_ELEMENTS, consume_logits, fuse_activations
 from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
 
 

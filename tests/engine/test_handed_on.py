@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from rlhf_studio.config import PPOConfig, RewardConfig, SFTConfig
 from rlhf_studio.config.wording import component_kinds
-from rlhf_studio.engine import loading
-from rlhf_studio.engine.adapters import save_model
-from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import make_optimizer
+from rlhf_studio.engine.models import load_model as loading
+from rlhf_studio.engine.models.adapters import save_model
+from rlhf_studio.engine.process.worker import DONE, run_engine
 from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
-from rlhf_studio.engine.sft import run_training
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.update import make_optimizer
-from rlhf_studio.engine.worker import DONE, run_engine
+from rlhf_studio.engine.stages.sft import run_training
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import PROMPTS, small_config
 from tests.engine.small_models import save_policy, save_reward_model
@@ -65,7 +65,7 @@ def test_each_revision_is_asked_of_the_hub_for_its_own_model(
 
 def test_the_rank_is_the_size_of_every_adapter(make_trainer: Callable[..., Trainer]) -> None:
     """Of a matrix with i inputs and o outputs r (i + o) numbers learn. Llama, two layers: q, o 32 + 32; k, v 32 + 16; three of 32 + 64."""
-    model = make_trainer("llama", lora={"enabled": True, "r": 3}).player.policy.model
+    model = make_trainer("llama", lora={"enabled": True, "r": 3}).models.policy.model
     adapters = {name: parameter for name, parameter in model.named_parameters() if "lora_" in name}
     assert sum(parameter.numel() for parameter in adapters.values()) == 2 * 3 * (2 * 64 + 2 * 48 + 3 * 96)
     assert {min(parameter.shape) for parameter in adapters.values()} == {3}
@@ -73,7 +73,7 @@ def test_the_rank_is_the_size_of_every_adapter(make_trainer: Callable[..., Train
 
 def test_dropout_is_kept_with_the_adapter(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
     """PPO runs with it off; whoever trains the adapter on finds it, and it acts: three quarters stay, each 4/3 as large."""
-    model = make_trainer(lora={"enabled": True, "r": 3, "dropout": 0.25}).player.policy.model
+    model = make_trainer(lora={"enabled": True, "r": 3, "dropout": 0.25}).models.policy.model
     save_model(model, tmp_path / "saved", tmp_path / "base")
     assert json.loads((tmp_path / "saved" / "adapter_config.json").read_text())["lora_dropout"] == 0.25
     (first, *_) = (module for name, module in model.named_modules() if name.endswith("lora_dropout.default"))

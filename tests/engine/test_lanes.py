@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlhf_studio.engine.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.update import Updater
+from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import Updater
 from tests.engine.conftest import play
 
 LORA = {"enabled": True, "r": 2, "alpha": 4}
@@ -78,9 +78,9 @@ def test_there_are_as_many_lanes_as_threads_up_to_four() -> None:
 def with_lanes(trainer: Trainer, count: int) -> None:
     """Let the trainer work in ``count`` lanes."""
     trainer.compute = replace(trainer.compute, lanes=Lanes(count))
-    trainer.player = replace(trainer.player, compute=trainer.compute)
-    trainer.updater = Updater(trainer.player.policy, trainer.config, trainer.compute)
-    for component in trainer.player.scorer._components:
+    trainer.models = replace(trainer.models, compute=trainer.compute)
+    trainer.updater = Updater(trainer.models.policy, trainer.config, trainer.compute)
+    for component in trainer.models.scorer._components:
         component.source._compute = trainer.compute
 
 
@@ -117,5 +117,5 @@ def test_lanes_repeat_themselves_bit_for_bit(make_trainer: Callable[..., Trainer
         trainer = make_trainer(ppo={"batch_size": 32, "mini_batch_size": 32, "micro_batch_size": 8})
         with_lanes(trainer, 2)
         trainer.step()
-        weights.append(torch.cat([weight.flatten() for weight in trainer.player.policy.parameters()]))
+        weights.append(torch.cat([weight.flatten() for weight in trainer.models.policy.parameters()]))
     assert torch.equal(*weights)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.last_pass import LastPass
-from rlhf_studio.engine.team import ALONE, Team
+from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
+from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
 
 
-class Pair(Team):
+class Pair(Ranks):
     """The first of two processes; what the other one sends is given."""
 
     size = 2
@@ -29,15 +29,15 @@ def sampled(rows: int) -> Any:
 
 
 def test_later_notes_replace_earlier_ones_and_untouched_rows_stay() -> None:
-    last = LastPass(sampled(3), ALONE)
+    last = LastLogprobs(sampled(3), ONE_RANK)
     last.note(1, torch.tensor([0, 1]), torch.full((2, 2), -1.0))
     last.note(2, torch.tensor([1]), torch.full((1, 3), -2.0))
     assert last.together().tolist() == [[-1, -1, 0], [-2, -2, -2], [0, 0, 0]]
 
 
 def test_each_row_comes_from_the_process_that_had_it_last() -> None:
-    other = LastPass(sampled(3), ALONE)
+    other = LastLogprobs(sampled(3), ONE_RANK)
     other.note(4, torch.tensor([0, 2]), torch.full((2, 3), -4.0))
-    mine = LastPass(sampled(3), Pair([other._logprobs, other._minibatch]))
+    mine = LastLogprobs(sampled(3), Pair([other._logprobs, other._minibatch]))
     mine.note(3, torch.tensor([0, 1]), torch.full((2, 3), -3.0))
     assert mine.together()[:, 0].tolist() == [-4, -3, -4]

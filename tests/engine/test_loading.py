@@ -16,9 +16,9 @@ from transformers import AutoTokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine import loading
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import LoadedModel, LoadedRewardModel, fetch, load_causal_lm, load_options, load_reward_model
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.models import load_model as loading
+from rlhf_studio.engine.models.load_model import LoadedModel, LoadedRewardModel, fetch, load_causal_lm, load_options, load_reward_model
 from tests.engine.small_models import save_policy, save_reward_model, save_tokenizer
 
 
@@ -202,7 +202,7 @@ def test_quantized_weights_need_a_gpu() -> None:
 
 
 def test_what_transformers_is_told_about_quantized_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.inputs.machine.find_spec", lambda name: object())
+    monkeypatch.setattr("rlhf_studio.inputs.machine_checks.find_spec", lambda name: object())
     four = options(on_gpu=True, quantization="4bit")
     assert four["device_map"] == {"": torch.device("cuda")}
     told = four["quantization_config"].to_dict()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlhf_studio.engine import measure
-from rlhf_studio.engine.device import peak_resident_bytes
-from rlhf_studio.engine.memory import memory_event
+from rlhf_studio.engine.compute import measure
+from rlhf_studio.engine.compute.device import peak_resident_bytes
+from rlhf_studio.engine.process.memory_event import memory_event
 
 
 def test_the_rate_counts_two_operations_per_product(monkeypatch: pytest.MonkeyPatch) -> None:

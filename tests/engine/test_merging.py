@@ -18,13 +18,13 @@ from peft.tuners.lora.layer import Embedding, Linear
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from rlhf_studio.engine import policy as policy_module
-from rlhf_studio.engine import proof
-from rlhf_studio.engine.adapters import save_model
-from rlhf_studio.engine.merging import can_merge, merged_adapters
-from rlhf_studio.engine.proof import prove
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.yardstick import UnprovenError
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models import policy as policy_module
+from rlhf_studio.engine.models.adapters import save_model
+from rlhf_studio.engine.models.merging import can_merge, merged_adapters
+from rlhf_studio.engine.parity import check as proof
+from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.tolerance import ParityError
 from tests.engine.conftest import play
 from tests.engine.small_models import save_policy
 
@@ -46,22 +46,22 @@ def make(make_trainer: Make, tmp_path: Path) -> Make:
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in trainer.player.policy.named_parameters()}
+    return {name: weight.detach().clone() for name, weight in trainer.models.policy.named_parameters()}
 
 
 def assert_untouched(trainer: Trainer, before: dict[str, Tensor], random: Tensor) -> None:
-    assert all(torch.equal(weight, before[name]) for name, weight in trainer.player.policy.named_parameters())
+    assert all(torch.equal(weight, before[name]) for name, weight in trainer.models.policy.named_parameters())
     assert torch.equal(torch.get_rng_state(), random)
 
 
 @pytest.mark.parametrize("family", EMBEDDINGS)
 def test_adapters_on_embeddings_train_on_their_own_log_probabilities(make: Make, tmp_path: Path, family: str) -> None:
     trainer = make(family, ppo={"steps": 3, "learning_rate": 0.03})
-    assert can_merge(trainer.player.policy.model)
+    assert can_merge(trainer.models.policy.model)
     trainer.prove()
     assert max(trainer.step().metrics["policy/first_log_ratio"] for _ in range(3)) <= 1e-4
     rollout = play(trainer)
-    save_model(trainer.player.policy.model, tmp_path / "saved", tmp_path / "base")
+    save_model(trainer.models.policy.model, tmp_path / "saved", tmp_path / "base")
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / f"wide {family}"), tmp_path / "saved").eval()
     tokens, moved = rollout.tokens, 0.0
     for row, kept in enumerate(tokens.mask):
@@ -80,7 +80,7 @@ def test_the_proof_sees_a_change_that_is_lost_while_sampling(make: Make, monkeyp
     monkeypatch.setattr(kind, "get_delta_weight", lambda layer, name: torch.zeros_like(original(layer, name)))
     trainer = make()
     before, random = weights(trainer), torch.get_rng_state()
-    with pytest.raises(UnprovenError, match="noted while sampling"):
+    with pytest.raises(ParityError, match="noted while sampling"):
         trainer.prove()
     assert_untouched(trainer, before, random)
 
@@ -89,7 +89,7 @@ def test_the_proof_sees_a_reference_that_is_not_switched_off(make: Make, monkeyp
     trainer = make()
     before, random = weights(trainer), torch.get_rng_state()
     monkeypatch.setattr(policy_module, "reference_switched_on", lambda model: contextlib.nullcontext())
-    with pytest.raises(UnprovenError, match="log-probabilities of the reference"):
+    with pytest.raises(ParityError, match="log-probabilities of the reference"):
         trainer.prove()
     assert_untouched(trainer, before, random)
 
@@ -110,21 +110,21 @@ def test_the_proof_sees_a_reference_that_is_not_switched_off(make: Make, monkeyp
 def test_what_is_right_passes_with_random_adapters_and_nothing_stays_changed(make: Make, family: str, settings: dict[str, Any]) -> None:
     trainer = make(family, settings)
     before, random = weights(trainer), torch.get_rng_state()
-    assert 0 < prove(trainer.player, trainer.prompts).largest < 5e-5
+    assert 0 < prove(trainer.models, trainer.prompts).largest < 5e-5
     assert_untouched(trainer, before, random)
 
 
 def test_in_half_precision(make: Make) -> None:
     trainer = make(model={"dtype": "bfloat16"}, generation={"response_length": 20})
     before = weights(trainer)
-    assert 1e-3 < prove(trainer.player, trainer.prompts).largest < 0.2
+    assert 1e-3 < prove(trainer.models, trainer.prompts).largest < 0.2
     assert_untouched(trainer, before, torch.get_rng_state())
 
 
 def test_the_random_adapters_change_each_matrix_by_a_quarter_of_its_size(make: Make) -> None:
-    player = make().player
-    layers = [layer for layer in player.policy.modules() if isinstance(layer, Linear | Embedding)]
-    with proof._telling_adapters(player):
+    models = make().models
+    layers = [layer for layer in models.policy.modules() if isinstance(layer, Linear | Embedding)]
+    with proof._telling_adapters(models):
         shares = [float(layer.get_delta_weight("default").detach().norm() / layer.base_layer.weight.norm()) for layer in layers]
     assert len(shares) == 3 and all(0.15 < share < 0.4 for share in shares)
 

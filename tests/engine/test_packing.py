@@ -14,14 +14,14 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from rlhf_studio.config import RewardConfig
-from rlhf_studio.engine.adapters import save_model
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.lanes import Lanes
-from rlhf_studio.engine.packing import PACKED_FAMILIES, _window, attending_within, pack, pack_rows, pack_texts
-from rlhf_studio.engine.policy import ResponseModel
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.lanes import Lanes
+from rlhf_studio.engine.compute.packing import PACKED_FAMILIES, _window, attending_within, pack, pack_rows, pack_texts
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.adapters import save_model
+from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import play
 from tests.engine.small_models import save_policy, save_reward_model
@@ -75,7 +75,7 @@ def test_numbers_and_gradients_are_those_of_padded_rows(
     changes = {"ppo": {"entropy_coef": 0.1}, "generation": {"response_length": 9, "response_length_min": 2}, "critic": {"kind": "separate"}}
     trainer = make_trainer(model={"policy": str(tmp_path / family), "value_head_init": "normal"}, lora=lora, **changes)
     trainer.step()  # adapters start at 0: let them move
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     assert policy.packs and policy.critic is not None and policy.critic.packs
     rollout = play(trainer)
     with torch.no_grad():
@@ -94,13 +94,13 @@ def test_numbers_and_gradients_are_those_of_padded_rows(
 def test_other_families_stay_padded(make_trainer: Callable[..., Trainer], tmp_path: Path, family: str) -> None:
     save_policy(tmp_path / family, family)
     trainer = make_trainer(model={"policy": str(tmp_path / family)})
-    assert not trainer.player.policy.packs
+    assert not trainer.models.policy.packs
     assert not pack_rows(torch.nn.Linear(2, 2))
 
 
 def test_gradient_checkpointing_stays_padded(make_trainer: Callable[..., Trainer]) -> None:
     """Layers are computed again in the backward pass, when nobody says any more where an episode ends."""
-    assert not make_trainer(model={"gradient_checkpointing": True}).player.policy.packs
+    assert not make_trainer(model={"gradient_checkpointing": True}).models.policy.packs
 
 
 def test_threads_read_rows_of_their_own(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_packed_model_still_reads_plain_batches(tmp_path: Path) -> None:
 
 def test_what_is_saved_does_not_name_our_attention(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
     trainer = make_trainer()
-    assert trainer.player.policy.packs
-    save_model(trainer.player.policy.model, tmp_path / "saved", tmp_path / "base")
+    assert trainer.models.policy.packs
+    save_model(trainer.models.policy.model, tmp_path / "saved", tmp_path / "base")
     saved, start = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("saved", "policy"))
     assert {name: value for name, value in saved.items() if value != start.get(name)} == {}
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, GPTNeoConfig, OPTConfig, PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
-from rlhf_studio.engine.critic import make_value_head
-from rlhf_studio.engine.loading import load_causal_lm
-from rlhf_studio.engine.policy import Policy, Reference, ResponseModel
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.critic import make_value_head
+from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import PROMPTS, play, small_config
 from tests.engine.small_models import WORDS, save_policy, save_prompts, save_reward_model, save_tokenizer
@@ -26,7 +26,7 @@ LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 
 def adapted(trainer: Trainer) -> set[str]:
     """Names of the layers that carry an adapter."""
-    names = (name for name, _ in trainer.player.policy.model.named_modules() if name.endswith(".lora_A"))
+    names = (name for name, _ in trainer.models.policy.model.named_modules() if name.endswith(".lora_A"))
     return {name.removeprefix("base_model.model.").removesuffix(".lora_A") for name in names}
 
 
@@ -45,7 +45,7 @@ def test_auto_adapts_every_linear_layer_but_the_output(make_trainer: Callable[..
     output = base.get_output_embeddings()
     linear = {name for name, module in base.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not output}
     assert adapted(trainer) == linear and linear
-    trained = {name for name, parameter in trainer.player.policy.named_parameters() if parameter.requires_grad}
+    trained = {name for name, parameter in trainer.models.policy.named_parameters() if parameter.requires_grad}
     assert all("lora_" in name or name.startswith("value_head.") for name in trained)
 
 
@@ -70,13 +70,13 @@ def test_without_its_adapters_the_policy_is_the_base_model(make_trainer: Callabl
     start = ResponseModel(loaded)
     start.pack_rows()
     base = logits_of(start, batch)
-    with trainer.player.reference.active() as reference:
+    with trainer.models.reference.active() as reference:
         assert torch.equal(logits_of(reference, batch), base)
-    assert not torch.equal(logits_of(trainer.player.policy, batch), base)  # outside the block the adapters are back
+    assert not torch.equal(logits_of(trainer.models.policy, batch), base)  # outside the block the adapters are back
 
 
 def test_looking_at_the_reference_leaves_the_adapters_trainable(make_trainer: Callable[..., Trainer]) -> None:
-    policy = (trainer := make_trainer(lora=LORA)).player.policy
+    policy = (trainer := make_trainer(lora=LORA)).models.policy
     before = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
     play(trainer)
     assert {name for name, parameter in policy.named_parameters() if parameter.requires_grad} == before
@@ -87,15 +87,15 @@ def test_looking_at_the_reference_leaves_the_adapters_trainable(make_trainer: Ca
 
 def test_the_reference_copy_is_frozen_and_shares_nothing(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer()
-    with trainer.player.reference.active() as reference:
+    with trainer.models.reference.active() as reference:
         copies = list(reference.parameters())
     assert copies and not any(parameter.requires_grad for parameter in copies)
-    assert not {p.data_ptr() for p in copies} & {p.data_ptr() for p in trainer.player.policy.parameters()}
+    assert not {p.data_ptr() for p in copies} & {p.data_ptr() for p in trainer.models.policy.parameters()}
     assert not any(module.training for module in reference.modules())
 
 
 def test_the_reference_copy_takes_the_compute_format(make_trainer: Callable[..., Trainer]) -> None:
-    policy = make_trainer().player.policy
+    policy = make_trainer().models.policy
     with Reference(policy, torch.bfloat16).active() as reference:
         assert {parameter.dtype for parameter in reference.parameters()} == {torch.bfloat16}
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
@@ -145,14 +145,14 @@ def test_hidden_states_are_what_the_output_layer_reads(make_trainer: Callable[..
     trainer = make_trainer(family)
     batch = play(trainer).tokens
     with torch.no_grad():
-        logits, hidden = trainer.player.policy(batch)
-        rebuilt = trainer.player.policy.model.get_output_embeddings()(hidden)
+        logits, hidden = trainer.models.policy(batch)
+        rebuilt = trainer.models.policy.model.get_output_embeddings()(hidden)
     torch.testing.assert_close(rebuilt, logits, atol=1e-5, rtol=1e-5)
     assert len(logits) == len(hidden) == batch.mask.sum()
 
 
 def test_a_detached_trunk_gets_no_gradient_from_the_values(make_trainer: Callable[..., Trainer]) -> None:
-    policy = (trainer := make_trainer(model={"value_head_init": "normal"})).player.policy
+    policy = (trainer := make_trainer(model={"value_head_init": "normal"})).models.policy
     batch = play(trainer).tokens
     for detach in (True, False):
         policy.zero_grad(set_to_none=True)

@@ -19,13 +19,13 @@ from transformers import (
     XLMRobertaXLConfig,
 )
 
-from rlhf_studio.engine.numbering import Numbering
-from rlhf_studio.engine.proof import prove
+from rlhf_studio.engine.loop.rollout import collect
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.position_ids import PositionScheme
+from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.tolerance import ParityError
+from rlhf_studio.engine.process.worker import BAD_INPUT, run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
-from rlhf_studio.engine.rollout import collect
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.worker import BAD_INPUT, run_engine
-from rlhf_studio.engine.yardstick import UnprovenError
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -61,8 +61,8 @@ def save(folder: Path, config: PretrainedConfig, kind: type = AutoModelForCausal
 def assert_own_numbers(trainer: Trainer, folder: Path) -> None:
     """A rollout's log-probabilities of policy and reference are those of the plain model, one episode at a time."""
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    player, prompts = trainer.player, trainer.prompts.next_batch(8)
-    rollout = collect(player, prompts, 0.1, torch.Generator().manual_seed(0), lambda phase: nullcontext())
+    models, prompts = trainer.models, trainer.prompts.next_batch(8)
+    rollout = collect(models, prompts, 0.1, torch.Generator().manual_seed(0), lambda phase: nullcontext())
     for row in range(8):
         tokens = rollout.tokens
         prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
@@ -87,8 +87,8 @@ def test_positions_that_begin_behind_the_padding_id(
 def test_numbers_of_a_row() -> None:
     """The literal: two of padding in front, the padding id 5 once within the text."""
     ids, real = torch.tensor([[5, 5, 7, 8, 5, 9]]), torch.tensor([[0, 0, 1, 1, 1, 1]])
-    assert Numbering(5)(ids, real).tolist() == [[5, 5, 6, 7, 5, 8]]
-    assert Numbering()(ids, real).tolist() == [[0, 0, 0, 1, 2, 3]]
+    assert PositionScheme(5)(ids, real).tolist() == [[5, 5, 6, 7, 5, 8]]
+    assert PositionScheme()(ids, real).tolist() == [[0, 0, 0, 1, 2, 3]]
 
 
 def test_a_recurrence_that_reads_padding_is_not_trained(make_trainer: Make, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_recurrence_that_reads_padding_is_not_trained(make_trainer: Make, tmp_
             parameter.data.fill_(0.5)
     model.save_pretrained(folder)
     trainer = make_trainer(model={"policy": str(folder)}, generation={"response_length": 20})
-    with pytest.raises(UnprovenError, match="noted while sampling"):
-        prove(trainer.player, trainer.prompts)
+    with pytest.raises(ParityError, match="noted while sampling"):
+        prove(trainer.models, trainer.prompts)
 
 
 @pytest.mark.parametrize("original", [64, 2], ids=["below", "above"])
@@ -133,7 +133,7 @@ def test_a_reward_model_scores_texts_of_one_side_together(make_trainer: Make, tm
     trainer = make_trainer(reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
     texts = [" ".join([["w1", "w2", "w3", "w4", "w5", "w6", "w7"][place % 7] for place in range(count)]) for count in range(2, 15)]
     episodes = Episodes([""] * len(texts), texts, [False] * len(texts), [1] * len(texts))
-    scores = trainer.player.scorer.parts(episodes)["reward_model"]
+    scores = trainer.models.scorer.parts(episodes)["reward_model"]
     plain, alone = AutoModelForSequenceClassification.from_pretrained(judge, pad_token_id=None).eval(), []
     with torch.no_grad():
         for text in texts:

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlhf_studio.engine.lanes import Lanes
-from rlhf_studio.engine.policy import Policy
-from rlhf_studio.engine.prepacked import LaidOut, lay_out, layers_to_lay_out, least_rows, multiplying_by
-from rlhf_studio.engine.recorded_step import CannotRecord, record_step
-from rlhf_studio.engine.rollout import sample
-from rlhf_studio.engine.sampling import sample_responses
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.inputs.hardware import processor
-from rlhf_studio.inputs.sizes import LEAST_TOKENS
+from rlhf_studio.engine.compute.lanes import Lanes
+from rlhf_studio.engine.loop.rollout import sample
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.sampling.decode import sample_responses
+from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, least_rows, multiplying_by, prepack
+from rlhf_studio.engine.sampling.traced_step import CannotTrace, trace_step
+from rlhf_studio.estimate.cpu import LEAST_TOKENS
+from rlhf_studio.estimate.machine import processor
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
 
 
 @pytest.fixture
 def matrices_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.prepacked.LEAST_NUMBERS", 1)
+    monkeypatch.setattr("rlhf_studio.engine.sampling.prepacked.LEAST_NUMBERS", 1)
 
 
 def small_layers() -> list[nn.Module]:
@@ -36,12 +36,12 @@ def small_layers() -> list[nn.Module]:
     return [nn.Linear(40, 24), nn.Linear(40, 7, bias=False), convolution]
 
 
-def laid_out(layers: list[nn.Module]) -> list[LaidOut]:
-    return lay_out(layers, [layer.weight.data_ptr() for layer in layers])
+def prepacked(layers: list[nn.Module]) -> list[PrepackedWeight]:
+    return prepack(layers, [layer.weight.data_ptr() for layer in layers])
 
 
 def packed(layers: list[nn.Module]) -> list[Tensor]:
-    return [weights.packed for weights in laid_out(layers)]
+    return [weights.packed for weights in prepacked(layers)]
 
 
 @pytest.mark.parametrize("shape", [(1, 40), (8, 40), (33, 40), (5, 1, 40)])
@@ -64,12 +64,12 @@ def test_changed_weights_are_laid_out_in_the_same_memory(frozen: bool) -> None:
     layers = small_layers()
     for layer in layers:
         layer.requires_grad_(not frozen)
-    kept = laid_out(layers)
+    kept = prepacked(layers)
     before, x = [weights.packed for weights in kept], torch.randn(4, 40)
     for layer in layers:
         layer.weight.copy_(torch.randn_like(layer.weight))  # as a resumed run does, frozen or not
     own = [layer(x) for layer in layers]
-    Lanes(2).map(LaidOut.refresh, kept)
+    Lanes(2).map(PrepackedWeight.refresh, kept)
     with multiplying_by(layers, before):
         for layer, expected in zip(layers, own, strict=True):
             torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
@@ -81,9 +81,9 @@ def test_only_frozen_weights_without_adapters_are_left_as_they_are(monkeypatch: 
     layers[1].requires_grad_(False)
     places = [layer.weight.data_ptr() for layer in layers]
     layers[1].weight.data = layers[1].weight.data + 1  # an adapter is added
-    kept = lay_out(layers, places)
+    kept = prepack(layers, places)
     assert [weights.lasting for weights in kept] == [True, False, False]
-    monkeypatch.setattr("rlhf_studio.engine.prepacked._lay_out", lambda layer: pytest.fail("laid out again"))
+    monkeypatch.setattr("rlhf_studio.engine.sampling.prepacked._lay_out", lambda layer: pytest.fail("laid out again"))
     kept[0].refresh()
     for weights in kept[1:]:
         with pytest.raises(pytest.fail.Exception):
@@ -100,16 +100,16 @@ def test_layers_multiply_by_their_own_weights_again_after_a_failure() -> None:
 def test_large_matrices_in_full_precision_are_laid_out() -> None:
     large, small, half = nn.Linear(1024, 512), nn.Linear(1024, 511), nn.Linear(1024, 1024, dtype=torch.bfloat16)
     model = nn.ModuleList([large, small, half, Conv1D(1024, 768), nn.Embedding(1024, 1024)])
-    assert layers_to_lay_out(model, LEAST_TOKENS) == [large, model[3]]
-    assert layers_to_lay_out(model, LEAST_TOKENS - 1) == []
+    assert layers_to_prepack(model, LEAST_TOKENS) == [large, model[3]]
+    assert layers_to_prepack(model, LEAST_TOKENS - 1) == []
 
 
 @pytest.mark.parametrize(("total", "chosen"), [(8 * 40 * 24 * 4, 1), (8 * 40 * 24 * 4 - 1, 0), (None, 1)])
 def test_they_take_an_eighth_of_the_memory_at_most(
     monkeypatch: pytest.MonkeyPatch, matrices_of_any_size: None, total: int | None, chosen: int
 ) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.prepacked.processor", lambda: replace(processor(), total=total))
-    assert len(layers_to_lay_out(small_layers()[0], LEAST_TOKENS)) == chosen
+    monkeypatch.setattr("rlhf_studio.engine.sampling.prepacked.processor", lambda: replace(processor(), total=total))
+    assert len(layers_to_prepack(small_layers()[0], LEAST_TOKENS)) == chosen
 
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
@@ -119,13 +119,13 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
 ) -> None:
     settings = {"response_length": LEAST_TOKENS}
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation=settings)
-    step = trainer.player.recorded_step
+    step = trainer.models.traced_step
     assert step is not None and len(step._laid_out) > 4
     batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
     for _ in range(2):
         ours, own = (
-            sample(player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
-            for player in (trainer.player, replace(trainer.player, recorded_step=None))
+            sample(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+            for models in (trainer.models, replace(trainer.models, traced_step=None))
         )
         assert torch.equal(ours[0].response_ids, own[0].response_ids)
         for name in ("logprobs", "entropy", "values"):
@@ -139,7 +139,7 @@ def test_laid_out_again_it_gives_the_same_bits(make_trainer: Callable[..., Train
     """A run that was resumed lays its weights out at another time."""
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
     batch = trainer.prompts.batch([0, 1, 2])
-    first, *later = (sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
+    first, *later = (sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
     assert all(torch.equal(said.logprobs, first.logprobs) for said in later)
 
 
@@ -155,16 +155,16 @@ def test_threads_with_few_rows_of_a_large_model_sample_together(
     make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, recorded: bool, parts: list[int]
 ) -> None:
     trainer, played = make_trainer(generation={"response_length": LEAST_TOKENS}), []
-    player = replace(trainer.player, compute=replace(trainer.compute, lanes=Lanes(2)))
+    models = replace(trainer.models, compute=replace(trainer.compute, lanes=Lanes(2)))
     if not recorded:
-        player = replace(player, recorded_step=None)
+        models = replace(models, traced_step=None)
 
     def count(policy: Policy, prompt_ids: Tensor, *rest: Any, **named: Any) -> Any:
         played.append(len(prompt_ids))
         return sample_responses(policy, prompt_ids, *rest, **named)
 
-    monkeypatch.setattr("rlhf_studio.engine.rollout.sample_responses", count)
-    sample(player, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
+    monkeypatch.setattr("rlhf_studio.engine.loop.rollout.sample_responses", count)
+    sample(models, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
     assert played == parts
 
 
@@ -173,10 +173,10 @@ def test_a_wrong_layout_is_refused(
 ) -> None:
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
 
-    def lay_out_another(layers: list[nn.Module], places: list[int]) -> list[LaidOut]:
+    def lay_out_another(layers: list[nn.Module], places: list[int]) -> list[PrepackedWeight]:
         other = nn.Linear(*reversed(layers[-1].weight.shape)).requires_grad_(False)
-        return lay_out([*layers[:-1], other], [*places[:-1], other.weight.data_ptr()])
+        return prepack([*layers[:-1], other], [*places[:-1], other.weight.data_ptr()])
 
-    monkeypatch.setattr("rlhf_studio.engine.recorded_step.lay_out", lay_out_another)
-    with pytest.raises(CannotRecord, match="gives other numbers"):
-        record_step(trainer.player.policy, trainer.config.generation)
+    monkeypatch.setattr("rlhf_studio.engine.sampling.traced_step.prepack", lay_out_another)
+    with pytest.raises(CannotTrace, match="gives other numbers"):
+        trace_step(trainer.models.policy, trainer.config.generation)

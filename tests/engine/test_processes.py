@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine import device as device_module
-from rlhf_studio.engine.device import Compute, choose_compute
-from rlhf_studio.engine.team import ALONE, BUCKET, Team, _buckets
-from rlhf_studio.inputs.machine import share_problems
+from rlhf_studio.engine.compute import device as device_module
+from rlhf_studio.engine.compute.device import Compute, choose_compute
+from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
+from rlhf_studio.inputs.machine_checks import share_problems
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
@@ -189,17 +189,17 @@ def test_shares_that_do_not_come_out_even(tmp_path: Path) -> None:
 
 def test_alone_everything_is_the_identity() -> None:
     x = torch.arange(6.0).reshape(3, 2)
-    assert ALONE.gather(x) is x and ALONE.most(2.5) == 2.5 and ALONE.total([1.0, 2.0]) == [1.0, 2.0] and ALONE.share(2) == 2
-    assert ALONE.rows(8) == slice(0, 8) and ALONE.is_main
-    ALONE.fail_together("a problem of this process is raised by its caller", RuntimeError)
+    assert ONE_RANK.gather(x) is x and ONE_RANK.most(2.5) == 2.5 and ONE_RANK.total([1.0, 2.0]) == [1.0, 2.0] and ONE_RANK.share(2) == 2
+    assert ONE_RANK.rows(8) == slice(0, 8) and ONE_RANK.is_main
+    ONE_RANK.fail_together("a problem of this process is raised by its caller", RuntimeError)
 
 
 def test_shares_cover_the_batch_once() -> None:
-    teams = [Team() for _ in range(3)]
-    for rank, team in enumerate(teams):
-        team.rank, team.size = rank, 3
-    assert [list(range(12))[team.rows(12)] for team in teams] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert [team.is_main for team in teams] == [True, False, False]
+    teams = [Ranks() for _ in range(3)]
+    for rank, ranks in enumerate(teams):
+        ranks.rank, ranks.size = rank, 3
+    assert [list(range(12))[ranks.rows(12)] for ranks in teams] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [ranks.is_main for ranks in teams] == [True, False, False]
     assert "3 processes, each cpu" in Compute(torch.device("cpu"), torch.float32, teams[0]).describe()
 
 
@@ -228,9 +228,9 @@ def test_settings_that_processes_cannot_share() -> None:
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(ConfigError, match="ppo.mini_batch_size: 2 episodes cannot be shared by 4 processes"),
     ):
-        four = Team()
+        four = Ranks()
         four.size = 4
-        patch.setattr(device_module, "join", lambda cpu: four)
+        patch.setattr(device_module, "join_ranks", lambda cpu: four)
         choose_compute(config)
     assert list(share_problems(config, 2)) == []
 

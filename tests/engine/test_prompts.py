@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.config import DataConfig, RunConfig
-from rlhf_studio.engine.prompts import (
+from rlhf_studio.engine.loop.prompts import (
     HeldOut,
     PromptStream,
     TokenizerEncoder,
@@ -26,7 +26,7 @@ from rlhf_studio.engine.prompts import (
     prepare_prompts,
     read_held_out,
 )
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cells import Prompt

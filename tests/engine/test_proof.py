@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertForSequenceClassification
 
-from rlhf_studio.engine import proof
-from rlhf_studio.engine import trainer as trainer_module
-from rlhf_studio.engine.critic import Trunk
-from rlhf_studio.engine.numbering import Numbering
-from rlhf_studio.engine.policy import Policy, Reference, ResponseModel
-from rlhf_studio.engine.proof import prove
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.critic import Trunk
+from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel
+from rlhf_studio.engine.models.position_ids import PositionScheme
+from rlhf_studio.engine.parity import check as proof
+from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance
+from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, run_engine
 from rlhf_studio.engine.types import Rollout, TokenBatch
-from rlhf_studio.engine.worker import BAD_INPUT, DONE, run_engine
-from rlhf_studio.engine.yardstick import UnprovenError, Yardstick
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -52,7 +52,7 @@ def make(make_trainer: Make, tmp_path: Path) -> Make:
 def test_what_is_right_is_proven_and_nothing_stays_changed(make: Make, family: str, lora: dict[str, Any]) -> None:
     trainer, other = make(family, lora=lora), make(family, lora=lora)
     before = torch.get_rng_state()
-    proof = prove(trainer.player, trainer.prompts)
+    proof = prove(trainer.models, trainer.prompts)
     assert 0 < proof.largest < 1e-5 and "largest difference" in proof.sentence()
     assert torch.equal(torch.get_rng_state(), before)
     assert trainer.step().metrics["objective/kl"] == other.step().metrics["objective/kl"]
@@ -60,7 +60,7 @@ def test_what_is_right_is_proven_and_nothing_stays_changed(make: Make, family: s
 
 def broken_sampling(patch: pytest.MonkeyPatch) -> None:
     """Left padding counts as positions."""
-    patch.setattr(Numbering, "__call__", lambda self, ids, real: torch.arange(ids.shape[1]).expand_as(ids))
+    patch.setattr(PositionScheme, "__call__", lambda self, ids, real: torch.arange(ids.shape[1]).expand_as(ids))
 
 
 def broken_mask(patch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ def broken_critic(patch: pytest.MonkeyPatch) -> None:
 
     def shifted(self: Trunk, batch: TokenBatch) -> Tensor:
         with pytest.MonkeyPatch.context() as inner:
-            plain = Numbering.of_inputs
-            inner.setattr(Numbering, "of_inputs", lambda numbering, inputs: {
-                **plain(numbering, inputs), "position_ids": inputs["position_ids"] + 1,
+            plain = PositionScheme.of_inputs
+            inner.setattr(PositionScheme, "of_inputs", lambda position_scheme, inputs: {
+                **plain(position_scheme, inputs), "position_ids": inputs["position_ids"] + 1,
             })  # fmt: skip
             return original(self, batch)
 
@@ -163,25 +163,25 @@ def test_each_pass_is_looked_at(
 ) -> None:
     judge = save_judge(tmp_path / "judge")
     trainer = make(critic={"kind": "separate", "start": "policy"}, reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
-    prove(trainer.player, trainer.prompts)
+    prove(trainer.models, trainer.prompts)
     broken(monkeypatch)
-    with pytest.raises(UnprovenError, match=said):
-        prove(trainer.player, trainer.prompts)
+    with pytest.raises(ParityError, match=said):
+        prove(trainer.models, trainer.prompts)
 
 
 def test_every_model_of_an_ensemble_is_looked_at(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judges = [save_judge(tmp_path / name) for name in ("first", "second")]
     ensemble = {"kind": "ensemble", "models": ", ".join(map(str, judges))}
     trainer = make(reward={"components": [{"kind": "length"}, ensemble]})
-    prove(trainer.player, trainer.prompts)
+    prove(trainer.models, trainer.prompts)
     original = DistilBertForSequenceClassification.forward
 
     def ignoring(self: DistilBertForSequenceClassification, input_ids: Tensor, attention_mask: Tensor | None = None) -> object:
         return original(self, input_ids, attention_mask if self.name_or_path != str(judges[1]) else None)
 
     monkeypatch.setattr(DistilBertForSequenceClassification, "forward", ignoring)
-    with pytest.raises(UnprovenError, match=r"reward\.components\.1: .*second cannot be used here: its scores"):
-        prove(trainer.player, trainer.prompts)
+    with pytest.raises(ParityError, match=r"reward\.components\.1: .*second cannot be used here: its scores"):
+        prove(trainer.models, trainer.prompts)
 
 
 def test_the_longest_planned_row_is_among_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +194,9 @@ def test_the_longest_planned_row_is_among_them(make: Make, monkeypatch: pytest.M
         return original(self, ids, attention, torch.where(positions == longest - 2, 0, positions), *rest)
 
     monkeypatch.setattr(ResponseModel, "next_logits", late)
-    monkeypatch.setattr(trainer, "player", replace(trainer.player, recorded_step=None))
-    with pytest.raises(UnprovenError, match="noted while sampling"):
-        prove(trainer.player, trainer.prompts)
+    monkeypatch.setattr(trainer, "models", replace(trainer.models, traced_step=None))
+    with pytest.raises(ParityError, match="noted while sampling"):
+        prove(trainer.models, trainer.prompts)
 
 
 def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +211,8 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
         return original(self, ids, attention, positions, *rest)
 
     monkeypatch.setattr(ResponseModel, "next_logits", noting)
-    monkeypatch.setattr(trainer, "player", replace(trainer.player, recorded_step=None))
-    prove(trainer.player, trainer.prompts)
+    monkeypatch.setattr(trainer, "models", replace(trainer.models, traced_step=None))
+    prove(trainer.models, trainer.prompts)
     assert max(asked) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
 
 
@@ -220,12 +220,12 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
 def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dict[str, str]) -> None:
     """What is right passes, although single numbers are off by more than float32 allows; padding that is attended to does not."""
     trainer = make("llama", model={"dtype": "bfloat16"}, critic=critic, generation={"response_length": 20})
-    assert 1e-3 < prove(trainer.player, trainer.prompts).largest < 0.1
+    assert 1e-3 < prove(trainer.models, trainer.prompts).largest < 0.1
     trainer.prove()
     assert not [event for event in trainer.step().events if event.level == "warning"]
     broken_mask(monkeypatch)
-    with pytest.raises(UnprovenError, match="noted while sampling"):
-        prove(trainer.player, trainer.prompts)
+    with pytest.raises(ParityError, match="noted while sampling"):
+        prove(trainer.models, trainer.prompts)
 
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
@@ -236,17 +236,17 @@ def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
     folder = save_policy(tmp_path / "deep", "llama", spread=0.2, layers=12)
     model = {"policy": str(folder), "dtype": "bfloat16"}
     trainer = make_trainer("gpt2", model=model, lora=lora, generation={"response_length": 20})
-    before, weights = torch.get_rng_state(), [weight.clone() for weight in trainer.player.policy.parameters()]
-    found = prove(trainer.player, trainer.prompts)
+    before, weights = torch.get_rng_state(), [weight.clone() for weight in trainer.models.policy.parameters()]
+    found = prove(trainer.models, trainer.prompts)
     assert found.noise > 0 and torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(weight, earlier) for weight, earlier in zip(trainer.player.policy.parameters(), weights, strict=True))
-    monkeypatch.setattr(Yardstick, "measure", lambda self, *sizes, measure=Yardstick.measure: measure(self, *sizes[:2]))
-    with pytest.raises(UnprovenError):  # without the model's own answer a healthy model was refused
-        prove(trainer.player, trainer.prompts)
+    assert all(torch.equal(weight, earlier) for weight, earlier in zip(trainer.models.policy.parameters(), weights, strict=True))
+    monkeypatch.setattr(Tolerance, "measure", lambda self, *sizes, measure=Tolerance.measure: measure(self, *sizes[:2]))
+    with pytest.raises(ParityError):  # without the model's own answer a healthy model was refused
+        prove(trainer.models, trainer.prompts)
     monkeypatch.undo()
     broken_mask(monkeypatch)
-    with pytest.raises(UnprovenError, match="noted while sampling"):
-        prove(trainer.player, trainer.prompts)
+    with pytest.raises(ParityError, match="noted while sampling"):
+        prove(trainer.models, trainer.prompts)
 
 
 def test_a_resumed_run_is_proven_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make,
     """One row of eight is noted wrongly while sampling: whichever minibatch it would have been in, nothing is trained."""
     trainer = make()
     trainer.prove()
-    weights = [parameter.detach().clone() for parameter in trainer.player.policy.parameters()]
+    weights = [parameter.detach().clone() for parameter in trainer.models.policy.parameters()]
     original = trainer_module.collect
 
     def slipped(*arguments: Any) -> Rollout:
@@ -289,9 +289,9 @@ def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make,
         return rollout
 
     monkeypatch.setattr(trainer_module, "collect", slipped)
-    with pytest.raises(UnprovenError, match=r"before the first update the ratio is not 1: log-probabilities differ by 0\.01,"):
+    with pytest.raises(ParityError, match=r"before the first update the ratio is not 1: log-probabilities differ by 0\.01,"):
         trainer.step()
-    assert all(torch.equal(*pair) for pair in zip(trainer.player.policy.parameters(), weights, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(trainer.models.policy.parameters(), weights, strict=True))
 
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
@@ -301,10 +301,10 @@ def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str,
     trainer.prove()
     if lora:
         with torch.no_grad():
-            next(part for name, part in trainer.player.policy.named_parameters() if "lora_B" in name).add_(0.05)
+            next(part for name, part in trainer.models.policy.named_parameters() if "lora_B" in name).add_(0.05)
     else:
-        next(iter(trainer.player.reference.frozen_copy.parameters())).data.mul_(1.01)
-    with pytest.raises(UnprovenError, match=r"model\.reference: it has the policy's weights, but the KL does not begin at 0"):
+        next(iter(trainer.models.reference.frozen_copy.parameters())).data.mul_(1.01)
+    with pytest.raises(ParityError, match=r"model\.reference: it has the policy's weights, but the KL does not begin at 0"):
         trainer.step()
 
 
@@ -312,7 +312,7 @@ def test_in_half_precision_the_kl_is_a_warning(make: Make) -> None:
     """The copy is rounded and the policy is not, so that how far off it may be is not certain; half its size is."""
     trainer = make("llama", model={"dtype": "bfloat16"})
     trainer.prove()
-    for parameter in trainer.player.reference.frozen_copy.parameters():
+    for parameter in trainer.models.reference.frozen_copy.parameters():
         parameter.data.mul_(0.5)
     assert any("the KL does not begin at 0" in event.text for event in trainer.step().events)
 
@@ -324,15 +324,15 @@ def test_another_reference_may_differ(make: Make, tmp_path: Path) -> None:
     assert abs(trainer.step().metrics["objective/kl"]) > 1e-3
 
 
-# --- the yardstick -----------------------------------------------------------------------------------------------------------------
+# --- the tolerance -----------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_allowed() -> None:
     """Literals: 1e-4 for small logits and in proportion above 4; 7.5 steps of 1/256 for a single number, 2.25 for 64."""
     one, many = torch.tensor([0.3]), torch.full((64,), -0.3)
-    assert Yardstick(half=False).measure(many, 2.0) == pytest.approx((0.3, 1e-4))
-    assert Yardstick(half=False).measure(many, 40.0) == pytest.approx((0.3, 1e-3))
-    assert Yardstick(half=True).measure(one, 0.5) == pytest.approx((0.3, 7.5 / 256))
-    assert Yardstick(half=True).measure(many, 10.0) == pytest.approx((0.3, 22.5 / 256))
-    assert Yardstick(half=True).measure(many, 10.0, 0.07) == pytest.approx((0.3, 0.28))  # four times the model's own noise
-    assert Yardstick(half=False).measure(many, 2.0, 0.07) == pytest.approx((0.3, 1e-4))
+    assert Tolerance(half=False).measure(many, 2.0) == pytest.approx((0.3, 1e-4))
+    assert Tolerance(half=False).measure(many, 40.0) == pytest.approx((0.3, 1e-3))
+    assert Tolerance(half=True).measure(one, 0.5) == pytest.approx((0.3, 7.5 / 256))
+    assert Tolerance(half=True).measure(many, 10.0) == pytest.approx((0.3, 22.5 / 256))
+    assert Tolerance(half=True).measure(many, 10.0, 0.07) == pytest.approx((0.3, 0.28))  # four times the model's own noise
+    assert Tolerance(half=False).measure(many, 2.0, 0.07) == pytest.approx((0.3, 1e-4))

@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine import build
-from rlhf_studio.engine.adapters import add_lora
-from rlhf_studio.engine.recompute import recompute_layers
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.adapters import add_lora
+from rlhf_studio.engine.process import build
 from tests.engine.small_models import config_of
 from tests.engine.test_families import FAMILIES
 
@@ -42,7 +42,7 @@ def make_model(family: str, lora: bool) -> nn.Module:
 def test_the_gradients_are_the_same(family: str, lora: bool) -> None:
     model = make_model(family, lora)
     expected = gradients(model)
-    assert recompute_layers(model) == 2
+    assert enable_gradient_checkpointing(model) == 2
     found = gradients(model)
     assert found.keys() == expected.keys() and len(found) > 4
     for name, gradient in expected.items():
@@ -54,7 +54,7 @@ def test_each_layer_runs_twice_with_gradients_and_once_without() -> None:
     model = make_model("llama", False)
     counted: list[str] = []
     model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: counted.append("mlp"))
-    recompute_layers(model)
+    enable_gradient_checkpointing(model)
     with torch.no_grad():
         model(IDS)
     assert len(counted) == 1
@@ -65,7 +65,7 @@ def test_each_layer_runs_twice_with_gradients_and_once_without() -> None:
 def test_a_copy_uses_its_own_weights() -> None:
     """The reference of a full fine-tune is a deep copy: it must not run the policy's layers."""
     model = make_model("llama", False)
-    recompute_layers(model)
+    enable_gradient_checkpointing(model)
     copied = copy.deepcopy(model)
     with torch.no_grad():
         before = copied(IDS).logits
@@ -86,7 +86,7 @@ def test_a_run_is_the_same_with_and_without(make_trainer: Callable[..., Trainer]
 
 
 def test_a_model_whose_layers_cannot_be_computed_again(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "recompute_layers", lambda model: 0)
+    monkeypatch.setattr(build, "enable_gradient_checkpointing", lambda model: 0)
     with pytest.raises(ConfigError, match="has no layers that can be computed again") as caught:
         make_trainer("gpt2", model={"gradient_checkpointing": True})
     assert caught.value.problems[0].field == "model.gradient_checkpointing"
@@ -110,5 +110,5 @@ def test_memory_is_saved(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config_of("llama", 30, layers=4)).eval()
     before = kept(model)
-    recompute_layers(model)
+    enable_gradient_checkpointing(model)
     assert kept(model) < 0.5 * before

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.engine.recording import Recorder, first_non_finite, objective_metrics, update_metrics
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch, UpdateStats
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from tests.engine.conftest import play
@@ -106,7 +106,7 @@ def test_scaled_rewards_do_not_change_what_was_charged(make_trainer: Callable[..
     for whiten in (False, True):
         trainer = make_trainer(ppo={"whiten_rewards": whiten})
         with torch.no_grad():
-            trainer.player.policy.model.get_output_embeddings().weight.mul_(1.2)
+            trainer.models.policy.model.get_output_embeddings().weight.mul_(1.2)
         rollout = play(trainer, kl_coef=0.3)
         metrics = objective_metrics(rollout, trainer.config.ppo, 0.3, stop_known=True)
         assert metrics["objective/non_score_reward"] == pytest.approx(-0.3 * metrics["objective/kl"], rel=1e-4)
@@ -217,7 +217,7 @@ def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer:
 
     trainer.updater._accumulate = counted  # type: ignore[method-assign]
     stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.player.tokenizer, trainer.config).rollouts(rollout, stats.logprobs, 0.1)
+    found = Recorder(trainer.models.tokenizer, trainer.config).rollouts(rollout, stats.logprobs, 0.1)
     assert 0 < passes[-1].clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
 
 
@@ -225,8 +225,8 @@ def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Train
     """Against an unpadded pass of the plain model at the sampling temperature; the reference has moved away."""
     trainer = make_trainer(generation={"response_length": 4, "temperature": 0.7})
     trainer.step()
-    policy = trainer.player.policy.model
-    with trainer.player.reference.active() as reference:
+    policy = trainer.models.policy.model
+    with trainer.models.reference.active() as reference:
         models = {"top": policy, "ref_top": reference.model}
     for record in trainer._recorder.rollouts((rollout := play(trainer)), rollout.logprobs[: rollout.recorded], 0.1):
         tokens = record.tokens

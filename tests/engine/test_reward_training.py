@@ -19,8 +19,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlhf_studio.engine.loading import load_reward_model
-from rlhf_studio.engine.reward_training import (
+from rlhf_studio.engine.models.load_model import load_reward_model
+from rlhf_studio.engine.stages.reward_training import (
     BradleyTerryObjective,
     EncodedPair,
     Preference,

@@ -19,14 +19,14 @@ from transformers import DistilBertConfig, DistilBertForSequenceClassification, 
 
 from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward, RewardConfig, RewardModelReward
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import load_reward_model
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards import components as components_module
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.rules import keyword_rule, length_rule, regex_rule, repetition_rule
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, component_names
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.world.gold import gold_score
 from tests.engine.small_models import WORDS, save_reward_model, save_tokenizer
 

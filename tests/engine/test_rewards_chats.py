@@ -12,8 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.config import RewardConfig
 from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.prompts import PromptBatch
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
 from tests.engine.conftest import play, small_config
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer

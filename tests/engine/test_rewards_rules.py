@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_studio.config import BleuReward, LexiconReward, RegexReward, RewardConfig, RougeReward
-from rlhf_studio.engine.device import Compute
+from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.lexicon import NEGATIONS, bundled_words, lexicon_rule
 from rlhf_studio.engine.rewards.references import bleu, rouge

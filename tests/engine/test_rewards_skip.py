@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rlhf_studio.config import permissions_from_flags
-from rlhf_studio.engine import trainer as trainer_module
+from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import NonFiniteError
-from rlhf_studio.engine.worker import run_engine
 from rlhf_studio.runs.checkpoints import newest_valid
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -25,7 +25,7 @@ LENGTH = {"components": [{"kind": "length"}], "scaling": "normalise"}
 
 def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bool]) -> None:
     """Make the scorer fail whenever ``broken(number of the call, from 1)``."""
-    component = trainer.player.scorer._components[0]
+    component = trainer.models.scorer._components[0]
     calls = iter(range(1, 1000))
 
     def source(episodes: Any) -> Any:
@@ -34,11 +34,11 @@ def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Cal
         return working(episodes)
 
     working = component.source
-    monkeypatch.setattr(trainer.player.scorer, "_components", [type(component)(component.name, component.weight, source)])
+    monkeypatch.setattr(trainer.models.scorer, "_components", [type(component)(component.name, component.weight, source)])
 
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for parameter in trainer.player.policy.parameters()]
+    return [parameter.detach().clone() for parameter in trainer.models.policy.parameters()]
 
 
 def test_stop_ends_with_the_cause_before_anything_changed(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_stop_ends_with_the_cause_before_anything_changed(make_trainer: Callable
     before = weights(trainer)
     with pytest.raises(RewardError, match="component length: no luck"):
         trainer.step()
-    assert trainer.progress.step == 0 and trainer.player.scorer.moments.count == 0
+    assert trainer.progress.step == 0 and trainer.models.scorer.moments.count == 0
     assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
 
 
@@ -55,13 +55,13 @@ def test_skip_leaves_the_update_out_and_goes_on(make_trainer: Callable[..., Trai
     trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
     break_scoring(trainer, monkeypatch, lambda call: call == 2)
     assert "objective/scores" in trainer.step().metrics
-    before, moments, coefficient = weights(trainer), trainer.player.scorer.moments.state_dict(), trainer.controller.coef
+    before, moments, coefficient = weights(trainer), trainer.models.scorer.moments.state_dict(), trainer.controller.coef
     record = trainer.step()
     assert (record.step, record.rollouts, record.watched) == (2, [], [])
     assert [event.text for event in record.events] == ["This update was left out: reward component length: no luck."]
     assert record.metrics["episode"] == 16.0 and not any(name.startswith(("objective/", "speed/")) for name in record.metrics)
     assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
-    assert trainer.player.scorer.moments.state_dict() == moments and trainer.controller.coef == coefficient
+    assert trainer.models.scorer.moments.state_dict() == moments and trainer.controller.coef == coefficient
     assert "objective/scores" in trainer.step().metrics and trainer.progress.skips == 1
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlhf_studio.engine.loop.rollout import ends_with_stop
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.rewards.scorer import Episodes
-from rlhf_studio.engine.rollout import ends_with_stop
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch, position_ids
 from tests.engine.conftest import play
 
@@ -21,7 +21,7 @@ from tests.engine.conftest import play
 def move_away(trainer: Trainer) -> None:
     """Give policy and reference something to disagree about, and the critic something to say."""
     generator = torch.Generator().manual_seed(2)
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     with torch.no_grad():
         for parameter in [*policy.model_parameters(), *policy.value_head.parameters()]:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
@@ -32,8 +32,8 @@ def distributions(trainer: Trainer, rollout: Rollout, row: int) -> tuple[Tensor,
     tokens = rollout.tokens
     prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
     ids, found = torch.cat([prompt, response])[None], []
-    with trainer.player.reference.active() as reference:
-        for model in (trainer.player.policy.model, reference.model):
+    with trainer.models.reference.active() as reference:
+        for model in (trainer.models.policy.model, reference.model):
             with torch.no_grad():
                 logits = model(ids).logits[0, len(prompt) - 1 : -1]
             found.append((logits / trainer.config.generation.temperature).log_softmax(dim=-1))
@@ -133,9 +133,9 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     (tmp_path / "pairs.csv").write_text("prompt,answer\n" + rows)
     trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
     seen: list[Episodes] = []
-    component = trainer.player.scorer._components[0]
+    component = trainer.models.scorer._components[0]
     listening = replace(component, source=lambda episodes: (seen.append(episodes), component.source(episodes))[1])
-    trainer.player.scorer._components[0] = listening
+    trainer.models.scorer._components[0] = listening
     play(trainer)
     trainer.watch()
     assert [len(episodes.prompts) for episodes in seen] == [8, 2]

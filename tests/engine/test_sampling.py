@@ -16,11 +16,11 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.engine.cache import RoomyLayer
-from rlhf_studio.engine.numbering import Numbering
-from rlhf_studio.engine.rollout import sample
-from rlhf_studio.engine.sampling import sample_responses
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.rollout import sample
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
+from rlhf_studio.engine.models.position_ids import PositionScheme
+from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.types import NonFiniteError, TokenBatch
 from tests.engine.conftest import small_config
 
@@ -37,7 +37,7 @@ TABLE = [  # TABLE[last][next]: unnormalised probabilities of a world of five to
 class TableModel:
     """Predicts the next token from the last one alone; keeps what it was asked. ``shrinks`` lets rows that ended leave the batch."""
 
-    critic, numbering = None, Numbering()
+    critic, position_scheme = None, PositionScheme()
 
     def __init__(self, table: list[list[float]] = TABLE, *, shrinks: bool = False):
         self._logits = torch.tensor(table).log()
@@ -186,7 +186,7 @@ def test_what_the_model_says_after_the_end_is_not_read() -> None:
 def test_drawn_limits_are_uniform(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(generation={"response_length": 5, "response_length_min": 3, "stop_token": "none"})
     batch = trainer.prompts.batch([1] * 3000)
-    tokens, _ = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     counts = Counter(tokens.lengths.tolist())
     assert counts.keys() == {3, 4, 5}
     assert all(abs(count - 1000) < 5 * (3000 * 2 / 9) ** 0.5 for count in counts.values())
@@ -198,13 +198,13 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     leaky = {"do_sample": True, "top_k": 7, "repetition_penalty": 1.3, "temperature": 0.1, "min_new_tokens": 3, "forced_eos_token_id": 1}
     (tmp_path / "policy" / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, "pad_token_id": 0, **leaky}))
     trainer = make_trainer(generation={"response_length": 1})
-    model = trainer.player.policy.model
+    model = trainer.models.policy.model
     assert model.generation_config.top_k == 7
     number = 6000
     batch = trainer.prompts.batch([1, 2, *[1] * number])  # the longest prompt pads the others
-    tokens, _ = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        prompt = torch.tensor([trainer.player.tokenizer("w4")["input_ids"]])
+        prompt = torch.tensor([trainer.models.tokenizer("w4")["input_ids"]])
         expected = model(prompt).logits[0, -1].softmax(dim=-1).tolist()
     counts = Counter(tokens.response_ids[2:, 0].tolist())
     assert len(counts) > 7
@@ -272,16 +272,16 @@ def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
 def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation={"response_length": 12, "temperature": 0.7})
     trainer.step()  # adapters start at 0: let them move
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
     weights = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
-    tokens, said = sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
-    assert all(isinstance(layer, RoomyLayer) for layer in policy.new_cache(8).layers)
-    assert trainer.player.recorded_step is not None and policy.packs
+    tokens, said = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+    assert all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(8).layers)
+    assert trainer.models.traced_step is not None and policy.packs
     with policy.merged():
         merged = [module.disable_adapters for module in policy.modules() if isinstance(module, LoraLayer)]
     assert all(merged) and bool(merged) == bool(lora)
-    again = trainer.player.reader.read(policy, tokens, 2, critic=policy)
+    again = trainer.models.reader.read(policy, tokens, 2, critic=policy)
     for name in ("logprobs", "entropy", "values"):
         torch.testing.assert_close(getattr(said, name), getattr(again, name), atol=2e-5, rtol=1e-5)
     assert said.top is not None and again.top is not None

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.engine import rollout
-from rlhf_studio.engine.recorded_step import RecordedStep
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop import rollout
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.sampling.traced_step import TracedStep
 from rlhf_studio.engine.types import Rollout
 from tests.engine.conftest import play
 from tests.engine.test_lanes import with_lanes
@@ -25,7 +25,7 @@ def played(make_trainer: Callable[..., Trainer], family: str, together: int, lan
     trainer = make_trainer(family, ppo=ppo, engine={"record_samples": 7}, generation={**ENDS, "batch_size": together}, **changes)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for parameter in [*trainer.player.policy.model_parameters(), *trainer.player.policy.value_head.parameters()]:
+        for parameter in [*trainer.models.policy.model_parameters(), *trainer.models.policy.value_head.parameters()]:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
     with_lanes(trainer, lanes)
     return play(trainer, size=16)
@@ -56,9 +56,9 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     """Rows of every call to the model, counted at the model, and of all lanes together."""
     trainer = make_trainer(family, generation={**ENDS, "batch_size": together}, engine={"watch_prompts": 6})
     seen: list[int] = []
-    trainer.player.policy.model.register_forward_pre_hook(lambda _, args, given: seen.append(len(given["input_ids"])), with_kwargs=True)
-    step = RecordedStep.run
-    monkeypatch.setattr(RecordedStep, "run", lambda self, ids, *others: (seen.append(len(ids)), step(self, ids, *others))[1])
+    trainer.models.policy.model.register_forward_pre_hook(lambda _, args, given: seen.append(len(given["input_ids"])), with_kwargs=True)
+    step = TracedStep.run
+    monkeypatch.setattr(TracedStep, "run", lambda self, ids, *others: (seen.append(len(ids)), step(self, ids, *others))[1])
     with_lanes(trainer, lanes)
     own, lock, now, most = rollout.sample_responses, threading.Lock(), [0], [0]
 
@@ -74,7 +74,7 @@ def test_no_more_rows_than_that_are_sampled_at_once(
 
     monkeypatch.setattr(rollout, "sample_responses", counted)
     batch = trainer.prompts.next_batch(40)
-    tokens, _ = rollout.sample(trainer.player, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = rollout.sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     assert len(tokens) == 40 and max(seen) <= together and together // lanes <= max(seen)
     assert most[0] <= together
     seen.clear()

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from rlhf_studio.engine.sft import (
+from rlhf_studio.engine.stages.sft import (
     IGNORED,
     EncodedExample,
     Example,

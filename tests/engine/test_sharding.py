@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 from rlhf_studio import cli
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
-from rlhf_studio.engine.adapters import add_lora, name_base, save_model, saves_everything
-from rlhf_studio.engine.device import Compute, choose_compute
-from rlhf_studio.engine.sharding import (
+from rlhf_studio.engine.compute.device import Compute, choose_compute
+from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.distributed.sharding import (
     LAYERS_VARIABLE,
     _block_precision,
     alike,
@@ -35,10 +35,10 @@ from rlhf_studio.engine.sharding import (
     total_norm,
     whole_weights,
 )
-from rlhf_studio.engine.team import Team
+from rlhf_studio.engine.models.adapters import add_lora, name_base, save_model, saves_everything
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.launcher import launch_in_file
-from rlhf_studio.inputs.machine import machine_problems
+from rlhf_studio.inputs.machine_checks import machine_problems
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.processes import COORDINATED, launcher_command
 from rlhf_studio.runs.reader import RunReader
@@ -126,12 +126,12 @@ def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> Non
 # --- parts, without processes ------------------------------------------------------------------------------------------------------
 
 
-class SecondOfTwo(Team):
+class SecondOfTwo(Ranks):
     """The other process has nothing of its own but ``elsewhere``, which it adds to every sum."""
 
     rank, size, sharded, elsewhere = 1, 2, True, 0.0
 
-    def total(self, numbers: Any) -> list[float]:
+    def all_reduce_sum(self, numbers: Any) -> list[float]:
         return [number + self.elsewhere for number in numbers]
 
 
@@ -149,7 +149,7 @@ def second_of_two() -> Iterator[Compute]:
 def test_each_process_holds_its_rows(second_of_two: Compute, family: str) -> None:
     model = AutoModelForCausalLM.from_config(config_of(family, 29))
     expected = copy.deepcopy(model)
-    shard(model, second_of_two)
+    shard(model, second_of_two.ranks, second_of_two.device, second_of_two.dtype)
     for name, parameter in model.named_parameters():
         whole = expected.get_parameter(name)
         rows = whole.chunk(2)
@@ -167,7 +167,7 @@ def test_each_process_holds_its_rows(second_of_two: Compute, family: str) -> Non
 def test_a_person_may_name_the_layers(second_of_two: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     model = AutoModelForCausalLM.from_config(config_of("gpt2", 29))
     monkeypatch.setenv(LAYERS_VARIABLE, "GPT2MLP, LayerNorm")
-    shard(model, second_of_two)
+    shard(model, second_of_two.ranks, second_of_two.device, second_of_two.dtype)
     assert sorted({type(module).__name__ for module in model.modules() if type(module).__name__.startswith("FSDP")}) == [
         "FSDPGPT2LMHeadModel",
         "FSDPGPT2MLP",
@@ -199,11 +199,11 @@ def test_blocks_travel_in_the_format_they_compute_in() -> None:
 
 def test_the_norm_counts_everyones_parts(second_of_two: Compute) -> None:
     layer = torch.nn.Linear(1, 4, bias=False)
-    shard(layer, second_of_two)
+    shard(layer, second_of_two.ranks, second_of_two.device, second_of_two.dtype)
     split = alike(torch.tensor([[100.0], [100.0], [3.0], [4.0]]), layer.weight)  # 3 and 4 are here
-    second_of_two.team.elsewhere = 11.0  # type: ignore[attr-defined] - sum of squares in the first process
+    second_of_two.ranks.elsewhere = 11.0  # type: ignore[attr-defined] - sum of squares in the first process
     gradients = [split, torch.tensor([8.0])]
-    norm = total_norm(gradients, second_of_two.team)
+    norm = total_norm(gradients, second_of_two.ranks)
     assert norm == pytest.approx((9 + 16 + 11 + 64) ** 0.5)
     clip(gradients, 5.0, norm)
     assert part(split).flatten().tolist() == pytest.approx([1.5, 2.0]) and float(gradients[1]) == pytest.approx(4.0)
@@ -211,7 +211,7 @@ def test_the_norm_counts_everyones_parts(second_of_two: Compute) -> None:
     assert float(gradients[1]) == pytest.approx(4.0)
 
 
-class Slow(Team):
+class Slow(Ranks):
     """The other process needs ``steps`` tokens."""
 
     sharded = True
@@ -219,7 +219,7 @@ class Slow(Team):
     def __init__(self, steps: int):
         self._left = steps
 
-    def most(self, number: float) -> float:
+    def all_reduce_max(self, number: float) -> float:
         self._left -= 1
         return max(number, self._left)
 
@@ -229,7 +229,7 @@ def test_who_is_done_goes_along_until_all_are() -> None:
     limits = torch.tensor([1, 2, 2, 1])
     alone = draw(TableModel(), 4, settings, limits=limits)
     model = TableModel(shrinks=True)
-    tokens = draw(model, 4, settings, limits=limits, team=Slow(5))
+    tokens = draw(model, 4, settings, limits=limits, ranks=Slow(5))
     assert len(model.calls) == 5 and tokens.mask.shape == (4, 5)
     assert torch.equal(tokens.mask[:, :2], alone.mask) and not tokens.mask[:, 2:].any()
     assert torch.equal(tokens.response_ids[:, :2][alone.mask], alone.response_ids[alone.mask])
@@ -238,7 +238,7 @@ def test_who_is_done_goes_along_until_all_are() -> None:
 def test_a_broken_policy_is_told_when_all_are_done() -> None:
     model = TableModel([[float("nan")] * 5] * 5)
     with pytest.raises(NonFiniteError, match="response token 0"):
-        draw(model, 2, {"response_length": 6}, team=Slow(4))
+        draw(model, 2, {"response_length": 6}, ranks=Slow(4))
     assert len(model.calls) == 4
     assert PAD == 4
 

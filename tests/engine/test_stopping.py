@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.engine import followers, stopping, worker
-from rlhf_studio.engine.followers import LeaderWatch
-from rlhf_studio.engine.stopping import Signals, StopRequested
-from rlhf_studio.engine.worker import STOPPED
+from rlhf_studio.engine.process import followers, stopping, worker
+from rlhf_studio.engine.process.followers import LeaderWatch
+from rlhf_studio.engine.process.stopping import Signals, StopRequested
+from rlhf_studio.engine.process.worker import STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError

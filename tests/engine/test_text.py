@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_studio.engine.rollout import decode_responses
+from rlhf_studio.engine.loop.rollout import decode_responses
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, token_pieces
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import TokenBatch
 
 MERGES = [("Ġ", "g"), ("o", "o"), ("Ġg", "oo"), ("Ġgoo", "d"), ("ð", "Ł"), ("Ċ", "Ċ")]
@@ -131,7 +131,7 @@ def batch_of(prompts: list[list[int]], responses: list[list[int]]) -> TokenBatch
 
 
 def decoded(make_trainer: Callable[..., Trainer], tokenizer: Any, prompts: list[list[int]], responses: list[list[int]]) -> list[str]:
-    return decode_responses(replace(make_trainer().player, tokenizer=tokenizer), batch_of(prompts, responses))
+    return decode_responses(replace(make_trainer().models, tokenizer=tokenizer), batch_of(prompts, responses))
 
 
 def test_a_response_keeps_its_leading_space(make_trainer: Callable[..., Trainer]) -> None:

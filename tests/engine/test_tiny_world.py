@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.policy import spread
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.policy import spread
+from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.rewards.scorer import Episodes
-from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.engine.types import Scores, TokenBatch
 from rlhf_studio.ppo.rewards import RunningMoments
 from tests.engine.small_models import save_policy, save_prompts
@@ -65,8 +65,8 @@ def make_trainer(folder: Path, seed: int, *, lora: bool = False, critic: str = "
         }
     )
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
-    tokenizer = IdTokenizer(trainer.player.tokenizer)
-    trainer.player = replace(trainer.player, scorer=TableScorer(score_table(seed)), tokenizer=tokenizer)
+    tokenizer = IdTokenizer(trainer.models.tokenizer)
+    trainer.models = replace(trainer.models, scorer=TableScorer(score_table(seed)), tokenizer=tokenizer)
     return trainer
 
 
@@ -83,9 +83,9 @@ class IdTokenizer:
 @torch.no_grad()
 def measure(trainer: Trainer, seed: int) -> Exact:
     """Exact response probabilities by running every response through policy and reference."""
-    with trainer.player.reference.active() as reference:
+    with trainer.models.reference.active() as reference:
         reference_tokens = torch.stack([token_table(trainer, reference, prompt) for prompt in range(len(PROMPTS))])
-    policy_tokens = torch.stack([token_table(trainer, trainer.player.policy, prompt) for prompt in range(len(PROMPTS))])
+    policy_tokens = torch.stack([token_table(trainer, trainer.models.policy, prompt) for prompt in range(len(PROMPTS))])
     return Exact(policy_tokens.sum(-1), reference_tokens.sum(-1), policy_tokens, reference_tokens, score_table(seed), BETA)
 
 
@@ -109,7 +109,7 @@ def critic_error(trainer: Trainer, exact: Exact) -> float:
     for prompt in range(len(PROMPTS)):
         batch = every_response(trainer, prompt)
         with torch.no_grad():
-            predicted = spread(trainer.player.policy.logits_and_values(batch)[1], batch.mask)
+            predicted = spread(trainer.models.policy.logits_and_values(batch)[1], batch.mask)
         for place, response in enumerate(RESPONSES):
             probability = float(exact.policy[prompt, place].exp())
             for start in range(len(response)):

@@ -15,9 +15,9 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.engine.trackers import COLUMNS, TrackedRun, Trackers, flat_settings
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.worker import DONE, STOPPED, run_engine
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.trackers import COLUMNS, TrackedRun, Trackers, flat_settings
+from rlhf_studio.engine.process.worker import DONE, STOPPED, run_engine
 from rlhf_studio.inputs import tracker_checks
 from rlhf_studio.inputs.tracker_checks import tracker_problems
 from rlhf_studio.runs.commands import send_command

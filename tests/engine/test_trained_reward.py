@@ -26,9 +26,9 @@ from transformers import (
 
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.reward_training import Preference, initialise_head, normalise_scores, score_texts, train_reward_model
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.stages.reward_training import Preference, initialise_head, normalise_scores, score_texts, train_reward_model
+from rlhf_studio.preflight import inspect_run
 from tests.engine.conftest import play, small_config
 from tests.engine.small_models import config_of, save_prompts
 
@@ -87,7 +87,7 @@ def test_ppo_with_a_reward_model_and_a_critic_of_our_own_training(
     rollout = play(trainer)
     judge = AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "reward")
-    offset = float(trainer.player.policy.value_head.bias.detach()) if family == "llama" else 0.0  # plain transformers leaves it out
+    offset = float(trainer.models.policy.value_head.bias.detach()) if family == "llama" else 0.0  # plain transformers leaves it out
 
     def plain(ids: torch.Tensor) -> float:
         with torch.no_grad():

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine import trainer as trainer_module
-from rlhf_studio.engine.build import build_trainer, pad_id
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.trainer import MOST_SKIPS, Trainer
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop.trainer import MOST_SKIPS, Trainer
+from rlhf_studio.engine.loop.update import Updater
+from rlhf_studio.engine.process.build import build_trainer, pad_id
 from rlhf_studio.engine.types import NonFiniteError
-from rlhf_studio.engine.update import Updater
 from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -44,13 +44,13 @@ def test_what_libraries_draw_depends_on_the_seed_alone(make_trainer: Callable[..
 
 def spoil_reference(trainer: Trainer) -> None:
     """The reference gives NaN from here on, and with it every KL is NaN."""
-    with trainer.player.reference.active() as reference, torch.no_grad():
+    with trainer.models.reference.active() as reference, torch.no_grad():
         reference.model.get_output_embeddings().weight.fill_(math.nan)
 
 
 def spoil_values(trainer: Trainer) -> None:
     with torch.no_grad():
-        trainer.player.policy.value_head.bias.fill_(math.inf)
+        trainer.models.policy.value_head.bias.fill_(math.inf)
 
 
 # --- bad numbers -------------------------------------------------------------------------------------------------------------
@@ -67,14 +67,14 @@ def test_a_refused_rollout_leaves_a_storable_step_and_a_sane_controller(
     with RunWriter(tmp_path / "run") as writer:
         writer.commit_step(trainer.step())
         coefficient = trainer.controller.coef
-        before = {key: tensor.clone() for key, tensor in trainer.player.policy.model.state_dict().items()}
+        before = {key: tensor.clone() for key, tensor in trainer.models.policy.model.state_dict().items()}
         spoil(trainer)
         record = trainer.step()
         writer.commit_step(record)
     assert math.isfinite(record.metrics["objective/kl"]) == kl_is_known
     assert (trainer.controller.coef == coefficient) == (not kl_is_known)
     assert math.isfinite(trainer.controller.coef)
-    assert all(torch.equal(tensor, before[key]) for key, tensor in trainer.player.policy.model.state_dict().items())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in trainer.models.policy.model.state_dict().items())
     assert trainer.progress.step == 2 and trainer.progress.skips == 1
     (event,) = (event for event in record.events if event.kind == "skip")
     assert event.text.startswith(f"This update was left out: {name} is not finite in episode 0, prompt ")
@@ -107,7 +107,7 @@ def test_skipping_ends_after_too_many(make_trainer: Callable[..., Trainer]) -> N
 def test_a_policy_that_cannot_be_sampled_ends_the_run_in_any_case(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(**SKIP)
     with torch.no_grad():
-        trainer.player.policy.model.get_output_embeddings().weight.fill_(math.nan)
+        trainer.models.policy.model.get_output_embeddings().weight.fill_(math.nan)
     with pytest.raises(NonFiniteError, match="the policy's logits are not finite in episode 0, response token 0"):
         trainer.step()
 
@@ -178,7 +178,7 @@ def test_watched_prompts_are_answered_with_the_same_random_numbers(make_trainer:
     assert trainer.watch() == first  # while the policy is the same, so are the answers
     assert [record.prompt for record in first] == ["w1 w2 w3", "w2 w11"]
     assert all(record.gold is not None for record in first)
-    assert trainer.player.scorer.moments.count == 0
+    assert trainer.models.scorer.moments.count == 0
 
 
 def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer]) -> None:
@@ -206,7 +206,7 @@ def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
 def test_stop_tokens(tmp_path: Path) -> None:
     for wanted, expected in (("eos", 1), ("none", None), ("5", 5), ("0", 0), ("29", 29)):
         trainer, _ = build(tmp_path, generation={"stop_token": wanted})
-        assert trainer.player.stop_id == expected
+        assert trainer.models.stop_id == expected
 
 
 def test_a_stop_token_outside_the_vocabulary(tmp_path: Path) -> None:
@@ -281,5 +281,5 @@ def test_a_run_on_chats_says_what_it_left_out(tmp_path: Path) -> None:
     assert notes[0] == "3 of 4 rows were left out: 1 blank, 1 repeated, 1 with more than 5 tokens."
     batch = trainer.prompts.next_batch(1)
     assert (batch.texts, batch.references) == (["w20 w1 w2 w21"], ["ref 0"])
-    assert trainer.player.tokenizer.convert_ids_to_tokens(batch.ids[0].tolist()) == ["w20", "w1", "w2", "w21"]
+    assert trainer.models.tokenizer.convert_ids_to_tokens(batch.ids[0].tolist()) == ["w20", "w1", "w2", "w21"]
     assert math.isfinite(trainer.step().metrics["objective/scores"])

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig
-from rlhf_studio.engine import rollout as rollout_module
-from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.engine.policy import spread
-from rlhf_studio.engine.prompts import PromptBatch
-from rlhf_studio.engine.rollout import collect, decode_responses
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop import rollout as rollout_module
+from rlhf_studio.engine.loop.prompts import PromptBatch
+from rlhf_studio.engine.loop.rollout import collect, decode_responses
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import learning_rate_factor
+from rlhf_studio.engine.models.policy import spread
+from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
-from rlhf_studio.engine.update import learning_rate_factor
 from rlhf_studio.ppo import approx_kl, gae, masked_mean, shape_rewards, value_loss, whiten
 from tests.engine.conftest import small_config
 from tests.engine.trl_run import TrlRun, run_trl
@@ -51,21 +51,21 @@ def our_trainer(folder: Path, *, append_eos: bool = False, **changes: dict[str, 
     trainer = build_trainer(config, choose_compute(config), lambda text, fraction: None)[0]
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in trainer.player.policy.model.parameters():
+        for parameter in trainer.models.policy.model.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=noise))
     return trainer
 
 
 def our_rollout(trainer: Trainer, tokens: TokenBatch) -> Rollout:
     """Our rollout of the same prompts, with the same responses in place of sampling."""
-    texts = trainer.player.tokenizer.batch_decode([row[keep] for row, keep in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)])
-    policy, reader = trainer.player.policy, trainer.player.reader
+    texts = trainer.models.tokenizer.batch_decode([row[keep] for row, keep in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)])
+    policy, reader = trainer.models.policy, trainer.models.reader
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             rollout_module, "sample_responses", lambda *_, recorded, **__: (tokens, reader.read(policy, tokens, recorded, critic=policy))
         )
         prompts = PromptBatch(tokens.prompt_ids, tokens.prompt_mask, texts)
-        return collect(trainer.player, prompts, trainer.config.ppo.kl_coef, torch.Generator(), lambda phase: nullcontext())
+        return collect(trainer.models, prompts, trainer.config.ppo.kl_coef, torch.Generator(), lambda phase: nullcontext())
 
 
 def update(trainer: Trainer, rollout: Rollout) -> Any:
@@ -75,7 +75,7 @@ def update(trainer: Trainer, rollout: Rollout) -> Any:
 def both(folder: Path, *, short: bool = False, ours: dict[str, Any] | None = None, **theirs: Any) -> tuple[TrlRun, Trainer, Rollout]:
     """TRL's run, our trainer before its update, and our rollout of TRL's first batch."""
     trainer = our_trainer(folder, append_eos=short, **(ours or {}))
-    run = run_trl(folder, trainer.player.policy, short=short, **theirs)
+    run = run_trl(folder, trainer.models.policy, short=short, **theirs)
     return run, trainer, our_rollout(trainer, run.tokens())
 
 
@@ -125,7 +125,7 @@ def test_four_passes_give_the_same_policy(folder: Path) -> None:
     assert stats.clip_fraction == pytest.approx(logged["policy/clipfrac_avg"], abs=1e-6)
     assert stats.approx_kl == pytest.approx(logged["policy/approxkl_avg"], rel=1e-4)
     assert stats.policy_loss == pytest.approx(logged["loss/policy_avg"], abs=1e-5)
-    for name, tensor in trainer.player.policy.model.state_dict().items():
+    for name, tensor in trainer.models.policy.model.state_dict().items():
         close(tensor, run.weights[name], rtol=1e-4, atol=1e-5)
 
 
@@ -137,7 +137,7 @@ def test_a_whole_update_with_a_critic_of_its_own(folder: Path, estimator: str) -
     run, trainer, rollout = both(folder, ours=ours, **passes, num_ppo_epochs=4)
     close(rollout.values, run.rollouts[0]["values"])
     close(rollout.whitened_advantages, run.rollouts[0]["whitened"])
-    policy = trainer.player.policy
+    policy = trainer.models.policy
     policy.value_head.bias.requires_grad_(False)
     stats, logged = update(trainer, rollout), run.metrics[0]
     assert logged["val/clipfrac_avg"] > 0.05 and logged["policy/clipfrac_avg"] > 0.05
@@ -164,7 +164,7 @@ def with_trl_slot(trainer: Trainer, rollout: Rollout) -> tuple[Tensor, ...]:
     """Rewards, values, advantages, returns and mask of TRL's way, by our functions."""
     wide = one_slot_more(rollout.tokens)
     with torch.no_grad():
-        values = spread(trainer.player.policy.logits_and_values(wide)[1], wide.mask)
+        values = spread(trainer.models.policy.logits_and_values(wide)[1], wide.mask)
     rewards = shape_rewards(rollout.kl, rollout.scores.shaped, wide.mask, BETA)
     settings = trainer.config.ppo
     advantages, returns, _ = gae(rewards, values, wide.mask, settings.gamma, settings.lam)
@@ -274,15 +274,15 @@ def test_gradients_are_never_clipped(folder: Path) -> None:
     update(clipping, rollout)
     update(free, rollout)
     name = "transformer.h.0.attn.c_attn.weight"
-    close(free.player.policy.model.state_dict()[name], run.weights[name])
-    assert not torch.allclose(clipping.player.policy.model.state_dict()[name], run.weights[name], atol=1e-4)
+    close(free.models.policy.model.state_dict()[name], run.weights[name])
+    assert not torch.allclose(clipping.models.policy.model.state_dict()[name], run.weights[name], atol=1e-4)
 
 
 def test_reward_model_reads_the_end_token(folder: Path) -> None:
     run, trainer, rollout = both(folder, short=True)
     ended = rollout.stopped
     plain = our_rollout(our_trainer(folder), run.tokens())
-    assert decode_responses(trainer.player, run.tokens()) == plain.responses
+    assert decode_responses(trainer.models, run.tokens()) == plain.responses
     close(rollout.scores.shaped, run.rollouts[0]["scores"])
     difference = (plain.scores.shaped - run.rollouts[0]["scores"]).abs()
     assert float(difference[ended].min()) > 1e-3 and float(difference[~ended].max()) < 1e-5

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from tests.engine.conftest import play
 from tests.engine.learning import ALL, LORA, gradients, relative, shift
@@ -21,7 +21,7 @@ from tests.engine.learning import ALL, LORA, gradients, relative, shift
 
 def by_hand(trainer: Trainer, rollout: Rollout, kl_coef: float) -> Tensor:
     """The loss of PPO_SPEC section 6, token by token: each episode alone, no padding, straight from transformers."""
-    settings, policy = trainer.config.ppo, trainer.player.policy
+    settings, policy = trainer.config.ppo, trainer.models.policy
     temperature = trainer.config.generation.temperature
     total, count = torch.zeros(()), 0
     for row in range(len(rollout.tokens)):
@@ -123,8 +123,8 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k2"}
     trainer = make_trainer(ppo=ppo, generation={"response_length": 6, "response_length_min": 2})
     shift(trainer, seed=1)
-    trainer.player = replace(trainer.player, recorded_step=None)  # what is hooked below must be asked
-    for model in (trainer.player.policy, trainer.player.reference._copy):
+    trainer.models = replace(trainer.models, traced_step=None)  # what is hooked below must be asked
+    for model in (trainer.models.policy, trainer.models.reference._copy):
         assert model is not None
         model.packs = False  # a packed row has no padding
     clean = play(trainer)
@@ -145,7 +145,7 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
         return output + bad  # added, so that a bad gradient would go on into the model
 
     real: list[Tensor] = []
-    for model in (trainer.player.policy, trainer.player.reference._copy):
+    for model in (trainer.models.policy, trainer.models.reference._copy):
         assert model is not None
         model.register_forward_pre_hook(note_batch)
         model.model.register_forward_pre_hook(note_mask, with_kwargs=True)
@@ -159,12 +159,12 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
 def test_dropout_is_off(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
     trainer = make_trainer("gpt2", lora=lora)
-    rates = {module.p for module in trainer.player.policy.modules() if isinstance(module, torch.nn.Dropout)}
+    rates = {module.p for module in trainer.models.policy.modules() if isinstance(module, torch.nn.Dropout)}
     assert rates - {0.0}  # there is dropout that could act
     rollout = play(trainer)
     assert torch.equal(gradients(trainer, rollout), gradients(trainer, rollout))
     trainer.step()
-    assert not any(module.training for module in trainer.player.policy.modules())
+    assert not any(module.training for module in trainer.models.policy.modules())
 
 
 # --- terms of the loss -------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., 
 
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
-    return trainer.player.reader.read(trainer.player.policy, rollout.tokens, 0).logprobs
+    return trainer.models.reader.read(trainer.models.policy, rollout.tokens, 0).logprobs
 
 
 @pytest.mark.parametrize("size", [0, 1], ids=["whole", "micro-batches"])

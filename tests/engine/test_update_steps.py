@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig
-from rlhf_studio.engine.policy import ResponseModel
-from rlhf_studio.engine.trainer import Trainer
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import Updater, learning_rate_factor
+from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.types import NonFiniteError, TokenBatch
-from rlhf_studio.engine.update import Updater, learning_rate_factor
 from tests.engine.conftest import play
 from tests.engine.learning import LORA, changed, gradients, weights
 
@@ -83,7 +83,7 @@ def test_separate_critic_rate(make_trainer: Callable[..., Trainer]) -> None:
     )
     before = weights(trainer)
     trainer.step()
-    moved = {name: float((tensor - before[name]).abs().max()) for name, tensor in trainer.player.policy.state_dict().items()}
+    moved = {name: float((tensor - before[name]).abs().max()) for name, tensor in trainer.models.policy.state_dict().items()}
     assert moved.pop("value_head.bias") == pytest.approx(1e-2, rel=0.05)
     assert moved.pop("value_head.weight") == pytest.approx(1e-2, rel=0.05)
     assert max(moved.values()) == pytest.approx(1e-4, rel=0.05)
@@ -225,5 +225,5 @@ def test_bfloat16(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) ->
         assert math.isfinite(metrics["loss/policy_avg"]) and math.isfinite(metrics["optim/grad_norm"])
     assert changed(before, trainer) == {"model", "value_head"}
     assert {parameter.dtype for parameter in trainer.updater._parameters} == {torch.float32}
-    frozen = {parameter.dtype for parameter in trainer.player.policy.model.parameters() if not parameter.requires_grad}
+    frozen = {parameter.dtype for parameter in trainer.models.policy.model.parameters() if not parameter.requires_grad}
     assert frozen == ({torch.bfloat16} if lora else set())

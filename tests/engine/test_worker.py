@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.engine import worker
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import Updater
+from rlhf_studio.engine.process import worker
+from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
 from rlhf_studio.engine.rewards import components
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.update import Updater
-from rlhf_studio.engine.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning
@@ -187,7 +187,7 @@ def test_non_finite_rollout_names_quantity_and_prompt(make_run: Callable[..., Pa
     def broken(trainer: Trainer) -> StepRecord:
         if trainer.progress.step == 1:
             with torch.no_grad():
-                trainer.player.policy.value_head.weight.fill_(math.inf)
+                trainer.models.policy.value_head.weight.fill_(math.inf)
         return original(trainer)
 
     monkeypatch.setattr(Trainer, "step", broken)

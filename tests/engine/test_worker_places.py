@@ -13,9 +13,9 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config_io import config_to_yaml
-from rlhf_studio.engine import worker
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.worker import FAILED, run_engine
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process import worker
+from rlhf_studio.engine.process.worker import FAILED, run_engine
 from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import RESERVE, create_run
 from rlhf_studio.runs.reader import RunReader

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine import stopping, worker
-from rlhf_studio.engine.stopping import Signals
-from rlhf_studio.engine.worker import DONE, STOPPED, Worker, run_engine
+from rlhf_studio.engine.process import stopping, worker
+from rlhf_studio.engine.process.stopping import Signals
+from rlhf_studio.engine.process.worker import DONE, STOPPED, Worker, run_engine
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

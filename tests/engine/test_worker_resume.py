@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio import cli
-from rlhf_studio.engine.trainer import Trainer
-from rlhf_studio.engine.worker import DONE, STOPPED, run_engine
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.worker import DONE, STOPPED, run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

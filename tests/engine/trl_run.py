@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from rlhf_studio.engine.policy import Policy
+from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.types import TokenBatch
 
 PAD, EOS = 0, 1

@@ -8,8 +8,8 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
 from rlhf_studio.config import LoraConfig
-from rlhf_studio.engine.adapters import add_lora
-from rlhf_studio.engine.merging import can_merge, merged_adapters
+from rlhf_studio.engine.models.adapters import add_lora
+from rlhf_studio.engine.models.merging import can_merge, merged_adapters
 from tests.families.tiny import tiny_model
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.inputs.calibration import FASTEST, SLOWEST, Calibration, seconds_per_step
+from rlhf_studio.estimate.memory import Models
+from rlhf_studio.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
 from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.planner import Models
 from rlhf_studio.inputs.shape import ModelShape
 
 SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
@@ -42,7 +42,7 @@ def test_one_measurement_at_a_time(tmp_path: Path) -> None:
     calibration.begin("cpu")
     calibration.begin("cpu")
     assert calibration.running and len(started) == 1
-    assert started[0] == [sys.executable, "-m", "rlhf_studio.engine.measure", str(tmp_path / "new" / "machine-cpu.json"), "cpu"]
+    assert started[0] == [sys.executable, "-m", "rlhf_studio.engine.compute.measure", str(tmp_path / "new" / "machine-cpu.json"), "cpu"]
     child.done = 0
     assert not calibration.running
     calibration.begin("cuda")

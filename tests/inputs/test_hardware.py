@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from rlhf_studio.config import EngineConfig
-from rlhf_studio.gpus import Gpu
-from rlhf_studio.inputs.hardware import Machine, core_count, find_machine, processor
+from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.estimate.machine import Machine, core_count, find_machine, processor
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.gpus import Gpu
-from rlhf_studio.inputs import machine
-from rlhf_studio.inputs.machine import machine_problems
-from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.inputs import machine_checks as machine
+from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.preflight import inspect_run
 
 LORA = {"enabled": True}
 FOUR, FLASH = {"quantization": "4bit"}, {"attention": "flash_attention_2"}

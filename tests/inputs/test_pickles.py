@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio import cli
-from rlhf_studio.engine.unpickling import NotWeights, read_pickle
+from rlhf_studio.engine.process.unpickling import NotWeights, read_pickle
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.pickles import convert, convert_command

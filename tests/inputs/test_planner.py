@@ -10,12 +10,12 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.inputs.hardware import Machine
+from rlhf_studio.estimate.machine import Machine
+from rlhf_studio.estimate.memory import CPU_FRAMEWORK, GPU_FRAMEWORK, Models, Plan, judge_count, make_plan, trained_parameters
+from rlhf_studio.estimate.savings import changes, cheapest
 from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.planner import CPU_FRAMEWORK, GPU_FRAMEWORK, Models, Plan, judge_count, make_plan, trained_parameters
 from rlhf_studio.inputs.prompt_checks import PromptTokens
 from rlhf_studio.inputs.safetensors_header import TensorInfo
-from rlhf_studio.inputs.savings import changes, cheapest
 from rlhf_studio.inputs.shape import ModelShape, read_shape
 from rlhf_studio.recipes import load_recipe
 
@@ -195,16 +195,16 @@ def test_sampling_on_a_cpu_lays_large_matrices_out_where_there_is_room() -> None
     large = facts({**GPT2, "n_embd": 512, "vocab_size": 1024}, parameters=1000)
     roomy = replace(CPU, total=10**12)
 
-    def laid_out(policy: ModelFacts = large, machine: Machine = roomy, length: int = 16, **model: str) -> Any:
+    def prepacked(policy: ModelFacts = large, machine: Machine = roomy, length: int = 16, **model: str) -> Any:
         return table(plan(settings(generation={"response_length": length}, model=model), policy, machine)).get("Weights laid out")
 
     blocks, head = 2 * (4 * 512 * 512 + 2 * 512 * 2048), 1024 * 512
-    assert laid_out() == (0, 0, 2 * 4 * (blocks + head))
-    assert laid_out(facts({**GPT2, "vocab_size": 2**17}, parameters=1000)) == (0, 0, 2 * 4 * 2**17 * 8)  # the small blocks are left
-    assert laid_out(machine=replace(roomy, total=8 * 4 * (blocks + head))) is not None
-    assert laid_out(machine=replace(roomy, total=8 * 4 * (blocks + head) - 1)) is None
-    assert laid_out(facts(parameters=1000)) is None and laid_out(length=15) is None
-    assert laid_out(machine=GPU) is None and laid_out(dtype="bfloat16") is None
+    assert prepacked() == (0, 0, 2 * 4 * (blocks + head))
+    assert prepacked(facts({**GPT2, "vocab_size": 2**17}, parameters=1000)) == (0, 0, 2 * 4 * 2**17 * 8)  # the small blocks are left
+    assert prepacked(machine=replace(roomy, total=8 * 4 * (blocks + head))) is not None
+    assert prepacked(machine=replace(roomy, total=8 * 4 * (blocks + head) - 1)) is None
+    assert prepacked(facts(parameters=1000)) is None and prepacked(length=15) is None
+    assert prepacked(machine=GPU) is None and prepacked(dtype="bfloat16") is None
     made = plan(settings(generation={"response_length": 16}), large, roomy)
     assert made.low == plan(settings(generation={"response_length": 16}), large, CPU).low  # it need not happen
 

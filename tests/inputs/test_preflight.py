@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.gpus import Gpu
+from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.preflight import check_run, inspect_run
 from rlhf_studio.inputs.prompt_checks import PromptTokens
+from rlhf_studio.preflight import check_run, inspect_run
 
 ROOMY = 10**12
 
@@ -297,7 +297,7 @@ def test_prompts_are_counted_as_the_policy_reads_them(make_config: Any, tmp_path
 
 def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     facts = ModelFacts(path=None, architecture="GPT2LMHeadModel", download_bytes=500)
-    monkeypatch.setattr("rlhf_studio.inputs.preflight.check_causal_lm", lambda *_: facts)
+    monkeypatch.setattr("rlhf_studio.preflight.check_causal_lm", lambda *_: facts)
     for lora in (False, True):
         report = inspect_run(make_config(lora__enabled=lora), tmp_path)
         assert (report.download_bytes, report.disk_bytes) == (500, 60 * 16 * 32 * 240)
@@ -353,7 +353,7 @@ def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_pat
 
     code = (
         "import json, sys; from pathlib import Path; from rlhf_studio.config_io import parse_config; "
-        "from rlhf_studio.inputs.preflight import check_run; "
+        "from rlhf_studio.preflight import check_run; "
         "assert check_run(parse_config(json.load(sys.stdin)), Path('.')) == []; "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

@@ -14,9 +14,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.build import build_trainer
-from rlhf_studio.engine.device import choose_compute
-from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.process.build import build_trainer
+from rlhf_studio.preflight import inspect_run
 from rlhf_studio.recipes import list_recipes, load_recipe
 from tests.engine.small_models import WORDS, save_policy, save_reward_model
 
@@ -85,12 +85,12 @@ def test_two_steps(name: str, tmp_path: Path) -> None:
     first = trainer.step()
     assert first.metrics["policy/first_log_ratio"] <= 1e-4 and abs(first.metrics["objective/kl"]) <= 1e-4
     assert first.metrics["optim/steps"] == config.ppo.ppo_epochs * 2
-    weights = next(iter(trainer.player.policy.model_parameters())).clone()
+    weights = next(iter(trainer.models.policy.model_parameters())).clone()
     second = trainer.step()
     assert second.metrics["policy/first_log_ratio"] <= 1e-4
     if config.ppo.lr_schedule != "constant":
         assert second.metrics["lr"] < first.metrics["lr"]
-    assert not torch.equal(weights, next(iter(trainer.player.policy.model_parameters())))
+    assert not torch.equal(weights, next(iter(trainer.models.policy.model_parameters())))
     assert max(row.length for row in first.rollouts) <= config.generation.response_length
     if config.data.query_tokens_max:
         drawn = trainer.prompts.batch(list(range(12))).mask.sum(dim=1)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import gpus as gpus_module
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import apply_overrides, config_from_yaml, config_to_yaml, parse_config
-from rlhf_studio.gpus import Gpu
-from rlhf_studio.inputs.hardware import Machine, find_machine
-from rlhf_studio.inputs.machine import machine_problems
+from rlhf_studio.estimate import gpus as gpus_module
+from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.estimate.machine import Machine, find_machine
+from rlhf_studio.inputs.machine_checks import machine_problems
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.processes import number_of_processes
 from rlhf_studio.ui.access import Access

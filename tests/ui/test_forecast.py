@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.inputs import planner
-from rlhf_studio.inputs.hardware import Machine
+from rlhf_studio.estimate import memory as planner
+from rlhf_studio.estimate.machine import Machine
+from rlhf_studio.estimate.memory import Models, Part, Plan, make_plan
+from rlhf_studio.estimate.savings import Change
 from rlhf_studio.inputs.models import check_causal_lm
-from rlhf_studio.inputs.planner import Models, Part, Plan, make_plan
-from rlhf_studio.inputs.savings import Change
 from rlhf_studio.runs.pace import Pace
 from rlhf_studio.ui.forecast import NOTES, memory_view, short_count, span, time_rows
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.calibration import Calibration
+from rlhf_studio.estimate.speed import Calibration
 from rlhf_studio.ui import html_train, roles
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, launch

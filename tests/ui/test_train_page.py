@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
-from rlhf_studio.inputs.hardware import processor
+from rlhf_studio.estimate.machine import processor
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
@@ -110,7 +110,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.inputs.preflight.find_machine", lambda *_: processor())
+    monkeypatch.setattr("rlhf_studio.preflight.find_machine", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
@@ -454,7 +454,7 @@ def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
 
 def inspected_notes(data: dict[str, Any]) -> list[str]:
     from rlhf_studio.config_io import parse_config
-    from rlhf_studio.inputs.preflight import _notes
+    from rlhf_studio.preflight import _notes
     from rlhf_studio.ui.form import nested
 
     return list(_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
-from rlhf_studio.world.__main__ import main
-from rlhf_studio.world.build import (
+from rlhf_studio.world.corpus import write_corpus, write_pairs
+from rlhf_studio.world_build.build import (
     CORPUS_SEED,
     PAIRS_SEED,
     WorldSizes,
@@ -25,8 +25,8 @@ from rlhf_studio.world.build import (
     data_hashes,
     file_hashes,
 )
-from rlhf_studio.world.check import Figure, check_world, sample_responses
-from rlhf_studio.world.corpus import write_corpus, write_pairs
+from rlhf_studio.world_build.check import Figure, check_world, sample_responses
+from rlhf_studio.world_build.command import main
 
 WORLD = ASSETS / "world"
 SIZES = WorldSizes()
@@ -160,7 +160,7 @@ def test_a_small_world_builds_and_fails_its_check(tmp_path: Path, capsys: pytest
 
 
 def test_build_command_checks_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("rlhf_studio.world.build.WorldSizes", lambda: SMALL)
+    monkeypatch.setattr("rlhf_studio.world_build.build.WorldSizes", lambda: SMALL)
     assert main(["build", "--dir", str(tmp_path / "new"), "--samples", "16"]) == 1
     assert "built the world" in capsys.readouterr().out
     assert (tmp_path / "new" / "prompts.jsonl").exists()

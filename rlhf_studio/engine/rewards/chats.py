@@ -8,10 +8,10 @@ import jinja2
 
 from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.loading import LoadedRewardModel
-from rlhf_studio.engine.prompts import chat_template
+from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.text import chat_template
 from rlhf_studio.inputs.chat import ChatError, Messages, compile_template, render_chats
 
 TRY: Messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]

@@ -24,8 +24,9 @@ from rlhf_studio.config import (
     RougeReward,
 )
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import Report, load_reward_model
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.distributed.ranks import ONE_RANK
+from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards.chats import own_chat
 from rlhf_studio.engine.rewards.ensemble import Ensemble, OneModel
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
@@ -36,7 +37,7 @@ from rlhf_studio.engine.rewards.python_function import PythonFunction
 from rlhf_studio.engine.rewards.references import reference_source
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.rules import Rule, keyword_rule, length_rule, regex_rule, repetition_rule
-from rlhf_studio.engine.team import ALONE
+from rlhf_studio.engine.types import OnProgress
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -74,7 +75,7 @@ def _place(episodes: Episodes, row: int | None) -> str:
     return f"; it was scoring the {what} to the prompt {quoted(episodes.prompts[0])}"
 
 
-def build_source(component: RewardComponent, field: str, compute: Compute, report: Report, permissions: Permissions) -> Source:
+def build_source(component: RewardComponent, field: str, compute: Compute, report: OnProgress, permissions: Permissions) -> Source:
     """The component at work. Raises :class:`ConfigError` naming the setting (below ``field``) that keeps it from working."""
     if isinstance(component, RewardModelReward):
         return OneModel(_model(component, component.model, f"{field}.model", field, compute, report))
@@ -95,9 +96,9 @@ def build_source(component: RewardComponent, field: str, compute: Compute, repor
 
 
 def _model(
-    component: RewardModelReward | EnsembleReward, name: str, model_field: str, field: str, compute: Compute, report: Report
+    component: RewardModelReward | EnsembleReward, name: str, model_field: str, field: str, compute: Compute, report: OnProgress
 ) -> RewardModelScorer:
-    own = replace(compute, dtype=DTYPES.get(component.dtype, compute.dtype), team=ALONE)
+    own = replace(compute, dtype=DTYPES.get(component.dtype, compute.dtype), ranks=ONE_RANK)
     try:
         loaded = load_reward_model(name, component.revision, component.label, own.dtype, report, field)
     except ConfigError as error:  # an ensemble's setting is called otherwise

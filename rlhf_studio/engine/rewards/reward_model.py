@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlhf_studio.config import EnsembleReward, RewardModelReward
-from rlhf_studio.engine.classifiers import unused_id
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.lanes import dealt
-from rlhf_studio.engine.loading import LoadedRewardModel
-from rlhf_studio.engine.packing import attending_within, own_attention, pack_rows, pack_texts
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.lanes import dealt
+from rlhf_studio.engine.compute.packing import attending_within, own_attention, pack_rows, pack_texts
+from rlhf_studio.engine.models.classifiers import unused_id
+from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.chats import OwnChat
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
-from rlhf_studio.engine.device import Compute
-from rlhf_studio.engine.loading import Report
+from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.components import Component, build_source
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
-from rlhf_studio.engine.types import Scores
+from rlhf_studio.engine.types import OnProgress, Scores
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 from rlhf_studio.world.gold import gold_score
 
@@ -22,8 +21,8 @@ __all__ = ["Episodes", "RewardError", "Scorer", "component_names", "shaped_score
 class Scorer:
     """Built once per run; ``moments`` is the only state and belongs into a checkpoint."""
 
-    def __init__(self, settings: RewardConfig, compute: Compute, report: Report, permissions: Permissions = NOTHING_ALLOWED):
-        self._settings, self._team = settings, compute.team
+    def __init__(self, settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED):
+        self._settings, self._ranks = settings, compute.ranks
         self.moments = RunningMoments()
         self._components = [
             Component(name, component.weight, build_source(component, f"reward.components.{index}", compute, report, permissions))
@@ -61,15 +60,15 @@ class Scorer:
         return {component.name: component.answer(episodes) for component in self._components}
 
     def _shared_answers(self, episodes: Episodes) -> dict[str, Answer]:
-        if self._team.size == 1:
+        if self._ranks.size == 1:
             return self._answers(episodes)
         try:
-            mine = self._answers(episodes.rows(self._team.rows(len(episodes.prompts))))
+            mine = self._answers(episodes.rows(self._ranks.rows(len(episodes.prompts))))
         except RewardError as error:
-            self._team.fail_together(str(error), RewardError)
+            self._ranks.raise_together(str(error), RewardError)
             raise
-        self._team.fail_together("", RewardError)
-        gather = self._team.gather
+        self._ranks.raise_together("", RewardError)
+        gather = self._ranks.gather
         return {
             name: Answer(gather(answer.scores), {member: gather(scores) for member, scores in answer.members.items()})
             for name, answer in mine.items()

@@ -12,12 +12,12 @@ from tokenizers import Tokenizer
 
 from rlhf_studio.config import EnsembleReward, Permissions, PythonReward, RewardComponent, RewardModelReward, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.device import Compute, choose_compute
-from rlhf_studio.engine.loading import Report
+from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.rewards.components import Component, build_source
 from rlhf_studio.engine.rewards.episodes import Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
+from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.model_files import ModelError
 from rlhf_studio.inputs.models import check_causal_lm
@@ -38,7 +38,7 @@ class Text:
 class Trial:
     """Scores single texts. Components that stay the same from one text to the next stay loaded."""
 
-    def __init__(self, permissions: Permissions, report: Report):
+    def __init__(self, permissions: Permissions, report: OnProgress):
         self._permissions, self._report = permissions, report
         self._held: dict[str, Source] = {}
 

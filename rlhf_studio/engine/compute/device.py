@@ -1,0 +1,110 @@
+"""Where and in which precision the engine computes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.compute.allocator import keep_freed_memory
+from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
+from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
+from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
+from rlhf_studio.inputs.machine_checks import device_problems, share_problems
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The device, and the number format of matrix products (weights that are trained stay float32)."""
+
+    device: torch.device
+    dtype: torch.dtype
+    ranks: Ranks = ONE_RANK
+    lanes: Lanes = ONE_LANE
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """Mixed precision where the dtype is not float32; otherwise nothing."""
+        if self.dtype is torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def describe(self) -> str:
+        """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
+        on_gpu = self.device.type == "cuda"
+        name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {torch.get_num_threads()} threads"
+        name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
+        if self.ranks.size == 1:
+            return name
+        return f"{self.ranks.size} processes, each {name}" + (", weights split by FSDP" if self.ranks.sharded else "")
+
+    @property
+    def home(self) -> torch.device:
+        """Where a model waits until it is trained: the CPU where it is to be split, which needs room for one block at a time."""
+        return torch.device("cpu") if self.ranks.sharded else self.device
+
+    def synchronise(self) -> None:
+        """Wait for the GPU, so that a phase's time is its own."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def peak_memory(self) -> float:
+        """Bytes: most GPU memory allocated so far, or the process's largest resident size on a CPU."""
+        if self.device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated(self.device))
+        return float(peak_resident_bytes())
+
+
+def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Largest resident size of this process so far.
+
+    Linux tells it in /proc. Its getrusage starts from the size of the process that started this one, which may be larger.
+    """
+    with contextlib.suppress(OSError):
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    kilobyte = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes here, others kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
+
+
+def choose_compute(config: RunConfig) -> Compute:
+    """Pick device and precision. Raises :class:`ConfigError` when what was asked for is not there."""
+    engine, dtype = config.engine, config.model.dtype
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if problems := [*device_problems(engine, gpus), *launch_problems(config, launch_in_environment(os.environ))]:
+        raise ConfigError(problems)
+    on_gpu = gpus > 0 and engine.device != "cpu"
+    ranks = join_ranks(cpu=not on_gpu)
+    if problems := list(share_problems(config, ranks.size)):
+        raise ConfigError(problems)
+    device = torch.device("cpu" if not on_gpu else "cuda" if engine.device == "auto" else engine.device)
+    if isinstance(ranks, AccelerateRanks):
+        if engine.gpu_index is not None:  # started by hand: the launcher has given each process its own
+            raise ConfigError([Problem("engine.device", f"{engine.device} is one GPU, for one process; use cuda for several")])
+        device = ranks.device
+    elif engine.gpu_index is not None:
+        torch.cuda.set_device(device)  # kernels of other libraries take the current device
+    if device.type == "cpu":
+        keep_freed_memory()
+    if config.engine.threads and device.type == "cpu":
+        torch.set_num_threads(config.engine.threads)
+    # Older GPUs emulate bfloat16, which is slower than float32.
+    fast_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
+        raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
+    use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
+    lanes = lanes_for_this_cpu() if device.type == "cpu" and not ranks.sharded else ONE_LANE  # sharded passes meet in one order
+    return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, ranks, lanes)
+
+
+def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
+    """The model on a device or in a number format. A quantized one stays as it was loaded: transformers forbids moving it."""
+    return model if getattr(model, "is_quantized", False) else model.to(where)

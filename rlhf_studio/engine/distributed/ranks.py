@@ -1,0 +1,153 @@
+"""The processes (ranks) that train one policy together. accelerate connects them; alone, every method is the identity.
+
+Every rank holds the whole batch of a step, which is small, and does its part of the expensive work: it samples, scores and reads its own
+episodes, and its gradients of each minibatch are summed with those of the other ranks. What is gathered is the same on every rank, so
+that all take the same decisions and the same optimizer step: the step that one process alone would take.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
+
+GO, WAIT, STOP, SAVE = 0, 1, 2, 3
+"""What rank 0 broadcasts before each step. SAVE: gather the sharded weights for a checkpoint; only where they are sharded."""
+NO_CHECKPOINT = -1  # broadcast instead of the step of a checkpoint
+BUCKET = 1 << 24  # numbers per message when gradients are reduced: 64 MB
+LONGEST_MESSAGE = 4000
+
+
+class Ranks:
+    """One process alone, and the interface for several."""
+
+    rank = 0
+    size = 1
+    sharded = False  # whether each rank holds only its part of the weights (FSDP), so that every forward pass needs all ranks
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes the run folder and answers people."""
+        return self.rank == 0
+
+    def rows(self, count: int) -> slice:
+        """The episodes of this rank out of ``count``, which is a multiple of the number of ranks."""
+        each = count // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """The rows of all ranks, in the order of the ranks: (n, ...) to (size · n, ...)."""
+        return x
+
+    def all_reduce_max(self, number: float) -> float:
+        """The largest of all ranks' numbers."""
+        return number
+
+    def any_has_work(self, count: int) -> bool:
+        """Whether another forward pass is needed: ``count`` rows are left on this rank or, where weights are sharded, on any rank."""
+        return bool(self.all_reduce_max(count) if self.sharded else count)
+
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+        """The sums over all ranks, in float64."""
+        return list(numbers)
+
+    def all_reduce(self, gradients: Sequence[Tensor]) -> None:
+        """Replace each gradient by its sum over all ranks, in place."""
+
+    def broadcast(self, code: int) -> int:
+        """The code of rank 0, on every rank."""
+        return code
+
+    def raise_together(self, problem: str, kind: type[Exception]) -> None:
+        """All ranks call this after work that may fail on one; a rank that did not fail raises ``kind`` with the others' message."""
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+
+
+ONE_RANK = Ranks()
+
+
+class AccelerateRanks(Ranks):
+    """Several processes, started by ``accelerate launch``.
+
+    Args:
+        accelerator: an ``accelerate.Accelerator`` in a distributed run.
+        sharded: whether the weights are to be split over the processes.
+    """
+
+    def __init__(self, accelerator: object, *, sharded: bool = False):
+        self._accelerator, self.sharded = accelerator, sharded
+        self.rank, self.size = accelerator.process_index, accelerator.num_processes  # type: ignore[attr-defined]
+        self.device: torch.device = accelerator.device  # type: ignore[attr-defined]
+
+    def gather(self, x: Tensor) -> Tensor:
+        sent = x.to(self.device, torch.uint8 if x.dtype is torch.bool else x.dtype).contiguous()
+        return self._accelerator.gather(sent).to(x.device, x.dtype)  # type: ignore[attr-defined]
+
+    def all_reduce_max(self, number: float) -> float:
+        return float(self.gather(torch.tensor([number], dtype=torch.float64)).max())
+
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+        return self.gather(torch.tensor([list(numbers)], dtype=torch.float64)).sum(dim=0).tolist()
+
+    def all_reduce(self, gradients: Sequence[Tensor]) -> None:
+        for group in _buckets(gradients):
+            flat = torch.cat([gradient.flatten() for gradient in group])
+            flat = self._accelerator.reduce(flat, reduction="sum")  # type: ignore[attr-defined]
+            for gradient, part in zip(group, flat.split([gradient.numel() for gradient in group]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def broadcast(self, code: int) -> int:
+        return int(self.gather(torch.tensor([code]))[0])
+
+    def raise_together(self, problem: str, kind: type[Exception]) -> None:
+        if not self.all_reduce_max(float(bool(problem))):
+            return
+        message = problem.encode("utf-8", "replace")[:LONGEST_MESSAGE].ljust(LONGEST_MESSAGE)
+        everyone = self.gather(torch.frombuffer(bytearray(message), dtype=torch.uint8)[None])
+        if not problem:
+            texts = [bytes(row.tolist()).decode("utf-8", "replace").strip() for row in everyone]
+            raise kind(next(text for text in texts if text))
+
+    def barrier(self) -> None:
+        self._accelerator.wait_for_everyone()  # type: ignore[attr-defined]
+
+
+def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
+    groups: list[list[Tensor]] = []
+    filled = BUCKET
+    for gradient in gradients:
+        if filled + gradient.numel() > BUCKET or groups[-1][0].dtype is not gradient.dtype:
+            groups.append([])
+            filled = 0
+        groups[-1].append(gradient)
+        filled += gradient.numel()
+    return groups
+
+
+def launched_by_accelerate() -> bool:
+    """Whether this process is one of several that were started together."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def join_ranks(*, cpu: bool) -> Ranks:
+    """The ranks that this process was started in: several when a launcher says so, else alone."""
+    if not launched_by_accelerate():
+        return ONE_RANK
+    from accelerate import Accelerator
+
+    # transformers would leave every model (reward models too) empty in all processes but the first, for accelerate to fill.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    sharded = launch_in_environment(os.environ).shards
+    # accelerate is not told: it would prepare its own way of sharding, the first version of which wants a GPU, and nothing would use it.
+    asked = os.environ.pop(FSDP_VARIABLE, None)
+    try:
+        return AccelerateRanks(Accelerator(cpu=cpu), sharded=sharded)
+    finally:
+        if asked is not None:
+            os.environ[FSDP_VARIABLE] = asked

@@ -1,0 +1,42 @@
+"""Settings that are not those of the checkpoint that a run goes on from: on record, with what they do to the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.engine.loop.update import learning_rate_factor
+from rlhf_studio.runs.records import EventRecord
+
+
+def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str) -> bool:
+    """Whether any of these settings is another than before; False when it is not known what was before."""
+    return before is not None and any(change.setting in settings for change in changes_between(before, config.model_dump(mode="json")))
+
+
+def change_event(before: Mapping[str, Any] | None, config: RunConfig, step: int) -> EventRecord | None:
+    """What has changed for the steps after ``step``, for people; None when nothing has, or when it is not known what was before."""
+    changes = [] if before is None else changes_between(before, config.model_dump(mode="json"))
+    if before is None or not changes:
+        return None
+    text = f"Changed after step {step}: {', '.join(map(str, changes))}.{_jump(before, config.ppo, step)}"
+    return EventRecord("info", "setting", text, {"changes": [vars(change) for change in changes]})
+
+
+def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
+    """How the learning rate goes on: a schedule that falls is computed over the new number of steps."""
+    try:
+        old = parse_config({"ppo": before.get("ppo", {})}).ppo
+    except ConfigError:  # settings of another version
+        return ""
+    was, planned, will = _rate(old, max(step - 1, 0)), _rate(old, step), _rate(now, step)
+    if planned == will:
+        return ""
+    return f" The learning rate was {was:.3g} in step {step}; in step {step + 1} it is {will:.3g}, and would have been {planned:.3g}."
+
+
+def _rate(settings: PPOConfig, step: int) -> float:
+    return settings.learning_rate * learning_rate_factor(step, settings)

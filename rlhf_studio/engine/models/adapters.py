@@ -1,0 +1,177 @@
+"""LoRA: putting adapters on a model, merging existing ones, and saving them so that others can load them.
+
+peft's traps that are handled here:
+
+- With the adapters off, a model is its starting point only if no bias is trained and the start did not change the base
+  (``LoraConfig.off_is_start``). Otherwise the reference is a copy taken before the adapters are put on.
+- Switching adapters makes the one that is switched on trainable: the reference adapter is switched on frozen.
+- An adapter names its base. When the base in memory is not the model of that name (merged, or changed by PiSSA or OLoRA), it is
+  saved once beside the checkpoints, and the adapter names that folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from rlhf_studio.config import LoraConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.families import BYPASSED, BYPASSING
+from rlhf_studio.inputs.lora_targets import target_names
+
+POLICY, REFERENCE = "default", "reference"
+"""Names of the adapter that learns and of the frozen one that it is held to."""
+STARTS = {"default": True}
+UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError)
+
+
+def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
+    """Wrap the model with trainable low-rank adapters; the base weights are frozen.
+
+    Raises :class:`ConfigError` for layers that do not exist, or that the chosen start cannot be used with.
+    """
+    names = target_names(settings)
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 keeps its matrices the other way round
+    if settings.init_lora_weights == "olora" and transposed:
+        message = "olora does not work with this model's layers (GPT-2's Conv1D); use pissa or default"
+        raise ConfigError([Problem("lora.init_lora_weights", message)])
+    config = PeftLoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules="all-linear" if names == ["auto"] else names,
+        exclude_modules=_unsuitable(model) if names == ["auto"] else None,
+        fan_in_fan_out=transposed,
+        bias=settings.bias,
+        use_rslora=settings.use_rslora,
+        use_dora=settings.use_dora,
+        init_lora_weights=STARTS.get(settings.init_lora_weights, settings.init_lora_weights),
+    )
+    try:
+        adapted = get_peft_model(model, config, adapter_name=POLICY)
+    except ValueError as error:
+        raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
+    config.init_lora_weights = True  # what is saved is loaded onto the base as it is now, not started again
+    return adapted
+
+
+@torch.no_grad()
+def _unsuitable(model: PreTrainedModel) -> list[str] | None:
+    """Names of linear layers that an adapter cannot stand beside: a router that gives more than its product, or bypassed layers."""
+    bypassed = BYPASSED if model.config.model_type in BYPASSING else ()
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    return [name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer)] or None
+
+
+def _is_plain(layer: nn.Linear) -> bool:
+    """Whether the layer makes (1, out) of (1, in). Only classes of transformers' own model files are asked: theirs do other things."""
+    if ".models." not in type(layer).__module__:
+        return True
+    try:
+        output = layer(torch.zeros(1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
+    except RuntimeError:  # shapes that it does not take
+        return False
+    return isinstance(output, Tensor) and output.shape == (1, layer.out_features)
+
+
+def name_base(model: PeftModel, name: str | None, revision: str) -> None:
+    """Write into the adapter's settings which model it belongs to. None: one that exists only in memory (see :func:`save_model`)."""
+    config = model.peft_config[POLICY]
+    config.base_model_name_or_path, config.revision = None, None
+    if name is not None:
+        path = Path(resolve(name))
+        config.base_model_name_or_path = str(path.resolve()) if path.is_dir() else name
+        config.revision = None if path.is_dir() else revision
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether transformers would take the folder for an adapter. It does so even when a whole model lies beside it."""
+    return (folder / "adapter_config.json").is_file()
+
+
+def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PreTrainedModel:
+    """The base with the adapter of ``folder`` added into its weights. Raises :class:`ConfigError` when they do not fit."""
+    adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
+    merged = adapted.merge_and_unload(safe_merge=True)
+    return merged.requires_grad_(True)
+
+
+def attach_reference(model: PeftModel, folder: Path, name: str, field: str) -> None:
+    """Load the adapter of ``folder`` beside the one that learns, frozen. Raises :class:`ConfigError` when it does not fit."""
+    _on_base(lambda: model.load_adapter(folder, REFERENCE, is_trainable=False), name, field)
+
+
+def _on_base(load: Callable[[], Any], name: str, field: str) -> Any:
+    try:
+        return load()
+    except UNUSABLE as error:
+        cause = " ".join(str(error).split())[:300]
+        raise ConfigError([Problem(field, f"the adapter {name} does not fit its base model: {cause}")]) from error
+
+
+@contextlib.contextmanager
+def reference_switched_on(model: PeftModel) -> Iterator[None]:
+    """Inside, the model is the reference: its own adapter where there is one, else none. The policy is trainable again afterwards."""
+    if REFERENCE not in model.peft_config:
+        with model.disable_adapter():
+            yield
+        return
+    model.base_model.set_adapter(REFERENCE, inference_mode=True)
+    try:
+        yield
+    finally:
+        model.base_model.set_adapter(POLICY)
+
+
+def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+    """Write an ordinary transformers or peft folder.
+
+    ``base_folder`` gets the base of an adapter whose base is nowhere else; it is written once and never changes.
+    ``weights`` stand for the model's own where those are split over processes.
+    """
+    if not isinstance(model, PeftModel):
+        model.save_pretrained(folder, state_dict=weights)
+        return
+    config = model.peft_config[POLICY]
+    if config.base_model_name_or_path is None:
+        if not base_folder.exists():
+            _save_base(model, base_folder, weights)
+        config.base_model_name_or_path = str(base_folder.resolve())
+    model.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False, state_dict=weights)
+
+
+def saves_everything(model: PreTrainedModel | PeftModel, base_folder: Path) -> bool:
+    """Whether :func:`save_model` needs all weights: it does, but for an adapter whose base is somewhere already."""
+    return not isinstance(model, PeftModel) or (model.peft_config[POLICY].base_model_name_or_path is None and not base_folder.exists())
+
+
+def adapter_weights(model: PeftModel) -> dict[str, Tensor]:
+    """What learns, under the names in which it is saved; the tensors are the model's own, not copies."""
+    return get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)  # "auto" would ask the hub
+
+
+def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None) -> None:
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    everything = model.state_dict() if weights is None else weights
+    base = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        for name, tensor in everything.items()
+        if ".lora_" not in name
+    }
+    model.get_base_model().save_pretrained(temporary, state_dict=base)
+    os.replace(temporary, folder)

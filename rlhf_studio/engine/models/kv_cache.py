@@ -1,0 +1,59 @@
+"""The key-value cache of the decoding loop: as transformers', but with the room for the whole response taken at the start.
+
+transformers' own cache grows by concatenation: it copies everything it holds for every token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+
+def new_cache(config: PretrainedConfig, room: int) -> DynamicCache:
+    """An empty cache for sequences of up to ``room`` tokens. Layers of other kinds (sliding windows, states) stay transformers' own."""
+    cache = DynamicCache(config=config)
+    cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+class PreallocatedLayer(DynamicLayer):
+    """Keys and values of one layer, (B, heads, length, size), as growing views of buffers with the full length."""
+
+    def __init__(self, room: int):
+        super().__init__()
+        self._room = room
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self._all_keys, self._all_values = (
+            states.new_empty((*states.shape[:2], self._room, states.shape[3])) for states in (key_states, value_states)
+        )
+        self.keys, self.values = self._all_keys[:, :, :0], self._all_values[:, :, :0]
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.keys.shape[2]
+        keys, values = self.grow(key_states.shape[2])
+        keys[:, :, start:] = key_states
+        values[:, :, start:] = value_states
+        return keys, values
+
+    def grow(self, tokens: int = 1) -> tuple[Tensor, Tensor]:
+        """Keys and values with places for ``tokens`` more at the end, which the caller fills."""
+        end = self.keys.shape[2] + tokens
+        self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self.keys.shape[2] if self.is_initialized else 0
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        if self.is_initialized:
+            length = self.keys.shape[2]
+            self._all_keys, self._all_values = self._all_keys[indices], self._all_values[indices]
+            self.keys, self.values = self._all_keys[:, :, :length], self._all_values[:, :, :length]

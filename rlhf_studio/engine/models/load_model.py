@@ -1,0 +1,301 @@
+"""Loading models and tokenizers: safetensors only, no remote code, progress by name while a download runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenizersBackend,
+)
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.fused import fuse_activations
+from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.model_files import moved_base
+from rlhf_studio.inputs.pickles import convert_command
+
+MOST_ADAPTERS = 4  # one on top of the other
+REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
+NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses
+PROBE = "The quick brown fox, 12 times:\n  don't stop!"
+UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError, StrictDataclassError)
+"""What transformers raises for files that are missing, damaged, of an unknown kind, or do not fit together."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal LM with its tokenizer, and what a person should know about them.
+
+    Attributes:
+        merged: the LoRA adapters that were merged into it.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    notes: list[str]
+    merged: list[str] = field(default_factory=list)
+
+
+def fetch(name: str, revision: str, report: OnProgress, field: str) -> Path:
+    """The local folder of a model: bundled, on disk, or downloaded from the hub.
+
+    Raises :class:`ConfigError` (naming ``field``) when there is nothing to load.
+    """
+    folder = _folder(name, revision, report, field)
+    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+        way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
+        raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])
+    return folder
+
+
+def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
+    resolved = resolve(name)
+    if os.path.isdir(resolved):
+        return Path(resolved)
+    try:
+        return Path(
+            snapshot_download(
+                resolved,
+                revision=revision,
+                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+                tqdm_class=_progress_class(name, report),
+            )
+        )
+    except HFValidationError as error:
+        raise ConfigError([Problem(field, f"cannot load {name}: there is no such folder, and it cannot be a hub id")]) from error
+    except (NETWORK_ERROR, LocalEntryNotFoundError, ValueError, OSError) as error:
+        raise _cannot_load(name, field, error) from error
+
+
+def _cannot_load(name: str, field: str, error: Exception) -> ConfigError:
+    cause = " ".join(str(error).split())
+    if not cause or isinstance(error, LookupError):  # a bare key says nothing
+        cause = f"{type(error).__name__} {cause}".strip()
+    return ConfigError([Problem(field, f"cannot load {name}: {cause if len(cause) <= 300 else cause[:297] + '...'}")])
+
+
+def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
+    """A progress bar that reports megabytes to the run instead of drawing."""
+
+    class Progress(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any):
+            kwargs["disable"] = False
+            super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - tqdm closes with the process
+            self._reported = -REPORT_SECONDS
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown = super().update(n)
+            if self.unit == "B" and self.total and monotonic() - self._reported >= REPORT_SECONDS:
+                self._reported = monotonic()
+                report(f"Downloading {name}: {self.n / 1e6:.0f} of {self.total / 1e6:.0f} MB", self.n / self.total)
+            return shown
+
+    return Progress
+
+
+def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
+    """What transformers is told when it loads policy and reference: attention, and how the weights are kept.
+
+    Raises :class:`ConfigError` for what this machine cannot do.
+    """
+    if problems := list(machine_problems(config, None if compute.device.type == "cuda" else 0)):
+        raise ConfigError(problems)
+    settings = config.model
+    options: dict[str, Any] = {} if settings.attention == "auto" else {"attn_implementation": settings.attention}
+    if settings.quantization != "none":
+        four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute.dtype}
+        kept = {"load_in_4bit": True, **four} if settings.quantization == "4bit" else {"load_in_8bit": True}
+        options |= {"quantization_config": BitsAndBytesConfig(**kept), "device_map": {"": compute.device}}
+    return options
+
+
+def load_causal_lm(
+    name: str, revision: str, dtype: torch.dtype, report: OnProgress, field: str = "model.policy", options: dict[str, Any] | None = None
+) -> LoadedModel:
+    """Load a causal language model and its tokenizer, in evaluation mode. A LoRA adapter is merged into its base.
+
+    ``options`` go to transformers as they are (attention, quantization).
+    Raises :class:`ConfigError` naming ``field`` when the folder holds no usable model.
+    """
+    folder = fetch(name, revision, report, field)
+    adapters: list[tuple[str, Path]] = []
+    base_name = name
+    while is_adapter(folder):
+        if len(adapters) == MOST_ADAPTERS:
+            raise ConfigError([Problem(field, f"{name} is an adapter of an adapter, more than {MOST_ADAPTERS} deep; merge it first")])
+        adapters.append((base_name, folder))
+        base_name, revision = adapter_base(base_name, folder, field)
+        folder = fetch(base_name, revision, report, field)
+    if adapters and "quantization_config" in (options or {}):
+        message = f"{name} is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
+        raise ConfigError([Problem("model.quantization", message)])
+    model = _load_whole(base_name, folder, dtype, report, field, options or {})
+    for adapter, where in reversed(adapters):
+        model = merge_adapter(model, where, adapter, field)
+    with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
+    try:
+        tokenizer = _load_tokenizer(with_tokenizer)
+    except UNUSABLE as error:
+        raise _cannot_load(name, field, error) from error
+    fuse_activations(model)
+    notes = _tokenizer_notes(tokenizer)
+    if adapters:
+        notes.append(f"{name} is a LoRA adapter: it was merged into its base, {base_name}, before anything else.")
+    return LoadedModel(model.eval(), tokenizer, notes, [adapter for adapter, _ in adapters])
+
+
+def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
+    report(f"Loading {name}", None)
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+        )
+    except UNUSABLE as error:
+        about_attention = "attn_implementation" in options and any(word in str(error) for word in ("ttention", "attn"))
+        raise _cannot_load(name, "model.attention" if about_attention else field, error) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
+        raise ConfigError([Problem(field, message)])
+    return model
+
+
+def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
+    """Name and revision of the model that an adapter was made for. Raises :class:`ConfigError` when it does not say, or has no weights."""
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        kind, base, revision = config["peft_type"], config["base_model_name_or_path"], config.get("revision") or "main"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _cannot_load(name, field, error) from error
+    if kind != "LORA":
+        raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")])
+    if not (isinstance(base, str) and base and isinstance(revision, str)):
+        raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
+    if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead
+        way_out = f"if it has an adapter_model.bin, convert it first: {convert_command(name)}"
+        raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; {way_out}")])
+    return moved_base(base, folder), revision
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer as its tokenizer.json has it.
+
+    For some kinds of models (Qwen 2, say) transformers takes the kind's own class, whatever the folder names, and that class replaces
+    parts of tokenizer.json. Text that comes out as other tokens than tokenizer.json gives shows it.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    file = folder / "tokenizer.json"
+    if type(tokenizer) is not TokenizersBackend and file.is_file():
+        expected = Tokenizer.from_file(str(file)).encode(PROBE, add_special_tokens=False).ids
+        if tokenizer(PROBE, add_special_tokens=False).input_ids != expected:
+            return TokenizersBackend.from_pretrained(folder)
+    return tokenizer
+
+
+def _tokenizer_notes(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    if tokenizer.pad_token_id is None:
+        return ["The tokenizer has no pad token. Padding comes from lengths here, so nothing else is needed."]
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:
+        return ["The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on."]
+    return []
+
+
+@dataclass(frozen=True)
+class LoadedRewardModel:
+    """A sequence-classification model with its own tokenizer.
+
+    Attributes:
+        label: index of the output that is the reward.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    label: int
+
+
+def check_same_tokens(
+    name: str, theirs: LoadedModel | LoadedRewardModel, policy: LoadedModel, field: str, why: str, *, outputs: bool = False
+) -> None:
+    """Raises :class:`ConfigError` naming ``field`` when the model ``name`` cannot read the policy's tokens, which ``why`` says it must.
+
+    Every token of the policy must have the same id there. More tokens (an added pad token, say) do no harm. It must read every id that
+    the policy can write, and with ``outputs`` predict as many: two layers can differ in rows that no token has.
+    """
+    known = theirs.tokenizer.get_vocab()
+    other = next((token for token, number in policy.tokenizer.get_vocab().items() if known.get(token) != number), None)
+    if other is not None:
+        there = "no token" if other not in known else "another id for"
+        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({there} {other[:40]!r}), {why}")])
+    ours, rows = (len(loaded.model.get_input_embeddings().weight) for loaded in (policy, theirs))
+    if outputs:
+        ours, rows = (len(loaded.model.get_output_embeddings().weight) for loaded in (policy, theirs))
+    if rows < ours or (outputs and rows != ours):
+        message = f"{name} has another vocabulary than the policy (weights for {rows:,} tokens, not {ours:,}), {why}"
+        raise ConfigError([Problem(field, message)])
+
+
+def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, report: OnProgress, field: str) -> LoadedRewardModel:
+    """Load a reward model. Raises :class:`ConfigError` naming the field when the model or the label cannot be used."""
+    folder = fetch(name, revision, report, f"{field}.model")
+    report(f"Loading the reward model {name}", None)
+    try:
+        tokenizer = _load_tokenizer(folder)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except UNUSABLE as error:
+        raise _cannot_load(name, f"{field}.model", error) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ConfigError([Problem(f"{field}.model", f"{name} has no weights for {missing[0]}; it is not a trained reward model")])
+    _restore_head_bias(model, folder)
+    fuse_activations(model)
+    return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, _label_index(model, label, f"{field}.label"))
+
+
+def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
+    names = {int(index): str(text) for index, text in model.config.id2label.items()}
+    if not label and len(names) == 1:
+        return 0
+    numbers = {text: index for index, text in names.items()}
+    by_name_or_number = {str(index): index for index in names} | numbers  # a name that looks like a number is a name
+    if label in by_name_or_number:
+        return by_name_or_number[label]
+    wanted = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
+    raise ConfigError([Problem(field, f"{wanted}; its labels are {', '.join(names.values())}")])
+
+
+def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
+    """Decoder classifiers have no bias in their head, so a saved ``score.bias`` is dropped in loading: put it back."""
+    head = getattr(model, "score", None)
+    if not isinstance(head, nn.Linear) or head.bias is not None:
+        return
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            names = weights.keys()
+            if "score.bias" in names:
+                head.bias = nn.Parameter(weights.get_tensor("score.bias").to(head.weight.dtype), requires_grad=False)

@@ -1,0 +1,169 @@
+"""Checkpoints: safetensors and JSON, complete or absent.
+
+A checkpoint is written to a temporary folder on the same volume; ``manifest.json`` with every file's size and SHA-256 comes
+last; then the folder is renamed into place. Which folders count is the business of :mod:`rlhf_studio.runs.checkpoints`.
+The folder ``policy/`` inside is an ordinary transformers model or peft adapter, with its tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.distributed.sharding import alike, part, plain_class, whole_weights
+from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.runs import checkpoints
+from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
+from rlhf_studio.runs.create import first_settings
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a resumed run needs beside the weights.
+
+    Attributes:
+        numbers: JSON values: step, KL controller, running moments, place in the prompts, thread count.
+        tensors: random states (uint8), by name.
+        optimizer: AdamW's state dict.
+        reference: weights of a reference that follows the policy, by name; empty for one that stays.
+    """
+
+    numbers: dict[str, Any]
+    tensors: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    reference: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WholeWeights:
+    """Weights of the policy and of a critic's trunk by name; None where the models themselves hold them whole."""
+
+    policy: dict[str, Tensor] | None = None
+    critic: dict[str, Tensor] | None = None
+
+
+def put_together(run_dir: Path, policy: Policy, ranks: Ranks) -> WholeWeights:
+    """What :func:`save_checkpoint` needs of weights that are split over the ranks: everyone calls this, the first one gets it."""
+    if not ranks.sharded:
+        return WholeWeights()
+    everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))  # the first process knows what it has written
+    names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
+    critic = None if policy.critic is None else whole_weights(policy.critic.model, keep=ranks.is_main)
+    return WholeWeights(whole_weights(policy.model, names, keep=ranks.is_main), critic)
+
+
+def save_checkpoint(
+    run_dir: Path,
+    step: int,
+    policy: Policy,
+    tokenizer: PreTrainedTokenizerBase,
+    state: TrainingState,
+    keep: int,
+    weights: WholeWeights = WholeWeights(),
+) -> Path:
+    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder.
+
+    Wherever this is cut short, a checkpoint that was good before, or this one, is there.
+
+    Raises:
+        OSError: the disk is full or fails, or the run folder is gone; it is not made again.
+    """
+    final = checkpoint_dir(run_dir, step)
+    temporary = checkpoints.begin(final)
+    save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
+    tokenizer.save_pretrained(temporary / "policy")
+    save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
+    if policy.critic is not None:
+        policy.critic.model.save_pretrained(temporary / "critic", state_dict=weights.critic)
+    if state.reference:
+        save_file(_contiguous(state.reference), temporary / "reference.safetensors")
+    save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
+    save_file(_contiguous(state.tensors), temporary / "random.safetensors")
+    (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
+    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step))
+    checkpoints.put_in_place(temporary, final)
+    checkpoints.prune(final, keep)
+    return final
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _flat_optimizer(state: dict[str, Any]) -> dict[str, Tensor]:
+    return {f"{index}.{name}": value for index, entry in state["state"].items() for name, value in entry.items()}
+
+
+def _write_manifest(folder: Path, step: int, recorded_at: float | None) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        sync(path)
+    entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
+    manifest = {"format": FORMAT, "step": step, "recorded_at": recorded_at, "files": entries}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    sync(folder / MANIFEST)
+    sync(folder)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def restore_policy(folder: Path, policy: Policy) -> None:
+    """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
+    try:
+        with checkpoints.only_named(folder) as named:
+            policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
+            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
+            critic = {} if policy.critic is None else _saved(named / "critic", policy.critic.model)
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
+    if policy.critic is not None:
+        _copy(critic, policy.critic.model.state_dict(), folder)
+
+
+def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> None:
+    if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
+        raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
+    with torch.no_grad():
+        for name, tensor in saved.items():
+            part(target[name]).copy_(part(alike(tensor, target[name])))
+
+
+def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
+    """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
+    return plain_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
+
+
+def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
+    """Numbers and random states; the optimizer's state is loaded into ``optimizer`` as well."""
+    try:
+        with checkpoints.only_named(folder) as named:
+            numbers = json.loads((named / "state.json").read_text(encoding="utf-8"))
+            numbers.setdefault("settings", first_settings(folder.parents[1]))  # checkpoints of earlier versions have none
+            tensors = load_file(named / "random.safetensors")
+            flat = load_file(named / "optimizer.safetensors")
+            following = named / "reference.safetensors"
+            reference = load_file(following) if following.exists() else {}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    state = optimizer.state_dict()
+    state["state"] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for key, tensor in flat.items():
+        index, name = key.split(".", 1)
+        own = tensor if name == "step" else alike(tensor, parameters[int(index)])
+        state["state"].setdefault(int(index), {})[name] = own
+    optimizer.load_state_dict(state)
+    return TrainingState(numbers, tensors, state, reference)

@@ -1,0 +1,291 @@
+"""The engine process of one run: takes the lock, loads, trains, stores every step, obeys commands, leaves a clear last word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from pathlib import Path
+from time import sleep
+
+import psutil
+import torch
+import transformers
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP, WAIT
+from rlhf_studio.engine.loop.changed_settings import change_event
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.parity.tolerance import ParityError
+from rlhf_studio.engine.process.build import build_trainer
+from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy, save_checkpoint
+from rlhf_studio.engine.process.console import Console
+from rlhf_studio.engine.process.followers import follow
+from rlhf_studio.engine.process.memory_event import memory_event
+from rlhf_studio.engine.process.screen import Screen
+from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
+from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
+from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.inputs.policy_checks import sampling_warning
+from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.reward_checks import refuse_without_permission
+from rlhf_studio.runs import checkpoints, paths
+from rlhf_studio.runs.checkpoints import BEGINNING, Start
+from rlhf_studio.runs.errors import RunGone, StoreError
+from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.processes import is_follower
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.writer import RunWriter
+
+DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
+PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
+
+
+def run_engine(
+    run_dir: Path,
+    *,
+    resume: bool,
+    from_start: bool = False,
+    permissions: Permissions = NOTHING_ALLOWED,
+    screen: Screen | None = None,
+) -> int:
+    """Run (or go on with) a prepared run folder in this process. Returns the exit code.
+
+    ``from_start`` lets a run that is resumed begin again at step 0, whatever checkpoints it has. ``screen`` is the terminal to
+    speak to where standard output is the log.
+
+    Raises:
+        AlreadyRunning: another engine works on it.
+        NoCheckpoint: it has steps, but no checkpoint to go on from; nothing was changed.
+        StoreError: the run cannot be opened.
+    """
+    transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
+    if is_follower(os.environ):
+        return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume and not from_start)
+    start = _where_to_begin(run_dir, resume, from_start)
+    try:
+        return _work(run_dir, permissions, resume, start, screen)
+    except StoreError as error:
+        if error.reason not in ("full", "gone"):
+            raise
+        Console(0, screen).say(f"failed: {str(error).rstrip('.')}; the engine has ended")  # there is nowhere else to say it
+        return FAILED
+
+
+def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start, screen: Screen | None) -> int:
+    with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
+        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start, screen)
+        try:
+            return worker.run(resume=resume)
+        finally:
+            worker.trackers.close()
+            worker.console.close()
+
+
+def leave() -> None:
+    """End this process at once, and what it has started; for when its main thread cannot."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended by itself
+            child.kill()
+    os._exit(STOPPED)
+
+
+def _where_to_begin(run_dir: Path, resume: bool, from_start: bool) -> Start:
+    """Before anything is written: a run that cannot go on as it was asked to stays as it is."""
+    if resume and not from_start:
+        return checkpoints.where_to_resume(run_dir)
+    if not resume and (steps := RunReader(run_dir).status().recorded):
+        raise StoreError(f"{run_dir} has {steps} recorded steps already. Go on with: python -m rlhf_studio resume {run_dir}", "state")
+    return BEGINNING
+
+
+class Worker:
+    """Drives a trainer and keeps the run folder's truth."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        config: RunConfig,
+        writer: RunWriter,
+        signals: Signals,
+        permissions: Permissions = NOTHING_ALLOWED,
+        start: Start = BEGINNING,
+        screen: Screen | None = None,
+    ):
+        self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
+        self._permissions, self._start = permissions, start
+        self.console = Console(config.ppo.steps, screen)
+        self._saved_step = -1
+        self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
+
+    def run(self, *, resume: bool) -> int:
+        """Load, train, end; every way out leaves a state and, where something went wrong, a cause."""
+        try:
+            self._train(self._load(resume))
+        except StopRequested as stop:
+            record_stop(self._writer, str(stop))
+            self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
+            return STOPPED
+        except (ConfigError, PromptsError, ParityError) as error:
+            return self._fail(str(error), BAD_INPUT)
+        except (NonFiniteError, RewardError) as error:
+            return self._fail(f"{error}. {self._what_is_left()}", FAILED)
+        except torch.OutOfMemoryError as error:
+            text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller ppo.micro_batch_size, "
+            text += "generation.batch_size or generation.response_length"
+            return self._fail(text, FAILED)
+        except RunGone:
+            raise
+        except (StoreError, OSError) as error:
+            return self._fail(
+                f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
+            )
+        except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
+            self.console.say(traceback.format_exc())
+            return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
+        self._writer.set_state("finished")
+        self.console.say(f"done: {self._run_dir}")
+        return DONE
+
+    def _fail(self, cause: str, code: int) -> int:
+        self.console.say(f"failed: {cause} ({self._run_dir})")
+        self._writer.event(EventRecord("error", "failure", cause))
+        self._writer.set_state("failed", cause=cause)
+        return code
+
+    def _what_is_left(self) -> str:
+        """What a person can go on from after a failure."""
+        if self._saved_step <= 0:
+            return "There is no checkpoint yet: mend the cause and start again"
+        return f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume"
+
+    def _report(self, text: str, fraction: float | None) -> None:
+        """Say what is being loaded. A request to stop that some library swallowed is heeded here at the latest."""
+        self._writer.set_state("loading", phase=text, fraction=fraction)
+        self.console.phase(text)
+        self._signals.heed()
+
+    def _load(self, resume: bool) -> Trainer:
+        """Until training begins nothing is at stake: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
+        with Watch(self._signals, self._writer, self._leave), self._signals.at_once():
+            return self._ready_to_train(resume)
+
+    def _leave(self) -> None:
+        self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
+        leave()
+
+    def _ready_to_train(self, resume: bool) -> Trainer:
+        refuse_without_permission(self._config.reward.components, self._permissions)
+        self._writer.plan(self._config.ppo.steps)
+        checkpoints.tidy(self._run_dir / paths.CHECKPOINTS)
+        compute = choose_compute(self._config)
+        self._writer.set_state("loading", phase="Starting", device=compute.describe())
+        trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
+        for note in notes:
+            self._writer.event(EventRecord("info", "health", note))
+        if cut_off := sampling_warning(self._config.generation):
+            self._writer.event(EventRecord("warning", "sampling", cut_off))
+        if resume:
+            self._resume(trainer)
+            if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
+                self._writer.event(event, trainer.progress.step)
+                self.console.say(event.text)
+        self._report("Comparing the forward pass with the model's own", None)
+        self._writer.event(trainer.prove())
+        run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
+        self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
+        if trainer.progress.step == 0:
+            self._report("Answering the watched prompts with the starting policy", None)
+            watched, unanswered = trainer.watched()
+            self._writer.watched(0, watched)
+            self.trackers.watched(0, watched)
+            for event in unanswered:
+                self._writer.event(event)
+                self.console.say(event.text)
+        self._writer.set_state("running")
+        return trainer
+
+    def _resume(self, trainer: Trainer) -> None:
+        self._report("ForwardOutput the checkpoint", None)
+        for problem in self._start.problems:
+            self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
+        text = "The run starts again from step 0."
+        if self._start is not BEGINNING:  # the other processes load as well, and must load the same
+            trainer.compute.ranks.broadcast(NO_CHECKPOINT if self._start.step is None else self._start.step)
+        if self._start.step is not None:
+            folder = paths.checkpoint_dir(self._run_dir, self._start.step)
+            restore_policy(folder, trainer.models.policy)
+            changes = trainer.restore(load_state(folder, trainer.updater.optimizer))
+            self._saved_step = trainer.progress.step
+            text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
+        self._writer.go_back(trainer.progress.step)
+        self._writer.event(EventRecord("info", "resume", text))
+        self.console.say(text)
+
+    def _train(self, trainer: Trainer) -> None:
+        every = self._config.engine.checkpoint_every
+        ranks = trainer.compute.ranks
+        while not trainer.finished:
+            self._obey(trainer)
+            ranks.broadcast(GO)
+            record = trainer.step()
+            self._writer.commit_step(record)
+            self.trackers.step(record)
+            self.console.step(record)
+            if record.step == 1:
+                self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
+            if every and trainer.progress.step % every == 0:
+                self._checkpoint(trainer)
+        self._checkpoint(trainer)
+        if ranks.sharded:
+            ranks.broadcast(STOP)
+
+    def _checkpoint(self, trainer: Trainer) -> None:
+        step = trainer.progress.step
+        if step == self._saved_step:
+            return
+        self._writer.check_place()
+        models, ranks = trainer.models, trainer.compute.ranks
+        if ranks.sharded:
+            ranks.broadcast(SAVE)
+        state, weights = trainer.state(), put_together(self._run_dir, models.policy, ranks)
+        keep = self._config.engine.keep_checkpoints
+        folder = save_checkpoint(self._run_dir, step, models.policy, models.tokenizer, state, keep, weights)
+        self._saved_step = step
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
+
+    # --- commands ----------------------------------------------------------------------------------------------------------------
+
+    def _obey(self, trainer: Trainer) -> None:
+        """Carry out what was asked since the last step; stays here while paused. Raises :class:`StopRequested`."""
+        paused = False
+        while True:
+            if self._signals.received:
+                self._checkpoint(trainer)
+                trainer.compute.ranks.broadcast(STOP)
+                raise StopRequested(self._signals.received)
+            for command in self._writer.pending_commands():
+                paused = self._carry_out(command.id, command.kind, trainer, paused)
+            if not paused:
+                return
+            trainer.compute.ranks.broadcast(WAIT)
+            sleep(PAUSE_POLL)
+
+    def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
+        if kind == "checkpoint":
+            self._checkpoint(trainer)
+        elif kind == "stop":
+            self._checkpoint(trainer)
+            trainer.compute.ranks.broadcast(STOP)
+            raise StopRequested(OPERATOR)  # the request is answered with the run's last words: until then it is open
+        elif kind in ("pause", "continue"):
+            paused = kind == "pause"
+            self._writer.set_state("paused" if paused else "running")
+        self._writer.acknowledge(number, "done" if kind in ("checkpoint", "pause", "continue") else "unknown command")
+        return paused

@@ -1,0 +1,79 @@
+"""Which single change would make a run fit into memory, and what each one saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.estimate.machine import Machine
+from rlhf_studio.estimate.memory import Plan, rows_together
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting with another value.
+
+    Attributes:
+        setting: dotted name; ``value`` as it would be typed.
+        saves: bytes off the high estimate.
+        fits: whether the run then fits into what is free.
+        price: what one gives up, in a few words.
+    """
+
+    setting: str
+    value: str
+    saves: int
+    fits: bool
+    price: str
+
+
+def changes(config: RunConfig, plan: Plan, replan: Callable[[RunConfig], Plan]) -> list[Change]:
+    """Every change that saves memory, cheapest first; ``replan`` makes the plan of another configuration."""
+    found = []
+    for setting, value, price in _candidates(config, plan.machine):
+        try:
+            other = replan(_changed(config, setting, value))
+        except ConfigError:  # for instance a micro-batch size that divides nothing
+            continue
+        if plan.high is not None and other.high is not None and other.high < plan.high:
+            found.append(Change(setting, str(value).lower(), plan.high - other.high, bool(other.fits), price))
+    return found
+
+
+def cheapest(config: RunConfig, plan: Plan, replan: Callable[[RunConfig], Plan]) -> Change | None:
+    """The first change that makes the run fit; None when none does alone, or when it fits already."""
+    if plan.fits is not False:
+        return None
+    return next((change for change in changes(config, plan, replan) if change.fits), None)
+
+
+def _candidates(config: RunConfig, machine: Machine) -> Iterator[tuple[str, Any, str]]:
+    """(setting, value, price), from what costs nothing but time to what changes the run."""
+    micro = config.ppo.micro_batch_size or config.ppo.mini_batch_size
+    sizes = [size for size in range(micro - 1, 0, -1) if config.ppo.mini_batch_size % size == 0]
+    yield from (("ppo.micro_batch_size", size, "a little slower, same result") for size in sizes)
+    together = rows_together(config)
+    halves = [together >> times for times in range(1, together.bit_length())]
+    yield from (("generation.batch_size", rows, "slower sampling, same result") for rows in halves)
+    if not config.model.gradient_checkpointing:
+        yield "model.gradient_checkpointing", True, "slower updates, same result"
+    if machine.device == "cuda" and machine.bfloat16 and config.model.dtype == "float32":
+        yield "model.dtype", "bfloat16", "rounds more"
+    if not config.lora.enabled:
+        yield "lora.enabled", True, "trains adapters instead of all weights"
+    elif machine.device == "cuda" and config.model.quantization == "none" and config.lora.off_is_start:
+        yield "model.quantization", "4bit", "rounds the frozen base; needs bitsandbytes"
+    response = config.generation.response_length
+    yield from (("generation.response_length", response // part, "shorter responses") for part in (2, 4) if response >= 2 * part)
+
+
+def _changed(config: RunConfig, setting: str, value: Any) -> RunConfig:
+    section, name = setting.split(".")
+    data = config.model_dump(mode="json")
+    data[section] = {**data[section], name: value}
+    if name == "response_length":
+        data[section]["response_length_min"] = min(data[section]["response_length_min"], value)
+    return parse_config(data)

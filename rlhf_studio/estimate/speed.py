@@ -1,0 +1,77 @@
+"""Seconds per step from this machine's matrix rate: measured once, on demand, by a child process, and kept in the workspace."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.estimate.memory import Models, parameters, rows_together
+
+# A step reaches between most and a quarter of the rate of one large product: small matrices, and everything beside them.
+FASTEST, SLOWEST = 1.2, 4.0
+GPU_LAUNCHES_PER_BLOCK, SECONDS_PER_LAUNCH = 25, 8e-6
+
+
+class Calibration:
+    """The measurement of one workspace.
+
+    Args:
+        root: the workspace.
+        start: starts the child process; replaced in tests.
+    """
+
+    def __init__(self, root: Path, start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen):
+        self._root, self._start = root, start
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a measurement is under way."""
+        return self._child is not None and self._child.poll() is None
+
+    def begin(self, device: str) -> None:
+        """Start measuring, unless that is under way. Returns at once. Raises OSError when no process can be started."""
+        if self.running:
+            return
+        self._root.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "rlhf_studio.engine.compute.measure", str(self._file(device)), device]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._child = self._start(command, cwd=Path(__file__).parents[2], **quiet)
+
+    def rate(self, device: str) -> float | None:
+        """Operations per second of the device; None before a measurement, or when its file is damaged."""
+        try:
+            rate = json.loads(self._file(device).read_text(encoding="utf-8"))["rate"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return float(rate) if isinstance(rate, float) and math.isfinite(rate) and rate > 0 else None
+
+    def _file(self, device: str) -> Path:
+        return self._root / f"machine-{device}.json"
+
+
+def seconds_per_step(config: RunConfig, models: Models, prompt: int, device: str, rate: float) -> tuple[float, float] | None:
+    """(least, most) seconds of one step; ``prompt`` is a usual prompt's length in tokens. None when a model's size is unknown.
+
+    A token costs 2 operations per weight forward and 4 backward (2 when the weights are frozen under LoRA). It is sampled, read by
+    reference, reward models and a critic of its own, and learned from once per pass.
+    """
+    policy, critic = models.policy, parameters(models.critic) if models.critic else 0
+    count, judged = parameters(policy), [parameters(facts) for facts in models.rewards]
+    if count is None or critic is None or None in judged or policy.shape is None:
+        return None
+    ppo, response = config.ppo, config.generation.response_length
+    learning = (4 if config.lora.enabled else 6) * ppo.ppo_epochs
+    per_token = (2 + 2 + learning) * count + (2 + 6 * ppo.ppo_epochs) * critic + 2 * sum(number or 0 for number in judged)
+    ideal = ppo.batch_size * (prompt + response) * per_token / rate
+    launches = 0.0
+    if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch
+        passes = response * math.ceil(ppo.batch_size / rows_together(config))
+        passes += 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / (ppo.micro_batch_size or ppo.mini_batch_size))
+        launches = passes * policy.shape.layers * GPU_LAUNCHES_PER_BLOCK * SECONDS_PER_LAUNCH
+    return FASTEST * ideal + launches, SLOWEST * ideal + 2 * launches

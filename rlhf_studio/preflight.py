@@ -1,0 +1,136 @@
+"""Everything that can be known to be wrong before a run starts: the app and the command line ask here, in seconds and without torch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config_io import Problem
+from rlhf_studio.estimate.disk import disk_bytes, disk_problems
+from rlhf_studio.estimate.gpus import Gpu, find_gpus
+from rlhf_studio.estimate.machine import find_machine
+from rlhf_studio.estimate.memory import Models, Plan, judge_count, make_plan
+from rlhf_studio.estimate.savings import Change, cheapest
+from rlhf_studio.inputs.critic_checks import check_critic
+from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.model_files import Hub, ModelError
+from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
+from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
+from rlhf_studio.inputs.reward_checks import check_rewards
+from rlhf_studio.inputs.tracker_checks import tracker_problems
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What was found.
+
+    Attributes:
+        problems: the run may start when there are none.
+        notes: one sentence each about what is unusual but works.
+        policy: facts about the model, or None when it is the problem.
+        prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
+        download_bytes, disk_bytes: what the run fetches and writes at most.
+        plan: the memory that the run needs; None when a model is the problem.
+        change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.
+        models: facts about all models; None when one is the problem.
+        prompt_tokens: lengths of the prompts as the policy reads them; None when they could not be counted.
+    """
+
+    problems: list[Problem]
+    notes: list[str] = field(default_factory=list)
+    policy: ModelFacts | None = None
+    prompts: int | None = None
+    download_bytes: int = 0
+    disk_bytes: int = 0
+    plan: Plan | None = None
+    change: Change | None = None
+    models: Models | None = None
+    prompt_tokens: PromptTokens | None = None
+
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes that the metric memory/peak should show; None when the model's files do not tell."""
+        return self.plan.measured_range() if self.plan else None
+
+
+def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
+    """What keeps this run from starting, one entry per setting; empty when it may start."""
+    return inspect_run(config, workspace, permissions=permissions).problems
+
+
+def inspect_run(
+    config: RunConfig,
+    workspace: Path,
+    *,
+    hub: Hub | None = None,
+    permissions: Permissions = NOTHING_ALLOWED,
+    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
+    gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
+) -> Preflight:
+    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests."""
+    there = gpus()
+    problems: list[Problem] = [*machine_problems(config, None if there is None else len(there)), *tracker_problems(config)]
+    notes: list[str] = []
+    policy: ModelFacts | None = None
+    try:
+        policy = check_causal_lm(config.model.policy, config.model.revision, hub)
+    except ModelError as error:
+        problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
+    reference = check_reference(config, policy, hub, problems)
+    critic = check_critic(config, policy, hub, problems)
+    rewards = check_rewards(config, hub, problems, permissions)
+    prompts = check_prompts(config, policy)
+    problems.extend(prompts.problems)
+    if policy is not None:
+        problems.extend(policy_problems(config, policy))
+        problems.extend(position_problems(config, policy, prompts.longest))
+        problems.extend(rotation_problems(config, policy, prompts.tokens))
+    notes.extend(prompts.notes)
+    notes.extend(_notes(config, policy, prompts.count or 0))
+    named = critic if config.critic.start == "model" else None  # else it is a copy of what is fetched anyway
+    models = [facts for facts in (policy, reference, named, *rewards) if facts is not None]
+    download_bytes = sum(facts.download_bytes for facts in models)
+    disk = disk_bytes(config, policy)
+    problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
+    complete = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
+    every = Models(policy, rewards, reference, critic) if complete else None
+    plan, change = _plan(config, every, prompts.tokens, there) if every else (None, None)
+    return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, every, prompts.tokens)
+
+
+def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None) -> tuple[Plan, Change | None]:
+    machine = find_machine(config.engine, lambda: gpus)
+
+    def replan(other: RunConfig) -> Plan:
+        return make_plan(other, models, machine, prompts)
+
+    plan = replan(config)
+    return plan, cheapest(config, plan, replan)
+
+
+def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterator[str]:
+    batch = config.ppo.batch_size
+    if policy is not None and policy.base:
+        yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {policy.base}, before the run starts."
+    if cut_off := sampling_warning(config.generation):
+        yield cut_off
+    if config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
+        yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
+    if policy is not None and policy.pad_equals_eos:
+        yield "The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept."
+    if policy is not None and policy.has_end is None and config.generation.stop_token == "eos":
+        yield "The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads."
+    if 0 < prompts < batch:
+        noun = "prompt" if prompts == 1 else "prompts"
+        yield f"{prompts} {noun} for a batch of {batch}: each is used about {round(batch / prompts)} times per step."
+    uses_world = config.model.policy.startswith("bundled/world") and config.data.prompts.startswith("bundled/world")
+    if config.data.eval.startswith("bundled/") and not config.data.prompts.startswith("bundled/"):
+        yield f"The watched prompts come from {config.data.eval}, not from your data. Empty data.eval to hold out some of yours."
+    if config.reward.gold == "world" and not uses_world:
+        yield "The gold scorer knows only the review world; for other models or prompts its numbers mean little."
+    if config.ppo.kl_coef == 0 and config.ppo.kl_controller == "fixed":
+        yield "KL coefficient 0: nothing holds the policy near its start, so it may learn to please the reward model only."

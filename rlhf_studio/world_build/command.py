@@ -1,0 +1,50 @@
+"""``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rlhf_studio.inputs.bundled import ASSETS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when done and every figure holds, 1 when a figure does not, 2 for bad arguments."""
+    options = _parser().parse_args(arguments)
+    # Imported here, so that --help answers without loading torch.
+    import torch
+    import transformers
+
+    from rlhf_studio.world_build.build import WorldSizes, build_world
+    from rlhf_studio.world_build.check import check_world
+
+    transformers.utils.logging.disable_progress_bar()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    report = partial(print, flush=True)
+    if options.command == "build":
+        build_world(options.dir, WorldSizes(), report)
+    return 0 if check_world(options.dir, options.samples, report) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
+    parser.add_argument("command", choices=("build", "check"), help="build also checks at the end")
+    parser.add_argument("--dir", type=Path, default=ASSETS / "world", help="folder of the world; the bundled one if left out")
+    parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
+    parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

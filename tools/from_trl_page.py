@@ -1,0 +1,133 @@
+"""docs/from-trl.md, made from the table of TRL's options.
+
+``python -m tools.from_trl_page > docs/from-trl.md`` writes the page; a test compares, and checks the table against the installed TRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from rlhf_studio.config import Component
+from rlhf_studio.config_io import walk_fields
+from rlhf_studio.from_trl.table import differences, differences_classic, groups, names_elsewhere, options
+
+COMPONENT = "reward.components.0."
+
+
+def setting_of(name: str) -> FieldInfo:
+    """The definition of one of our settings; of those that several components have, the first one's. Raises KeyError for any other."""
+    if name.startswith(COMPONENT):
+        fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}
+        return fields[name.removeprefix(COMPONENT)]
+    return dict(walk_fields())[name]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------------------
+
+
+def document() -> str:
+    """The whole page as Markdown."""
+    lines = [
+        "# Coming from TRL",
+        "",
+        "TRL's PPO left the library with release 1.13. This page says where each of its options lives here, for both of its last",
+        "forms: the step API of TRL 0.11 and `trl.experimental.ppo` of TRL 1.12. A setting `a.b` is `--a.b VALUE` on the command line,",
+        "`a: {b: …}` in the YAML file, and a field of the form; [settings.md](settings.md) describes each. Defaults in brackets are ours.",
+        "",
+        "`python -m rlhf_studio from-trl FILE > run.yaml` converts what you have: a configuration in YAML or JSON, a Python file or",
+        "notebook with `PPOConfig(...)` in it, or a shell script or README with the command of one of TRL's PPO scripts. Nothing in the",
+        "file is run. The first lines of `run.yaml` say what needs a decision, what differs and what was left out. Where the file says",
+        "nothing about the policy, the prompts or the rewards, `run.yaml` holds an empty value, which no run starts with: fill it in, or",
+        "give it on the command line (`--data.prompts FILE`).",
+        "",
+        "Made by `python -m tools.from_trl_page > docs/from-trl.md`; tests compare it with the installed TRL.",
+        *_options_table("What you passed to PPOTrainer", "constructor", with_default=False),
+        *_options_table("TRL 0.11: what stood around PPOTrainer", "around", with_default=False),
+        *_options_table("TRL 0.11: PPOConfig with your own loop around `step`", "classic"),
+        *_options_table("TRL 1.12: trl.experimental.ppo.PPOConfig", "experimental"),
+        *_options_table("TRL 1.12: inherited training arguments that matter for PPO", "arguments"),
+        *_groups_table(),
+        *_options_table("TRL 1.12: ScriptArguments of its PPO scripts", "script"),
+        *_options_table("TRL 1.12: ModelConfig of its PPO scripts", "model"),
+        *_options_table("Names of releases in between", "older"),
+        *_differences_table(),
+        *_classic_differences_table(),
+        *_names_table(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _options_table(title: str, section: str, *, with_default: bool = True) -> Iterator[str]:
+    head = "| TRL | default | here | note |" if with_default else "| TRL | here | note |"
+    yield from ("", f"## {title}", "", head, "|---" * (head.count("|") - 1) + "|")
+    for option in options(section):
+        ours = "<br>".join(f"`{name}` ({_default(name)})" for name in option.ours) or "none"
+        default = f"{_value(option.default)} | " if with_default else ""
+        yield f"| `{option.name}` | {default}{ours} | {_cell(option.note)} |"
+
+
+def _groups_table() -> Iterator[str]:
+    yield from ("", "## TRL 1.12: all other training arguments", "", "| TRL | here |", "|---|---|")
+    for group in groups():
+        yield f"| {', '.join(f'`{name}`' for name in group.names)} | {_cell(group.sentence)} |"
+
+
+def _differences_table() -> Iterator[str]:
+    yield from (
+        "",
+        "## What is computed otherwise than in TRL 1.12",
+        "",
+        "Run on the same model, data and responses, the first update gives the same rewards, KL, advantages and losses, and with a critic",
+        "of its own the same policy and critic weights after four passes, wherever the two agree on what to compute.",
+        "`tests/engine/test_trl_parity.py` runs TRL's own trainer for this, and puts each of these differences in by hand to show that",
+        "it is the only one.",
+        "`python -m benchmarks.trl_parity` trains the bundled world with both; [performance.md](performance.md) has the final gold scores.",
+        "",
+        "| TRL 1.12 | here | why | test |",
+        "|---|---|---|---|",
+    )
+    for row in differences():
+        yield f"| {_cell(row.theirs)} | {_cell(row.ours)} | {_cell(row.why)} | `{row.test}` |"
+
+
+def _classic_differences_table() -> Iterator[str]:
+    yield from ("", "## What is computed otherwise than in TRL 0.11", "", "As the source of release 0.11.4 has it.", "")
+    yield from ("| TRL 0.11 | here |", "|---|---|")
+    for theirs, ours in differences_classic():
+        yield f"| {_cell(theirs)} | {_cell(ours)} |"
+
+
+def _names_table() -> Iterator[str]:
+    yield from (
+        "",
+        "## Names elsewhere",
+        "",
+        "The same idea in other tools, as a help for finding it. Names only: values and defaults do not carry over by themselves.",
+        "",
+        "| here | OpenRLHF | verl | LLaMA-Factory |",
+        "|---|---|---|---|",
+    )
+    for ours, *others in names_elsewhere():
+        yield f"| `{ours}` | {' | '.join(_cell(other) or '–' for other in others)} |"
+
+
+def _default(name: str) -> str:
+    default = setting_of(name).default
+    if isinstance(default, list):
+        return ", ".join(f"one {item.kind}" for item in default)
+    return "empty" if default == "" else _cell(f"{default}")
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else f"`{_cell(str(value).lower() if isinstance(value, bool) else str(value))}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(document(), end="")
