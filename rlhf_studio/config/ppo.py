@@ -109,6 +109,11 @@ class PPOConfig(Section):
         0, "Critic warm-up", "First steps in which only the critic learns.", unit="steps", ge=0, le=1_000_000
     )
 
+    @property
+    def micro_batch(self) -> int:
+        """Episodes in one forward pass of an update."""
+        return self.micro_batch_size or self.mini_batch_size
+
     @model_validator(mode="after")
     def _fits_together(self) -> PPOConfig:
         if self.mini_batch_size > self.batch_size:

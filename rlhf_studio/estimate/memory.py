@@ -190,7 +190,7 @@ def _gradient_copies(config: RunConfig, machine: Machine) -> int:
 
     On a CPU every lane adds up its own; and a lane with more than one part of the minibatch holds those of the part beside the sum.
     """
-    rows, micro = config.ppo.mini_batch_size, config.ppo.micro_batch_size or config.ppo.mini_batch_size
+    rows, micro = config.ppo.mini_batch_size, config.ppo.micro_batch
     lanes = min(config.engine.threads or machine.cores, MOST_LANES) if machine.device == "cpu" else 1
     if micro < rows:
         return 2 * lanes if lanes > 1 else 1
@@ -230,7 +230,7 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine
         return
     tokens = (prompt[0] + response, prompt[1] + response)
     yield from _sampling(config, shape, prompt, machine, size)
-    micro = ppo.micro_batch_size or ppo.mini_batch_size
+    micro = ppo.micro_batch
     # The logits of the response, a copy of the real tokens' rows that is used up in place, and the gradients of both.
     logits = micro * response * shape.vocabulary * FLOAT32
     kept = 2 * ppo.batch_size * response * shape.vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0

@@ -52,7 +52,7 @@ def cheapest(config: RunConfig, plan: Plan, replan: Callable[[RunConfig], Plan])
 
 def _candidates(config: RunConfig, machine: Machine) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, price), from what costs nothing but time to what changes the run."""
-    micro = config.ppo.micro_batch_size or config.ppo.mini_batch_size
+    micro = config.ppo.micro_batch
     sizes = [size for size in range(micro - 1, 0, -1) if config.ppo.mini_batch_size % size == 0]
     yield from (("ppo.micro_batch_size", size, "a little slower, same result") for size in sizes)
     together = rows_together(config)

@@ -72,6 +72,6 @@ def seconds_per_step(config: RunConfig, models: Models, prompt: int, device: str
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch
         passes = response * math.ceil(ppo.batch_size / rows_together(config))
-        passes += 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / (ppo.micro_batch_size or ppo.mini_batch_size))
+        passes += 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / ppo.micro_batch)
         launches = passes * policy.shape.layers * GPU_LAUNCHES_PER_BLOCK * SECONDS_PER_LAUNCH
     return FASTEST * ideal + launches, SLOWEST * ideal + 2 * launches

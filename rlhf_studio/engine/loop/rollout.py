@@ -47,7 +47,7 @@ class Models:
     @property
     def reader(self) -> ForwardPass:
         """Reads in parts of a micro-batch, at the sampling temperature."""
-        size = self.config.ppo.micro_batch_size or self.config.ppo.mini_batch_size
+        size = self.config.ppo.micro_batch
         return ForwardPass(self.compute, self.config.generation.temperature, size)
 
 

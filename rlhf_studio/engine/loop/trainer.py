@@ -23,10 +23,10 @@ from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.loop.rollout import Models, collect, decode_responses, ends_with_stop, sample
+from rlhf_studio.engine.loop.state import TrainingState
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.parity.check import ParityReport, prove
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
-from rlhf_studio.engine.process.checkpoint import TrainingState
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL

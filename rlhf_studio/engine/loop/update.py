@@ -86,7 +86,7 @@ class Updater:
     def __init__(self, policy: Policy, config: RunConfig, compute: Compute):
         self.optimizer = make_optimizer(policy, config.ppo)
         self._policy, self._config, self._compute = policy, config, compute
-        self._micro_batch_size = config.ppo.micro_batch_size or config.ppo.mini_batch_size
+        self._micro_batch_size = config.ppo.micro_batch
         self._parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def update(self, rollout: Rollout, step: int, kl_coef: float, generator: torch.Generator) -> UpdateStats:

@@ -8,7 +8,7 @@ The folder ``policy/`` inside is an ordinary transformers model or peft adapter,
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.distributed.sharding import alike, part, plain_class, whole_weights
+from rlhf_studio.engine.loop.state import TrainingState
 from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
 from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """What a resumed run needs beside the weights.
-
-    Attributes:
-        numbers: JSON values: step, KL controller, running moments, place in the prompts, thread count.
-        tensors: random states (uint8), by name.
-        optimizer: AdamW's state dict.
-        reference: weights of a reference that follows the policy, by name; empty for one that stays.
-    """
-
-    numbers: dict[str, Any]
-    tensors: dict[str, Tensor]
-    optimizer: dict[str, Any]
-    reference: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
