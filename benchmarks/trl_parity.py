@@ -122,7 +122,7 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     import torch
 
     from rlhf_studio.engine.compute.device import choose_compute
-    from rlhf_studio.engine.loop.rollout import decode_responses, ends_with_stop, sample
+    from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
     from rlhf_studio.engine.models.load_model import load_causal_lm
     from rlhf_studio.engine.models.policy import ResponseModel, spread
     from rlhf_studio.engine.process.build import build_trainer
@@ -137,7 +137,7 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     compute = choose_compute(moved)
     trainer, _ = build_trainer(moved, compute, silent)
     models, prompts = trainer.models, trainer.prompts.next_batch(EVALUATED)
-    tokens, _ = sample(models, prompts, moved.generation, torch.Generator().manual_seed(1234))
+    tokens, _ = generate(models, prompts, moved.generation, torch.Generator().manual_seed(1234))
     responses = decode_responses(models, tokens)
     episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, models.stop_id).tolist(), tokens.lengths.tolist())
     gold = models.scorer.gold(episodes)

@@ -20,14 +20,14 @@ from benchmarks.speed.ours import run_config, running
 @contextlib.contextmanager
 def unrecorded(trainer: Any) -> Iterator[None]:
     """Inside, a step keeps nothing: one episode's likeliest tokens are noted, since there must be one, and dropped."""
-    models, record = trainer.models, trainer._record
+    models, record = trainer.models, trainer.record
     engine = models.config.engine.model_copy(update={"record_samples": 1})
     trainer.models = replace(models, config=models.config.model_copy(update={"engine": engine}))
-    trainer._record = lambda rollout, logprobs, kl_coef: ([], [], [])
+    trainer.record = lambda rollout, stats: ([], [], [])
     try:
         yield
     finally:
-        trainer.models, trainer._record = models, record
+        trainer.models, trainer.record = models, record
 
 
 class Parts:
@@ -61,7 +61,7 @@ def measure_recording(job: Job, pairs: int) -> dict[str, Any]:
     parts = Parts()
     with running(run_config(replace(job, workload=workload))) as (trainer, writer):
         writer.commit_step(trainer.step())
-        trainer.watch = parts.timed("watch", trainer.watch)
+        trainer.watched = parts.timed("watch", trainer.watched)
         for number in range(2 * pairs):
             recorded = recorded_turn(number)
             began = time.perf_counter()

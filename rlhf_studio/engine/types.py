@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.inputs.chat import Messages
+from rlhf_studio.ppo.advantages import Advantages
+from rlhf_studio.ppo.diagnostics import UpdateSums
+from rlhf_studio.ppo.objective import Minibatch
 
 
 class NonFiniteError(RuntimeError):
@@ -178,6 +181,37 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Sampled responses, before anything was scored.
+
+    Attributes:
+        prompts: the batch of prompts, one for each response.
+        tokens: ids and masks of the whole batch, (B, ...).
+        own_tokens: those of this rank's episodes alone.
+        responses: the texts, without special tokens.
+        stopped: (B,) bool, whether the response ended with the stop token.
+        policy: log-probabilities, entropy, values and likeliest tokens of the policy that sampled.
+        recorded: number of leading episodes that the run folder keeps.
+    """
+
+    prompts: PromptBatch
+    tokens: TokenBatch
+    own_tokens: TokenBatch
+    responses: list[str]
+    stopped: Tensor
+    policy: ForwardOutput
+    recorded: int
+
+
+@dataclass(frozen=True)
+class ReferencePass:
+    """The reference's view of the samples: its log-probabilities and likeliest tokens, and the KL (B, T) by the configured estimator."""
+
+    output: ForwardOutput
+    kl: Tensor
+
+
+@dataclass(frozen=True)
 class Rollout:
     """One batch of episodes with everything known before learning from it. Float tensors are float32 (B, T) unless said.
 
@@ -188,6 +222,7 @@ class Rollout:
         logprobs, ref_logprobs: at the sampled tokens, at the sampling temperature.
         values, entropy, kl: per token; ``kl`` by the configured estimator.
         rewards, advantages, whitened_advantages, returns, deltas: per token.
+        kl_coef: β of this step, score units per nat.
         scores: what the episode earned.
         recorded: number of leading episodes that are kept for the inspector.
         top, ref_top: likeliest tokens of policy and reference for the recorded episodes.
@@ -207,36 +242,65 @@ class Rollout:
     whitened_advantages: Tensor
     returns: Tensor
     deltas: Tensor
+    kl_coef: float
     scores: Scores
     recorded: int
     top: Alternatives
     ref_top: Alternatives
 
+    @classmethod
+    def of(
+        cls, samples: Samples, scores: Scores, reference: ReferencePass, rewards: Tensor, advantages: Advantages, kl_coef: float
+    ) -> Rollout:
+        """What the phases of a step found, in one record."""
+        policy, other = samples.policy, reference.output
+        assert policy.top is not None and other.top is not None  # at least one episode is recorded
+        return cls(
+            tokens=samples.tokens,
+            prompts=samples.prompts.texts,
+            responses=samples.responses,
+            stopped=samples.stopped,
+            logprobs=policy.logprobs,
+            ref_logprobs=other.logprobs,
+            values=policy.values,
+            entropy=policy.entropy,
+            kl=reference.kl,
+            rewards=rewards,
+            advantages=advantages.advantages,
+            whitened_advantages=advantages.whitened,
+            returns=advantages.returns,
+            deltas=advantages.deltas,
+            kl_coef=kl_coef,
+            scores=scores,
+            recorded=samples.recorded,
+            top=policy.top,
+            ref_top=other.top,
+        )
+
+    def minibatch(self, rows: Tensor, mask: Tensor) -> Minibatch:
+        """What the objective needs of the episodes ``rows`` (b,), as wide as their ``mask`` (b, t)."""
+        constants = (self.logprobs, self.ref_logprobs, self.values, self.whitened_advantages, self.returns)
+        return Minibatch(mask, *(x[rows, : mask.shape[1]] for x in constants))
+
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """Means over the optimizer steps of one update.
+    """What is known of one update.
 
     Attributes:
+        sums: statistics over the response tokens of all minibatches.
+        grad_norm: mean over the optimizer steps; NaN when there were none.
         first_log_ratio: largest |log ratio| in the first minibatch before any step: 0 up to rounding when all is well.
         optimizer_steps: steps applied.
-        skipped: minibatches left out by the ratio threshold or a non-finite value.
         stopped_early: whether the target KL ended the passes.
         logprobs: (B, T) of the response tokens as the last pass that reached them saw them, before its optimizer step.
+        problems: why minibatches were left out, one sentence each.
     """
 
-    policy_loss: float
-    value_loss: float
-    approx_kl: float
-    clip_fraction: float
-    value_clip_fraction: float
-    entropy: float
-    ratio: float
-    ratio_variance: float
+    sums: UpdateSums
     grad_norm: float
     first_log_ratio: float
     optimizer_steps: int
-    skipped: int
     stopped_early: bool
     logprobs: Tensor
     problems: list[str] = field(default_factory=list)

@@ -11,28 +11,34 @@ Notation, the same in every module:
   that cannot, by torch with a RuntimeError).
 - No prefix = when the response was sampled; ``new_`` = under the policy being trained; ``ref_`` = under the reference.
 
-One PPO step reads in this order: ``logprobs`` → ``kl`` → ``rewards`` → ``advantages`` → ``losses`` → ``diagnostics``, and
-``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on.
+One PPO step reads in this order: ``logprobs`` → ``kl`` → ``rewards`` → ``advantages`` → ``objective`` (which calls ``losses`` and
+``diagnostics``), and ``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on.
 """
 
-from .advantages import gae, scale_to_unit_variance, whiten
-from .diagnostics import approx_kl, clip_fraction, explained_variance, ratio_stats
+from .advantages import Advantages, estimate_advantages, gae, scale_to_unit_variance, whiten
+from .diagnostics import UpdateSums, explained_variance
 from .kl import full_kl, kl_per_token
 from .kl_control import AdaptiveKL, FixedKL
 from .logprobs import log_distribution, token_logprobs, token_logprobs_and_entropy
 from .losses import PolicyLoss, ValueLoss, entropy_bonus, kl_loss, policy_loss, value_loss
 from .masking import masked_mean, masked_select, masked_sum, masked_var
+from .objective import Minibatch, NewPass, Objective, ObjectiveSettings, ppo_objective
 from .rewards import RunningMoments, scale_scores, shape_rewards
 
 __all__ = [
     "AdaptiveKL",
+    "Advantages",
     "FixedKL",
+    "Minibatch",
+    "NewPass",
+    "Objective",
+    "ObjectiveSettings",
     "PolicyLoss",
     "RunningMoments",
+    "UpdateSums",
     "ValueLoss",
-    "approx_kl",
-    "clip_fraction",
     "entropy_bonus",
+    "estimate_advantages",
     "explained_variance",
     "full_kl",
     "gae",
@@ -44,7 +50,7 @@ __all__ = [
     "masked_sum",
     "masked_var",
     "policy_loss",
-    "ratio_stats",
+    "ppo_objective",
     "scale_scores",
     "scale_to_unit_variance",
     "shape_rewards",

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from .masking import masked_mean, masked_select, masked_var
 
 EPSILON = 1e-8  # inside the square root, as in OpenAI's and TRL's whitening: equal values give 0, not NaN
+
+
+class Advantages(NamedTuple):
+    """What an update learns from, each (B, T) and 0 behind the mask.
+
+    Attributes:
+        advantages: A_t in score units.
+        whitened: what the policy's loss uses: A_t with mean 0 and variance 1 over the batch, or A_t as it is.
+        returns: R_t = A_t + V_t in score units, the critic's target.
+        deltas: δ_t in score units.
+    """
+
+    advantages: torch.Tensor
+    whitened: torch.Tensor
+    returns: torch.Tensor
+    deltas: torch.Tensor
+
+
+def estimate_advantages(
+    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float, *, whitening: bool = True
+) -> Advantages:
+    """From rewards and values to what an update learns from: :func:`gae`, then :func:`whiten` unless ``whitening`` is off.
+
+    Arguments as for :func:`gae`. The returns come from the advantages before whitening.
+    """
+    advantages, returns, deltas = gae(rewards, values, mask, gamma, lam)
+    return Advantages(advantages, whiten(advantages, mask) if whitening else advantages, returns, deltas)
 
 
 def gae(

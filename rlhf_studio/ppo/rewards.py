@@ -6,10 +6,13 @@ import math
 
 import torch
 
+from .advantages import scale_to_unit_variance
 from .masking import masked_select
 
 
-def shape_rewards(kl: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, kl_coef: float) -> torch.Tensor:
+def shape_rewards(
+    kl: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, kl_coef: float, *, unit_variance: bool = False
+) -> torch.Tensor:
     """Per-token reward: every token pays for its KL, the last one also receives the response's score.
 
         r[b, t] = −β · kl[b, t] + scores[b] · 1[t is the last response token of b]
@@ -18,7 +21,8 @@ def shape_rewards(kl: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, kl
         kl: (B, T) per-token KL in nats.
         scores: (B,) one score per response.
         mask: (B, T) bool, True = response token.
-        kl_coef: β, score units per nat.
+        kl_coef: β, score units per nat; 0 where the loss, not the reward, holds the policy to the reference.
+        unit_variance: scale the rewards to variance 1 around their mean (:func:`scale_to_unit_variance`; TRL's ``whiten_rewards``).
 
     Returns:
         (B, T) rewards in score units; 0 behind the mask.
@@ -33,7 +37,8 @@ def shape_rewards(kl: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, kl
         raise ValueError(f"episode {int((~has_tokens).nonzero()[0])} has no response token to carry its score")
     positions = torch.arange(mask.shape[1], device=mask.device)
     last = torch.where(mask, positions, -1).amax(dim=1, keepdim=True)  # (B, 1)
-    return masked_select(-kl_coef * kl, mask) + masked_select(scores.unsqueeze(1), positions == last)
+    rewards = masked_select(-kl_coef * kl, mask) + masked_select(scores.unsqueeze(1), positions == last)
+    return scale_to_unit_variance(rewards, mask) if unit_variance else rewards
 
 
 class RunningMoments:

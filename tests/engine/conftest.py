@@ -6,7 +6,6 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,13 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.loop.rollout import collect
+from rlhf_studio.engine.loop.models import Models
+from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.build import build_trainer
-from rlhf_studio.engine.types import Rollout
+from rlhf_studio.engine.types import PromptBatch, Rollout
+from rlhf_studio.ppo.advantages import estimate_advantages
+from rlhf_studio.ppo.rewards import shape_rewards
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
@@ -55,8 +57,17 @@ def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) 
 
 def play(trainer: Trainer, *, seed: int = 0, kl_coef: float = 0.1, size: int = 8) -> Rollout:
     """One rollout of the trainer's prompts, without learning from it."""
-    generator = torch.Generator().manual_seed(seed)
-    return collect(trainer.models, trainer.prompts.next_batch(size), kl_coef, generator, lambda phase: nullcontext())
+    return collect(trainer.models, trainer.prompts.next_batch(size), kl_coef, torch.Generator().manual_seed(seed))
+
+
+def collect(models: Models, prompts: PromptBatch, kl_coef: float, generator: torch.Generator) -> Rollout:
+    """The phases of a step up to the update."""
+    ppo, samples = models.config.ppo, sample(models, prompts, generator)
+    scores, reference = score(models, samples), reference_pass(models, samples)
+    mask, charged = samples.tokens.mask, kl_coef if ppo.kl_placement == "reward" else 0.0
+    rewards = shape_rewards(reference.kl, scores.shaped, mask, charged, unit_variance=ppo.whiten_rewards)
+    advantages = estimate_advantages(rewards, samples.policy.values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
+    return Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
 
 
 @pytest.fixture

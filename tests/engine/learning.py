@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
+from rlhf_studio.engine.loop.minibatch import MinibatchResult
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.update import objective_settings
 from rlhf_studio.engine.types import Rollout
+from rlhf_studio.ppo.objective import ppo_objective
 
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 ALL = torch.arange(8)
@@ -22,9 +27,21 @@ def shift(trainer: Trainer, seed: int = 3, size: float = 0.05) -> None:
 
 def gradients(trainer: Trainer, rollout: Rollout, index: Tensor = ALL, *, kl_coef: float = 0.1, warming_up: bool = False) -> Tensor:
     """The gradient of one minibatch as one long vector; zeros where a weight takes no part."""
-    trainer.updater._accumulate(rollout, index, kl_coef, warming_up=warming_up)
-    parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trainer.updater._parameters]
-    return torch.cat([part.flatten() for part in parts])
+    backward(trainer, rollout, index, kl_coef=kl_coef, warming_up=warming_up)
+    return flat_gradient(trainer)
+
+
+def flat_gradient(trainer: Trainer) -> Tensor:
+    parameters = [parameter for group in trainer.updater.optimizer.param_groups for parameter in group["params"]]
+    return torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters])
+
+
+def backward(trainer: Trainer, rollout: Rollout, index: Tensor = ALL, *, kl_coef: float = 0.1, warming_up: bool = False) -> MinibatchResult:
+    """One minibatch's backward pass, from gradients of 0."""
+    settings = objective_settings(trainer.config.ppo, kl_coef, critic_only=warming_up)
+    trainer.updater.optimizer.zero_grad()
+    objective = functools.partial(ppo_objective, settings=settings)
+    return trainer.updater.gradients.backward(rollout, index, objective, detach_trunk=warming_up)
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:

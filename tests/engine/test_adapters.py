@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, save_model
 from rlhf_studio.engine.models.load_model import load_causal_lm
@@ -214,7 +215,7 @@ def test_a_run_with_each_option(tmp_path: Path, options: dict[str, Any]) -> None
     assert (ours - start).abs().max() > 1e-3
 
     (tmp_path / "run").mkdir()
-    saved = save_checkpoint(tmp_path / "run", 1, trainer.models.policy, trainer.models.tokenizer, trainer.state(), keep=1)
+    saved = save_checkpoint(tmp_path / "run", 1, trainer.models.policy, trainer.models.tokenizer, training_state(trainer), keep=1)
     settings = json.loads((saved / "policy" / "adapter_config.json").read_text())
     base = settings["base_model_name_or_path"]
     assert base == str(tmp_path / "run" / "base" if options.get("init_lora_weights") == "pissa" else policy)
@@ -247,7 +248,7 @@ def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Pa
     models = trainer.models
     (tmp_path / "run").mkdir()
     for step in (1, 2):
-        saved = save_checkpoint(tmp_path / "run", step, models.policy, models.tokenizer, trainer.state(), keep=1)
+        saved = save_checkpoint(tmp_path / "run", step, models.policy, models.tokenizer, training_state(trainer), keep=1)
     base = Path(json.loads((saved / "policy" / "adapter_config.json").read_text())["base_model_name_or_path"])
     assert base == tmp_path / "run" / "base"
     assert not list(base.parent.glob(".base*"))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import checkpoint
 from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
@@ -30,18 +31,18 @@ LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 def save(trainer: Trainer, folder: Path, keep: int = 5) -> Path:
     models = trainer.models
     folder.mkdir(exist_ok=True)
-    return save_checkpoint(folder, trainer.progress.step, models.policy, models.tokenizer, trainer.state(), keep)
+    return save_checkpoint(folder, trainer.progress.step, models.policy, models.tokenizer, training_state(trainer), keep)
 
 
 def resume(trainer: Trainer, folder: Path) -> list[str]:
     restore_policy(folder, trainer.models.policy)
-    return trainer.restore(load_state(folder, trainer.updater.optimizer))
+    return restore(trainer, load_state(folder, trainer.updater.optimizer))
 
 
 def everything(trainer: Trainer) -> dict[str, torch.Tensor]:
     state = trainer.updater.optimizer.state_dict()["state"]
     moments = {f"optimizer {index} {name}": value for index, entry in state.items() for name, value in entry.items()}
-    return {**trainer.models.policy.state_dict(), **moments, **trainer.state().tensors}
+    return {**trainer.models.policy.state_dict(), **moments, **training_state(trainer).tensors}
 
 
 def metrics(trainer: Trainer) -> dict[str, float]:
@@ -116,7 +117,7 @@ def test_another_device_is_told(make_trainer: Callable[..., Trainer], tmp_path: 
     trainer = make_trainer(**SETTINGS)
     state = load_state(save(trainer, tmp_path / "run"), trainer.updater.optimizer)
     state.numbers["device"] = "cuda"
-    assert "was on cuda" in trainer.restore(state)[0]
+    assert "was on cuda" in restore(trainer, state)[0]
 
 
 def test_policy_folder_is_an_ordinary_model(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.checkpoint import save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid
@@ -17,7 +18,7 @@ def save(make_trainer: Callable[..., Trainer], tmp_path: Path) -> Callable[..., 
     trainer = make_trainer(engine={"watch_prompts": 0})
 
     def at(step: int, keep: int = 2) -> Path:
-        return save_checkpoint(tmp_path, step, trainer.models.policy, trainer.models.tokenizer, trainer.state(), keep)
+        return save_checkpoint(tmp_path, step, trainer.models.policy, trainer.models.tokenizer, training_state(trainer), keep)
 
     return at
 

@@ -20,10 +20,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.loop.rollout import collect, sample
+from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.types import TokenBatch
+from tests.engine.conftest import collect
 from tests.engine.small_models import save_policy
 
 FAMILIES = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "opt", "falcon", "bloom"]
@@ -90,7 +91,7 @@ def test_two_updates_and_what_is_saved(build: Build, tmp_path: Path, family: str
     assert abs(second["objective/kl"]) > 1e-4  # the update moved the policy away from the reference
     assert first["optim/steps"] == 2 * 2  # passes times minibatches
 
-    tokens, _ = sample(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
+    tokens, _ = generate(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(3))
     start = plain_model(tmp_path / family)
     with torch.no_grad():
         ours, (reference_ours, _) = models.policy(tokens)[0], _reference(trainer, tokens)
@@ -110,7 +111,7 @@ def _reference(trainer: Trainer, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
 @EACH
 def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
     trainer = build(family, generation={"response_length": 6, "temperature": 0.7})
-    rollout = collect(trainer.models, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0), no_timer)
+    rollout = collect(trainer.models, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0))
     model = plain_model(tmp_path / family)
     for row, (prompt, response) in enumerate(episodes(rollout.tokens)):
         expected = torch.log_softmax(alone(model, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
@@ -122,7 +123,7 @@ def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, 
     """Of log-probabilities and entropy, through whatever the family does to its logits (Gemma 2 caps them), padding or not."""
     trainer = build(family, generation={"response_length": 6})
     models = trainer.models
-    tokens, _ = sample(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
+    tokens, _ = generate(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
     logprobs, entropy = consume_logits(models.policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
     (logprobs.sum() + 0.3 * entropy.sum()).backward()
 
@@ -144,7 +145,7 @@ def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, 
 def test_sampling_follows_the_model(build: Build, tmp_path: Path, family: str) -> None:
     """At a temperature near zero every sampled token is the likeliest one, by the plain model on each episode alone."""
     trainer = build(family, generation={"response_length": 8, "temperature": 1e-6})
-    tokens, _ = sample(trainer.models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = generate(trainer.models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
     model = plain_model(tmp_path / family)
     for prompt, response in episodes(tokens):
         logits = alone(model, prompt, response)
@@ -169,7 +170,7 @@ def test_the_small_models_can_tell_a_wrong_order_and_a_window(tmp_path: Path, fa
 def test_reference_stays_while_the_policy_moves(build: Build) -> None:
     for lora in ({}, LORA):
         trainer = build("gpt2", lora=lora)
-        batch = collect(trainer.models, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0), no_timer).tokens
+        batch = collect(trainer.models, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0)).tokens
         with torch.no_grad():
             before = _reference(trainer, batch)[0].clone()
         trainer.step()

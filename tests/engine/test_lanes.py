@@ -14,6 +14,7 @@ from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
 from tests.engine.conftest import play
+from tests.engine.learning import backward
 
 LORA = {"enabled": True, "r": 2, "alpha": 4}
 
@@ -95,8 +96,8 @@ def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], cha
         with_lanes(trainer, count)
         rollout = play(trainer, size=32)
         index = torch.arange(32)
-        trainer.updater._accumulate(rollout, index, 0.1, warming_up=False)
-        found.append((rollout, trainer.updater._gradients(), trainer.watch()))
+        backward(trainer, rollout, index)
+        found.append((rollout, trainer.updater.gradients.present(), trainer.watched()[0]))
     (one, gradients, watched), (two, others, watched_again) = found
     assert torch.equal(one.tokens.response_ids[one.tokens.mask], two.tokens.response_ids[two.tokens.mask])
     assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses and watched == watched_again

@@ -24,6 +24,7 @@ from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.merging import can_merge, merged_adapters
 from rlhf_studio.engine.parity import check as proof
 from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from tests.engine.conftest import play
 from tests.engine.small_models import save_policy
@@ -58,7 +59,7 @@ def assert_untouched(trainer: Trainer, before: dict[str, Tensor], random: Tensor
 def test_adapters_on_embeddings_train_on_their_own_log_probabilities(make: Make, tmp_path: Path, family: str) -> None:
     trainer = make(family, ppo={"steps": 3, "learning_rate": 0.03})
     assert can_merge(trainer.models.policy.model)
-    trainer.prove()
+    check_before_training(trainer)
     assert max(trainer.step().metrics["policy/first_log_ratio"] for _ in range(3)) <= 1e-4
     rollout = play(trainer)
     save_model(trainer.models.policy.model, tmp_path / "saved", tmp_path / "base")
@@ -81,7 +82,7 @@ def test_the_proof_sees_a_change_that_is_lost_while_sampling(make: Make, monkeyp
     trainer = make()
     before, random = weights(trainer), torch.get_rng_state()
     with pytest.raises(ParityError, match="noted while sampling"):
-        trainer.prove()
+        check_before_training(trainer)
     assert_untouched(trainer, before, random)
 
 
@@ -90,7 +91,7 @@ def test_the_proof_sees_a_reference_that_is_not_switched_off(make: Make, monkeyp
     before, random = weights(trainer), torch.get_rng_state()
     monkeypatch.setattr(policy_module, "reference_switched_on", lambda model: contextlib.nullcontext())
     with pytest.raises(ParityError, match="log-probabilities of the reference"):
-        trainer.prove()
+        check_before_training(trainer)
     assert_untouched(trainer, before, random)
 
 

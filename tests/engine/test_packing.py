@@ -24,6 +24,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import play
+from tests.engine.learning import backward
 from tests.engine.small_models import save_policy, save_reward_model
 
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
@@ -62,8 +63,8 @@ def test_a_window_is_cut_out_of_the_past() -> None:
 
 
 def gradients(trainer: Trainer, rollout: Any) -> list[Tensor]:
-    trainer.updater._accumulate(rollout, torch.arange(8), 0.1, warming_up=False)
-    return [gradient.clone() for gradient in trainer.updater._gradients()]
+    backward(trainer, rollout)
+    return [gradient.clone() for gradient in trainer.updater.gradients.present()]
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])

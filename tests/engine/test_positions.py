@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,16 @@ from transformers import (
     XLMRobertaXLConfig,
 )
 
-from rlhf_studio.engine.loop.rollout import collect
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.position_ids import PositionScheme
 from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.worker import BAD_INPUT, run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from tests.engine.conftest import small_config
+from tests.engine.conftest import collect, small_config
 from tests.engine.small_models import WORDS, save_prompts, save_tokenizer
 
 Make = Callable[..., Trainer]
@@ -62,7 +61,7 @@ def assert_own_numbers(trainer: Trainer, folder: Path) -> None:
     """A rollout's log-probabilities of policy and reference are those of the plain model, one episode at a time."""
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     models, prompts = trainer.models, trainer.prompts.next_batch(8)
-    rollout = collect(models, prompts, 0.1, torch.Generator().manual_seed(0), lambda phase: nullcontext())
+    rollout = collect(models, prompts, 0.1, torch.Generator().manual_seed(0))
     for row in range(8):
         tokens = rollout.tokens
         prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
@@ -80,7 +79,7 @@ def test_positions_that_begin_behind_the_padding_id(
     folder = save(tmp_path / "roberta", config)
     trainer = make_trainer(model={"policy": str(folder)}, critic=critic, generation={"response_length": 20, "stop_token": "none"})
     assert_own_numbers(trainer, folder)
-    trainer.prove()
+    check_before_training(trainer)
     assert trainer.step().metrics["policy/first_log_ratio"] < 1e-4
 
 
@@ -112,7 +111,7 @@ def test_texts_on_one_side_of_the_boundary(make_trainer: Make, tmp_path: Path, o
     folder = save(tmp_path / "longrope", longrope(original))
     prompts = save_prompts(tmp_path / "some.txt", ["w1 w2 w3", "w5 w6 w7 w8 w9 w10 w11 w12 w13 w14", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"])
     trainer = make_trainer(model={"policy": str(folder)}, data={"prompts": str(prompts)}, generation={"response_length": 20})
-    trainer.prove()
+    check_before_training(trainer)
     assert_own_numbers(trainer, folder)
 
 
@@ -140,4 +139,4 @@ def test_a_reward_model_scores_texts_of_one_side_together(make_trainer: Make, tm
             alone.append(plain(save_tokenizer(tmp_path / "words")(text, return_tensors="pt")["input_ids"]).logits[0, 0])
     expected: Tensor = torch.stack(alone)
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
-    trainer.prove()
+    check_before_training(trainer)

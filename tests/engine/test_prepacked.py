@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.compute.lanes import Lanes
-from rlhf_studio.engine.loop.rollout import sample
+from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.decode import sample_responses
@@ -124,7 +124,7 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
     batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
     for _ in range(2):
         ours, own = (
-            sample(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+            generate(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
             for models in (trainer.models, replace(trainer.models, traced_step=None))
         )
         assert torch.equal(ours[0].response_ids, own[0].response_ids)
@@ -139,7 +139,7 @@ def test_laid_out_again_it_gives_the_same_bits(make_trainer: Callable[..., Train
     """A run that was resumed lays its weights out at another time."""
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
     batch = trainer.prompts.batch([0, 1, 2])
-    first, *later = (sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
+    first, *later = (generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
     assert all(torch.equal(said.logprobs, first.logprobs) for said in later)
 
 
@@ -164,7 +164,7 @@ def test_threads_with_few_rows_of_a_large_model_sample_together(
         return sample_responses(policy, prompt_ids, *rest, **named)
 
     monkeypatch.setattr("rlhf_studio.engine.loop.rollout.sample_responses", count)
-    sample(models, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
+    generate(models, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
     assert played == parts
 
 

@@ -23,6 +23,7 @@ from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel
 from rlhf_studio.engine.models.position_ids import PositionScheme
 from rlhf_studio.engine.parity import check as proof
 from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance
 from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, run_engine
 from rlhf_studio.engine.types import Rollout, TokenBatch
@@ -221,7 +222,7 @@ def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dic
     """What is right passes, although single numbers are off by more than float32 allows; padding that is attended to does not."""
     trainer = make("llama", model={"dtype": "bfloat16"}, critic=critic, generation={"response_length": 20})
     assert 1e-3 < prove(trainer.models, trainer.prompts).largest < 0.1
-    trainer.prove()
+    check_before_training(trainer)
     assert not [event for event in trainer.step().events if event.level == "warning"]
     broken_mask(monkeypatch)
     with pytest.raises(ParityError, match="noted while sampling"):
@@ -279,7 +280,7 @@ def from_folder(folder: Path) -> Tensor:
 def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row of eight is noted wrongly while sampling: whichever minibatch it would have been in, nothing is trained."""
     trainer = make()
-    trainer.prove()
+    check_before_training(trainer)
     weights = [parameter.detach().clone() for parameter in trainer.models.policy.parameters()]
     original = trainer_module.collect
 
@@ -298,7 +299,7 @@ def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make,
 def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str, Any]) -> None:
     """The reference was meant to be the policy's own start, but something has changed it."""
     trainer = make(lora=lora, ppo={"steps": 3})
-    trainer.prove()
+    check_before_training(trainer)
     if lora:
         with torch.no_grad():
             next(part for name, part in trainer.models.policy.named_parameters() if "lora_B" in name).add_(0.05)
@@ -311,7 +312,7 @@ def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str,
 def test_in_half_precision_the_kl_is_a_warning(make: Make) -> None:
     """The copy is rounded and the policy is not, so that how far off it may be is not certain; half its size is."""
     trainer = make("llama", model={"dtype": "bfloat16"})
-    trainer.prove()
+    check_before_training(trainer)
     for parameter in trainer.models.reference.frozen_copy.parameters():
         parameter.data.mul_(0.5)
     assert any("the KL does not begin at 0" in event.text for event in trainer.step().events)
@@ -320,7 +321,7 @@ def test_in_half_precision_the_kl_is_a_warning(make: Make) -> None:
 def test_another_reference_may_differ(make: Make, tmp_path: Path) -> None:
     other = save_policy(tmp_path / "other", "gpt2", seed=5)
     trainer = make(model={"reference": str(other)})
-    trainer.prove()
+    check_before_training(trainer)
     assert abs(trainer.step().metrics["objective/kl"]) > 1e-3
 
 

@@ -16,6 +16,7 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch, UpdateStats
+from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from tests.engine.conftest import play
 from tests.engine.small_models import save_tokenizer
@@ -54,6 +55,7 @@ def two_episodes(**changes: Any) -> Rollout:
         prompts=["w3", "w4 w5"],
         responses=["w0 w1", "w2"],
         stopped=torch.tensor([True, False]),
+        kl_coef=0.2,
         scores=scores,
         recorded=2,
         top=top,
@@ -67,7 +69,7 @@ def two_episodes(**changes: Any) -> Rollout:
 
 
 def test_metrics_by_hand() -> None:
-    metrics = objective_metrics(two_episodes(), PPOConfig(), 0.2, stop_known=True)
+    metrics = objective_metrics(two_episodes(), PPOConfig(), stop_known=True)
     k3 = ((math.exp(-0.5) - 0.5) + (math.exp(1) - 2) + math.exp(-1)) / 2
     expected = {
         "objective/scores": 0.5,
@@ -96,7 +98,7 @@ def test_metrics_by_hand() -> None:
 
 def test_nothing_is_charged_when_the_kl_is_in_the_loss() -> None:
     settings = PPOConfig(kl_placement="loss", kl_estimator="k2")
-    metrics = objective_metrics(two_episodes(), settings, 0.2, stop_known=True)
+    metrics = objective_metrics(two_episodes(), settings, stop_known=True)
     assert metrics["objective/non_score_reward"] == 0.0
     assert metrics["objective/rlhf_reward"] == pytest.approx(-0.5)
 
@@ -108,7 +110,7 @@ def test_scaled_rewards_do_not_change_what_was_charged(make_trainer: Callable[..
         with torch.no_grad():
             trainer.models.policy.model.get_output_embeddings().weight.mul_(1.2)
         rollout = play(trainer, kl_coef=0.3)
-        metrics = objective_metrics(rollout, trainer.config.ppo, 0.3, stop_known=True)
+        metrics = objective_metrics(rollout, trainer.config.ppo, stop_known=True)
         assert metrics["objective/non_score_reward"] == pytest.approx(-0.3 * metrics["objective/kl"], rel=1e-4)
 
 
@@ -122,20 +124,23 @@ def test_metrics_of_one_episode_without_stop_token_or_gold() -> None:
         scores=Scores(torch.tensor([2.0]), {}, torch.tensor([1.0]), None),
         **{name: getattr(rollout, name)[:1] for name in ("logprobs", "ref_logprobs", "values", "kl", "rewards", "returns")},
     )
-    metrics = objective_metrics(alone, PPOConfig(), 0.2, stop_known=False)
+    metrics = objective_metrics(alone, PPOConfig(), stop_known=False)
     assert metrics["objective/scores_std"] == 0.0
     assert metrics["val/num_eos_tokens"] == 0.0
     assert metrics["objective/kl"] == pytest.approx(-0.5)
     assert not any(name.startswith("gold/") for name in metrics)
     one_gold = replace(alone, scores=replace(alone.scores, gold=torch.tensor([0.25])))
-    assert objective_metrics(one_gold, PPOConfig(), 0.2, stop_known=False)["gold/score_se"] == 0.0
+    assert objective_metrics(one_gold, PPOConfig(), stop_known=False)["gold/score_se"] == 0.0
 
 
 def test_update_metrics_have_their_names() -> None:
-    stats = UpdateStats(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11, 12, False, torch.zeros(1, 1))
-    assert update_metrics(stats, 0.5) == {
-        "loss/policy_avg": 1.0, "loss/value_avg": 2.0, "policy/approxkl_avg": 3.0, "policy/clipfrac_avg": 4.0, "val/clipfrac_avg": 5.0,
-        "policy/entropy_avg": 6.0, "val/ratio": 7.0, "val/ratio_var": 8.0, "optim/grad_norm": 9.0, "policy/first_log_ratio": 10.0,
+    sums = UpdateSums(
+        policy_loss=2.0, value_loss=4.0, clipped=1.0, value_clipped=0.5, entropy=12.0, kl_loss=0.0, squared_change=12.0, ratio=6.0,
+        squared_ratio=34.0, tokens=2.0,
+    )  # fmt: skip
+    assert update_metrics(UpdateStats(sums, 9.0, 10.0, 11, False, torch.zeros(1, 1)), 0.5) == {
+        "loss/policy_avg": 1.0, "loss/value_avg": 2.0, "policy/approxkl_avg": 3.0, "policy/clipfrac_avg": 0.5, "val/clipfrac_avg": 0.25,
+        "policy/entropy_avg": 6.0, "val/ratio": 3.0, "val/ratio_var": 8.0, "optim/grad_norm": 9.0, "policy/first_log_ratio": 10.0,
         "optim/steps": 11.0, "lr": 0.5,
     }  # fmt: skip
 
@@ -156,7 +161,7 @@ def test_the_first_bad_quantity_is_named(name: str, value: float) -> None:
 
 def records(tmp_path: Path, rollout: Rollout, new: list[list[float]], **ppo: Any) -> list[Any]:
     config = RunConfig(ppo=PPOConfig(gamma=0.9, lam=0.8, **ppo))
-    return Recorder(save_tokenizer(tmp_path), config).rollouts(rollout, torch.tensor(new), 0.2)
+    return Recorder(save_tokenizer(tmp_path), config).rollouts(rollout, torch.tensor(new))
 
 
 def test_records_by_hand(tmp_path: Path) -> None:
@@ -209,16 +214,16 @@ def test_clipped_means_that_clipping_decided(tmp_path: Path, ratios: list[float]
 def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(ppo={"ppo_epochs": 4, "learning_rate": 1e-2, "mini_batch_size": 8}, engine={"record_samples": 8})
     rollout = play(trainer)
-    passes, accumulate = [], trainer.updater._accumulate
+    passes, backward = [], trainer.updater.gradients.backward
 
     def counted(*args: Any, **options: Any) -> Any:
-        passes.append(accumulate(*args, **options))
+        passes.append(backward(*args, **options))
         return passes[-1]
 
-    trainer.updater._accumulate = counted  # type: ignore[method-assign]
-    stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.models.tokenizer, trainer.config).rollouts(rollout, stats.logprobs, 0.1)
-    assert 0 < passes[-1].clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
+    trainer.updater.gradients.backward = counted  # type: ignore[method-assign]
+    stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
+    found = Recorder(trainer.models.tokenizer, trainer.config).rollouts(rollout, stats.logprobs)
+    assert 0 < passes[-1].sums.clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
 
 
 def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Trainer]) -> None:
@@ -228,7 +233,7 @@ def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Train
     policy = trainer.models.policy.model
     with trainer.models.reference.active() as reference:
         models = {"top": policy, "ref_top": reference.model}
-    for record in trainer._recorder.rollouts((rollout := play(trainer)), rollout.logprobs[: rollout.recorded], 0.1):
+    for record in trainer._recorder.rollouts((rollout := play(trainer)), rollout.logprobs[: rollout.recorded]):
         tokens = record.tokens
         ids = torch.tensor([[*tokens.prompt_ids, *tokens.response_ids]])
         for name, model in models.items():

@@ -62,7 +62,7 @@ def test_skip_leaves_the_update_out_and_goes_on(make_trainer: Callable[..., Trai
     assert record.metrics["episode"] == 16.0 and not any(name.startswith(("objective/", "speed/")) for name in record.metrics)
     assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
     assert trainer.models.scorer.moments.state_dict() == moments and trainer.controller.coef == coefficient
-    assert "objective/scores" in trainer.step().metrics and trainer.progress.skips == 1
+    assert "objective/scores" in trainer.step().metrics and trainer.skips.count == 1
 
 
 def test_too_many_skips_end_the_run(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_what_is_counted_are_steps_not_minibatches(make_trainer: Callable[..., T
     monkeypatch.setattr(trainer.updater, "_problem", lambda *_: "the policy loss is not finite (nan)")
     for skips in (1, 2):
         assert trainer.step().events[0].text == "4 minibatches were left out: the policy loss is not finite (nan)."
-        assert trainer.progress.skips == skips
+        assert trainer.skips.count == skips
     with pytest.raises(NonFiniteError, match="2 such failures were skipped before"):
         trainer.step()
 

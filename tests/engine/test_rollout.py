@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.loop.rollout import ends_with_stop
+from rlhf_studio.engine.loop.generate import ends_with_stop
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import Rollout, TokenBatch, position_ids
@@ -137,7 +137,7 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     listening = replace(component, source=lambda episodes: (seen.append(episodes), component.source(episodes))[1])
     trainer.models.scorer._components[0] = listening
     play(trainer)
-    trainer.watch()
+    trainer.watched()[0]
     assert [len(episodes.prompts) for episodes in seen] == [8, 2]
     assert all(episodes.references == [pairs[prompt] for prompt in episodes.prompts] for episodes in seen)
 

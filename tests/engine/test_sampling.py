@@ -16,7 +16,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.engine.loop.rollout import sample
+from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.position_ids import PositionScheme
@@ -186,7 +186,7 @@ def test_what_the_model_says_after_the_end_is_not_read() -> None:
 def test_drawn_limits_are_uniform(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(generation={"response_length": 5, "response_length_min": 3, "stop_token": "none"})
     batch = trainer.prompts.batch([1] * 3000)
-    tokens, _ = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     counts = Counter(tokens.lengths.tolist())
     assert counts.keys() == {3, 4, 5}
     assert all(abs(count - 1000) < 5 * (3000 * 2 / 9) ** 0.5 for count in counts.values())
@@ -202,7 +202,7 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     assert model.generation_config.top_k == 7
     number = 6000
     batch = trainer.prompts.batch([1, 2, *[1] * number])  # the longest prompt pads the others
-    tokens, _ = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     with torch.no_grad():
         prompt = torch.tensor([trainer.models.tokenizer("w4")["input_ids"]])
         expected = model(prompt).logits[0, -1].softmax(dim=-1).tolist()
@@ -275,13 +275,13 @@ def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[.
     policy = trainer.models.policy
     batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
     weights = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
-    tokens, said = sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+    tokens, said = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
     assert all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(8).layers)
     assert trainer.models.traced_step is not None and policy.packs
     with policy.merged():
         merged = [module.disable_adapters for module in policy.modules() if isinstance(module, LoraLayer)]
     assert all(merged) and bool(merged) == bool(lora)
-    again = trainer.models.reader.read(policy, tokens, 2, critic=policy)
+    again = trainer.models.forward_pass.read(policy, tokens, 2, critic=policy)
     for name in ("logprobs", "entropy", "values"):
         torch.testing.assert_close(getattr(said, name), getattr(again, name), atol=2e-5, rtol=1e-5)
     assert said.top is not None and again.top is not None

@@ -78,7 +78,7 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     assert len(tokens) == 40 and max(seen) <= together and together // lanes <= max(seen)
     assert most[0] <= together
     seen.clear()
-    trainer.watch()  # the watched prompts too
+    trainer.watched()[0]  # the watched prompts too
     assert 0 < max(seen) <= together
 
 
@@ -87,5 +87,5 @@ def test_first_ratio_is_1_and_kl_0(make_trainer: Callable[..., Trainer]) -> None
     trainer = make_trainer(generation={**ENDS, "batch_size": 3}, engine={"watch_prompts": 0})
     record = trainer.step()
     assert abs(record.metrics["objective/kl"]) < 1e-5
-    first = trainer.updater.update(play(trainer), 1, 0.1, torch.Generator().manual_seed(0))
+    first = trainer.updater.update(play(trainer), 1, torch.Generator().manual_seed(0))
     assert first.first_log_ratio < 1e-5

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_studio.engine.loop.rollout import decode_responses
+from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, token_pieces
 from rlhf_studio.engine.types import TokenBatch

@@ -16,7 +16,7 @@ from torch import Tensor
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.fused import _tanh_gelu
-from rlhf_studio.engine.loop.rollout import sample
+from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.sampling.draw import Drawn, draw_next
@@ -103,7 +103,7 @@ def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer
     assert step is not None and step.ready(trainer.config.generation) is not None and step.ready(settings) is None
     batch = trainer.prompts.batch([0, 1, 2, 3])
     ours, own = (
-        sample(models, batch, settings, torch.Generator().manual_seed(0))[1]
+        generate(models, batch, settings, torch.Generator().manual_seed(0))[1]
         for models in (trainer.models, replace(trainer.models, traced_step=None))
     )
     assert torch.equal(ours.logprobs, own.logprobs) and torch.equal(ours.entropy, own.entropy)
@@ -114,7 +114,7 @@ def test_sampling_with_and_without_it_gives_the_same_episodes(make_trainer: Call
     batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
     both = []
     for models in (trainer.models, replace(trainer.models, traced_step=None)):
-        both.append(sample(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2))
+        both.append(generate(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2))
     (tokens, said), (others, others_said) = both
     assert torch.equal(tokens.response_ids, others.response_ids) and torch.equal(tokens.mask, others.mask)
     assert not tokens.mask.all()  # rows ended, and left

@@ -16,6 +16,7 @@ import torch
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.loop.trainer import MOST_SKIPS, Trainer
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.process.build import build_trainer, pad_id
@@ -75,11 +76,11 @@ def test_a_refused_rollout_leaves_a_storable_step_and_a_sane_controller(
     assert (trainer.controller.coef == coefficient) == (not kl_is_known)
     assert math.isfinite(trainer.controller.coef)
     assert all(torch.equal(tensor, before[key]) for key, tensor in trainer.models.policy.model.state_dict().items())
-    assert trainer.progress.step == 2 and trainer.progress.skips == 1
+    assert trainer.progress.step == 2 and trainer.skips.count == 1
     (event,) = (event for event in record.events if event.kind == "skip")
     assert event.text.startswith(f"This update was left out: {name} is not finite in episode 0, prompt ")
     assert not {"loss/policy_avg", "lr"} & record.metrics.keys()
-    trainer.state()  # a checkpoint can still be taken
+    training_state(trainer)  # a checkpoint can still be taken
     reader = RunReader(tmp_path / "run")
     (_, first), (_, second) = reader.metrics_since(0)
     assert first["objective/kl"] is not None
@@ -99,7 +100,7 @@ def test_skipping_ends_after_too_many(make_trainer: Callable[..., Trainer]) -> N
     spoil_values(trainer)
     for number in range(1, MOST_SKIPS + 1):
         trainer.step()
-        assert trainer.progress.skips == number
+        assert trainer.skips.count == number
     with pytest.raises(NonFiniteError, match="values is not finite"):
         trainer.step()
 
@@ -147,7 +148,7 @@ def test_health_warnings_are_given_once(make_trainer: Callable[..., Trainer], mo
     assert [text[:24] for text in texts] == ["Before the first update ", "The KL is clearly negati"]
     assert "off by 0.01" in texts[0]
     assert trainer.step().events == []
-    assert trainer.state().numbers["said"] == ["negative_kl", "ratio"]
+    assert training_state(trainer).numbers["said"] == ["negative_kl", "ratio"]
 
 
 def test_a_ratio_that_is_off_is_expected_in_bfloat16(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +175,8 @@ def test_costs_add_up(make_trainer: Callable[..., Trainer]) -> None:
 
 def test_watched_prompts_are_answered_with_the_same_random_numbers(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(reward={"gold": "world"})
-    first = trainer.watch()
-    assert trainer.watch() == first  # while the policy is the same, so are the answers
+    first = trainer.watched()[0]
+    assert trainer.watched()[0] == first  # while the policy is the same, so are the answers
     assert [record.prompt for record in first] == ["w1 w2 w3", "w2 w11"]
     assert all(record.gold is not None for record in first)
     assert trainer.models.scorer.moments.count == 0

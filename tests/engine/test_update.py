@@ -14,7 +14,7 @@ from torch import Tensor
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from tests.engine.conftest import play
-from tests.engine.learning import ALL, LORA, gradients, relative, shift
+from tests.engine.learning import LORA, backward, flat_gradient, gradients, relative, shift
 
 # --- the gradient ------------------------------------------------------------------------------------------------------------
 
@@ -47,8 +47,7 @@ def by_hand(trainer: Trainer, rollout: Rollout, kl_coef: float) -> Tensor:
                 loss = loss + kl_coef * (0.5 * difference**2 if settings.kl_estimator == "k2" else k3)
             total, count = total + loss, count + 1
     (total / count).backward()
-    parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trainer.updater._parameters]
-    return torch.cat([part.flatten() for part in parts])
+    return flat_gradient(trainer)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +66,8 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
     shift(trainer, seed=1)
     rollout = play(trainer)
     shift(trainer)
-    stats = trainer.updater._accumulate(rollout, ALL, 0.2, warming_up=False)
-    assert 0 < stats.clipped < stats.tokens and stats.value_clipped > 0  # both branches take part
+    sums = backward(trainer, rollout, kl_coef=0.2).sums
+    assert 0 < sums.clipped < sums.tokens and sums.value_clipped > 0  # both branches take part
     ours = gradients(trainer, rollout, kl_coef=0.2)
     trainer.updater.optimizer.zero_grad()
     assert relative(ours, by_hand(trainer, rollout, 0.2)) < 1e-5
@@ -87,12 +86,12 @@ def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], lora
         shift(trainer)
         index = torch.tensor([6, 1, 3, 4])
         assert len(set(rollout.tokens.lengths[index].tolist())) > 1
-        found.append((gradients(trainer, rollout, index), trainer.updater._accumulate(rollout, index, 0.1, warming_up=False)))
+        found.append((gradients(trainer, rollout, index), backward(trainer, rollout, index)))
     whole, whole_stats = found[0]
     for gradient, stats in found[1:]:
         assert relative(gradient, whole) < 1e-5
-        assert stats.tokens == whole_stats.tokens
-        assert stats.policy == pytest.approx(whole_stats.policy, rel=1e-4, abs=1e-4)
+        assert stats.sums.tokens == whole_stats.sums.tokens
+        assert stats.sums.policy_loss == pytest.approx(whole_stats.sums.policy_loss, rel=1e-4, abs=1e-4)
         assert stats.largest_log_ratio == pytest.approx(whole_stats.largest_log_ratio, rel=1e-4)
 
 
@@ -180,8 +179,8 @@ def test_entropy_bonus_raises_entropy(make_trainer: Callable[..., Trainer]) -> N
     for coefficient in (0.0, 1.0):
         trainer = make_trainer(ppo={"entropy_coef": coefficient, "vf_coef": 0.0, "ppo_epochs": 4})
         rollout = only(play(trainer), 0.0)
-        trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
-        found[coefficient] = trainer.updater._accumulate(rollout, ALL, 0.1, warming_up=False).entropy
+        trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
+        found[coefficient] = backward(trainer, rollout).sums.entropy
     assert found[1.0] > found[0.0] + 1.0
 
 
@@ -193,14 +192,14 @@ def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., 
         shift(trainer)
         rollout = only(play(trainer), 0.0)
         before = float((rollout.logprobs - rollout.ref_logprobs).square()[rollout.tokens.mask].mean())
-        trainer.updater.update(rollout, 0, 1.0, torch.Generator().manual_seed(0))
+        trainer.updater.update(replace(rollout, kl_coef=1.0), 0, torch.Generator().manual_seed(0))
         after = play_again(trainer, rollout)
         assert float((after - rollout.ref_logprobs).square()[rollout.tokens.mask].mean()) < 0.5 * before
 
 
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
-    return trainer.models.reader.read(trainer.models.policy, rollout.tokens, 0).logprobs
+    return trainer.models.forward_pass.read(trainer.models.policy, rollout.tokens, 0).logprobs
 
 
 @pytest.mark.parametrize("size", [0, 1], ids=["whole", "micro-batches"])
@@ -208,15 +207,15 @@ def test_the_last_pass_is_what_a_pass_of_the_model_says_before_the_last_step(mak
     """Two passes of two minibatches: each half was last seen one and no optimizer step before the last one."""
     trainer = make_trainer(ppo={"micro_batch_size": size, "learning_rate": 1e-2})
     rollout, read = play(trainer), []
-    accumulate, minibatches = trainer.updater._accumulate, []
+    backward, minibatches = trainer.updater.gradients.backward, []
 
-    def accumulated(rollout: Rollout, index: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def followed(rollout: Rollout, index: Tensor, *args: Any, **kwargs: Any) -> Any:
         minibatches.append(index)
         read.append(play_again(trainer, rollout))
-        return accumulate(rollout, index, *args, **kwargs)
+        return backward(rollout, index, *args, **kwargs)
 
-    trainer.updater._accumulate = accumulated  # type: ignore[method-assign]
-    stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+    trainer.updater.gradients.backward = followed  # type: ignore[method-assign]
+    stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
     assert len(read) == 4
     for index, expected in zip(minibatches[2:], read[2:], strict=True):
         torch.testing.assert_close(stats.logprobs[index], expected[index], atol=1e-5, rtol=0)
@@ -230,9 +229,9 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens(make_trainer: Callable[..., Tra
         trainer = make_trainer(ppo={"dual_clip": dual_clip, "vf_coef": 0.0})
         rollout = only(play(trainer), -1.0)
         far = replace(rollout, logprobs=rollout.logprobs - math.log(10))
-        stats = trainer.updater._accumulate(far, ALL, 0.1, warming_up=False)
-        assert stats.policy / stats.tokens == pytest.approx(loss, rel=1e-4)
-        assert stats.clipped == (stats.tokens if dual_clip else 0)
+        sums = backward(trainer, far).sums
+        assert sums.mean_policy_loss == pytest.approx(loss, rel=1e-4)
+        assert sums.clipped == (sums.tokens if dual_clip else 0)
         assert (float(gradients(trainer, far).norm()) == 0) == bool(dual_clip)
 
 
@@ -246,15 +245,15 @@ def test_statistics_are_means_over_tokens(make_trainer: Callable[..., Trainer]) 
     change[real[: len(real) // 4]] = 0.3
     share = (len(real) // 4) / len(real)
     moved = replace(rollout, logprobs=rollout.logprobs - change.view_as(rollout.logprobs), returns=rollout.values + 2.0)
-    stats = trainer.updater.update(moved, 0, 0.1, torch.Generator().manual_seed(0))
+    stats = trainer.updater.update(moved, 0, torch.Generator().manual_seed(0))
     up, down = math.exp(0.3), math.exp(-0.3)
     mean = share * up + (1 - share) * down
-    assert stats.approx_kl == pytest.approx(0.045, rel=1e-4)
+    assert stats.sums.approx_kl == pytest.approx(0.045, rel=1e-4)
     assert stats.first_log_ratio == pytest.approx(0.3, rel=1e-4)
-    assert stats.ratio == pytest.approx(mean, rel=1e-4)
-    assert stats.ratio_variance == pytest.approx(share * up**2 + (1 - share) * down**2 - mean**2, rel=1e-3)
-    assert stats.clip_fraction == pytest.approx(share)  # advantage 1: only what rose beyond 1.2 is held
-    assert stats.policy_loss == pytest.approx(-(share * 1.2 + (1 - share) * down), rel=1e-4)
-    assert stats.value_loss == pytest.approx(2.0, rel=1e-4)  # half of 2 squared
-    assert stats.value_clip_fraction == 0.0
-    assert stats.entropy == pytest.approx(float(rollout.entropy[rollout.tokens.mask].mean()), rel=1e-4)
+    assert stats.sums.mean_ratio == pytest.approx(mean, rel=1e-4)
+    assert stats.sums.ratio_variance == pytest.approx(share * up**2 + (1 - share) * down**2 - mean**2, rel=1e-3)
+    assert stats.sums.clip_fraction == pytest.approx(share)  # advantage 1: only what rose beyond 1.2 is held
+    assert stats.sums.mean_policy_loss == pytest.approx(-(share * 1.2 + (1 - share) * down), rel=1e-4)
+    assert stats.sums.mean_value_loss == pytest.approx(2.0, rel=1e-4)  # half of 2 squared
+    assert stats.sums.value_clip_fraction == 0.0
+    assert stats.sums.mean_entropy == pytest.approx(float(rollout.entropy[rollout.tokens.mask].mean()), rel=1e-4)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig
+from rlhf_studio.engine.learning_rate import learning_rate_factor
+from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.loop.update import Updater, learning_rate_factor
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.types import NonFiniteError, TokenBatch
 from tests.engine.conftest import play
@@ -31,11 +32,11 @@ def test_one_optimizer_step_per_minibatch(
     original = trainer.updater.optimizer.step
     monkeypatch.setattr(trainer.updater.optimizer, "step", lambda: (calls.append(1), original()))
     seen: list[list[int]] = []
-    accumulate = Updater._accumulate
+    backward = MinibatchGradients.backward
     monkeypatch.setattr(
-        Updater,
-        "_accumulate",
-        lambda self, rollout, index, *rest, **more: (seen.append(index.tolist()), accumulate(self, rollout, index, *rest, **more))[1],
+        MinibatchGradients,
+        "backward",
+        lambda self, rollout, index, *rest, **more: (seen.append(index.tolist()), backward(self, rollout, index, *rest, **more))[1],
     )
     assert trainer.step().metrics["optim/steps"] == len(calls) == steps
     passes = [sum(seen[start : start + 8 // mini], []) for start in range(0, len(seen), 8 // mini)]
@@ -47,7 +48,7 @@ def test_one_optimizer_step_per_minibatch(
 def test_gradients_are_freed_after_the_update(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer()
     trainer.step()
-    assert all(parameter.grad is None for parameter in trainer.updater._parameters)
+    assert all(parameter.grad is None for parameter in trainer.updater.gradients.parameters)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,8 @@ def test_gradients_are_freed_after_the_update(make_trainer: Callable[..., Traine
 )
 def test_learning_rate_schedules(settings: dict[str, Any], expected: list[float]) -> None:
     ppo = PPOConfig(steps=4, **settings)
-    assert [learning_rate_factor(step, ppo) for step in range(len(expected))] == pytest.approx(expected)
+    schedule = (ppo.steps, ppo.warmup_steps, ppo.lr_schedule)
+    assert [learning_rate_factor(step, *schedule) for step in range(len(expected))] == pytest.approx(expected)
 
 
 def test_the_rate_that_is_recorded_is_the_rate_that_is_used(make_trainer: Callable[..., Trainer]) -> None:
@@ -109,9 +111,9 @@ def test_gradient_clipping(make_trainer: Callable[..., Trainer]) -> None:
         full = float(gradients(trainer, rollout).norm())
         used: list[float] = []
         trainer.updater.optimizer.step = lambda trainer=trainer, used=used: used.append(  # type: ignore[method-assign]
-            float(torch.cat([p.grad.flatten() for p in trainer.updater._parameters]).norm())
+            float(torch.cat([p.grad.flatten() for p in trainer.updater.gradients.parameters]).norm())
         )
-        stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+        stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
         assert stats.grad_norm == pytest.approx(full, rel=1e-4)
         assert used == [pytest.approx(1e-3 if limit == 1e-3 else full, rel=1e-3)]
 
@@ -135,7 +137,7 @@ def test_target_kl_is_compared_with_one_and_a_half_times(make_trainer: Callable[
         trainer = make_trainer(ppo={"ppo_epochs": 1, "mini_batch_size": 8, "target_kl": target})
         rollout = play(trainer)
         stats = trainer.updater.update(replace(rollout, logprobs=rollout.logprobs - 0.2), 0, 0.1, torch.Generator().manual_seed(0))
-        assert stats.approx_kl == pytest.approx(0.02, rel=1e-4)
+        assert stats.sums.approx_kl == pytest.approx(0.02, rel=1e-4)
         assert (stats.optimizer_steps, stats.stopped_early) == (steps, steps == 0)
 
 
@@ -145,19 +147,19 @@ def test_ratio_threshold_skips_the_minibatch(make_trainer: Callable[..., Trainer
     before = weights(trainer)
     for shifted, skipped in ((math.log(2.1), 4), (math.log(1.9), 0)):
         far = replace(rollout, logprobs=rollout.logprobs - shifted)
-        stats = trainer.updater.update(far, 0, 0.1, torch.Generator().manual_seed(0))
-        assert (stats.skipped, len(stats.problems), stats.optimizer_steps) == (skipped, skipped, 4 - skipped)
+        stats = trainer.updater.update(far, 0, torch.Generator().manual_seed(0))
+        assert (len(stats.problems), stats.optimizer_steps) == (skipped, 4 - skipped)
         if skipped:
             assert "mean ratio 2.1 exceeds the threshold 2" in stats.problems[0]
             assert changed(before, trainer) == set() and math.isnan(stats.grad_norm)
-            assert stats.ratio == pytest.approx(2.1, rel=1e-4) and stats.ratio_variance == pytest.approx(0, abs=1e-6)
+            assert stats.sums.mean_ratio == pytest.approx(2.1, rel=1e-4) and stats.sums.ratio_variance == pytest.approx(0, abs=1e-6)
 
 
 def test_a_skipped_minibatch_is_told_and_does_not_end_the_run(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(ppo={"ratio_threshold": 0.5}, engine={"non_finite": "stop"})
     record = trainer.step()
     assert [event.text[:30] for event in record.events] == ["4 minibatches were left out: t"]
-    assert trainer.progress.skips == 0
+    assert trainer.skips.count == 0
 
 
 # --- bad numbers -------------------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_a_bad_loss_names_quantity_episode_and_prompt(
     before = weights(trainer)
     spoil_episode(monkeypatch, which)
     with pytest.raises(NonFiniteError, match=f"the {name} is not finite") as caught:
-        trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+        trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
     episode = int(str(caught.value).split("episode ")[1].split(",")[0])
     assert rollout.prompts[episode] == "w4" and "prompt 'w4'" in str(caught.value)
     assert changed(before, trainer) == set()
@@ -203,9 +205,9 @@ def test_bad_minibatches_can_be_left_out(make_trainer: Callable[..., Trainer], m
     trainer = make_trainer(ppo={"mini_batch_size": 1, "ppo_epochs": 1}, engine={"non_finite": "skip"})
     rollout = play(trainer)
     spoil_episode(monkeypatch, 0)
-    stats = trainer.updater.update(rollout, 0, 0.1, torch.Generator().manual_seed(0))
+    stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
     bad = rollout.prompts.count("w4")
-    assert bad > 0 and (stats.skipped, stats.optimizer_steps) == (bad, 8 - bad)
+    assert bad > 0 and (len(stats.problems), stats.optimizer_steps) == (bad, 8 - bad)
     assert all(torch.isfinite(tensor).all() for tensor in weights(trainer).values())
 
 
@@ -224,6 +226,6 @@ def test_bfloat16(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) ->
         assert metrics["policy/first_log_ratio"] < 0.1
         assert math.isfinite(metrics["loss/policy_avg"]) and math.isfinite(metrics["optim/grad_norm"])
     assert changed(before, trainer) == {"model", "value_head"}
-    assert {parameter.dtype for parameter in trainer.updater._parameters} == {torch.float32}
+    assert {parameter.dtype for parameter in trainer.updater.gradients.parameters} == {torch.float32}
     frozen = {parameter.dtype for parameter in trainer.models.policy.model.parameters() if not parameter.requires_grad}
     assert frozen == ({torch.bfloat16} if lora else set())

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
 from rlhf_studio.engine.rewards import components
@@ -155,14 +155,14 @@ def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch:
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Updater._accumulate
+    original = MinibatchGradients.backward
 
-    def poisoned(self: Updater, *arguments: Any, **options: Any) -> Any:
-        stats = original(self, *arguments, **options)
-        self._parameters[0].grad[...] = math.nan
-        return stats
+    def poisoned(self: MinibatchGradients, *arguments: Any, **options: Any) -> Any:
+        result = original(self, *arguments, **options)
+        self.parameters[0].grad[...] = math.nan
+        return result
 
-    monkeypatch.setattr(Updater, "_accumulate", poisoned)
+    monkeypatch.setattr(MinibatchGradients, "backward", poisoned)
 
 
 def test_non_finite_gradient_stops_before_the_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ import torch
 
 from rlhf_studio.ppo import (
     AdaptiveKL,
+    Minibatch,
+    NewPass,
+    ObjectiveSettings,
     RunningMoments,
-    approx_kl,
-    clip_fraction,
     full_kl,
     gae,
     kl_per_token,
@@ -29,11 +30,11 @@ from rlhf_studio.ppo import (
     masked_select,
     masked_var,
     policy_loss,
+    ppo_objective,
     scale_to_unit_variance,
     shape_rewards,
     token_logprobs,
     token_logprobs_and_entropy,
-    value_loss,
     whiten,
 )
 
@@ -79,14 +80,16 @@ def calculate(case: dict) -> dict[str, torch.Tensor]:
     advantages = whiten(advantages, mask)
 
     policy = policy_loss(new_logprobs, logprobs, advantages, mask, config["cliprange"])
-    value = value_loss(new_values, values, returns, mask, config["cliprange_value"])
-    policy_mean, value_mean = policy.loss_sum / policy.tokens, config["vf_coef"] * value.loss_sum / value.tokens
+    settings = ObjectiveSettings(cliprange=config["cliprange"], cliprange_value=config["cliprange_value"], vf_coef=config["vf_coef"])
+    batch = Minibatch(mask, logprobs, ref_logprobs, values, advantages, returns)
+    loss, sums = ppo_objective(batch, NewPass(new_logprobs, new_values, entropy), settings)
+    value_mean = config["vf_coef"] * sums.mean_value_loss
     per_token = [logprobs, ref_logprobs, new_logprobs, kl, rewards, advantages, returns, policy.ratio]
-    scalars = [policy_mean, value_mean, policy_mean + value_mean, clip_fraction(policy.clipped, mask), clip_fraction(value.clipped, mask)]
+    scalars = [sums.mean_policy_loss, value_mean, loss / sums.tokens, sums.clip_fraction, sums.value_clip_fraction]
     scalars += [
-        approx_kl(new_logprobs, logprobs, mask),
+        sums.approx_kl,
         masked_mean(kl_per_token(logprobs, new_logprobs, "k1"), mask),
-        masked_mean(entropy, mask),
+        sums.mean_entropy,
     ]
     return dict(zip(ENTRIES, [masked_select(x, mask) for x in per_token] + scalars, strict=True))
 

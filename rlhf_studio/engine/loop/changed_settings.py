@@ -8,7 +8,7 @@ from typing import Any
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.engine.loop.update import learning_rate_factor
+from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.runs.records import EventRecord
 
 
@@ -39,4 +39,4 @@ def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
 
 
 def _rate(settings: PPOConfig, step: int) -> float:
-    return settings.learning_rate * learning_rate_factor(step, settings)
+    return settings.learning_rate * learning_rate_factor(step, settings.steps, settings.warmup_steps, settings.lr_schedule)

@@ -1,4 +1,4 @@
-"""What the policy said of each token when an update went through it for the last time."""
+"""The new log-probability of each token when an update went through it for the last time: what the inspector shows beside the old one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from rlhf_studio.engine.types import Rollout
 
 
 class LastLogprobs:
-    """Taken while learning, so it costs no pass of its own. A token that no pass reached keeps what it was sampled with."""
+    """Kept while learning, so it costs no forward pass of its own. A token that no minibatch reached keeps its sampling log-probability."""
 
     def __init__(self, rollout: Rollout, ranks: Ranks):
         self._ranks = ranks
         self._logprobs = rollout.logprobs.clone()
-        self._minibatch = torch.zeros(len(rollout.tokens), dtype=torch.int64, device=rollout.logprobs.device)  # of the last note
+        self._minibatch = 0
+        self._kept_in = torch.zeros(len(rollout.tokens), dtype=torch.int64, device=rollout.logprobs.device)  # minibatch, from 1
 
-    def note(self, minibatch: int, rows: Tensor, logprobs: Tensor) -> None:
-        """``logprobs`` (b, t) of these rows in minibatch number ``minibatch``, counted from 1; t may be short of T."""
+    def begin_minibatch(self) -> None:
+        """What is kept from now on belongs to the next minibatch."""
+        self._minibatch += 1
+
+    def keep(self, rows: Tensor, logprobs: Tensor) -> None:
+        """New ``logprobs`` (b, t) of the episodes ``rows`` (b,); t may be short of T."""
         self._logprobs[rows, : logprobs.shape[1]] = logprobs.detach()
-        self._minibatch[rows] = minibatch
+        self._kept_in[rows] = self._minibatch
 
-    def together(self) -> Tensor:
-        """(B, T) float32: each row from the process that had it last; everyone must call this."""
+    def gathered(self) -> Tensor:
+        """(B, T) float32: each row from the rank that had it last; all ranks must call this."""
         if self._ranks.size == 1:
             return self._logprobs
-        everyone = self._ranks.gather(self._logprobs).unflatten(0, (self._ranks.size, -1))
-        last = self._ranks.gather(self._minibatch).unflatten(0, (self._ranks.size, -1)).argmax(dim=0)
-        return everyone[last, torch.arange(len(last), device=last.device)]
+        of_ranks = self._ranks.gather(self._logprobs).unflatten(0, (self._ranks.size, -1))
+        last = self._ranks.gather(self._kept_in).unflatten(0, (self._ranks.size, -1)).argmax(dim=0)
+        return of_ranks[last, torch.arange(len(last), device=last.device)]

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.engine.loop.update import objective_settings
 from rlhf_studio.engine.text import PieceTable, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import explained_variance
@@ -19,12 +20,12 @@ from rlhf_studio.ppo.masking import masked_mean, masked_select
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord
 
 
-def objective_metrics(rollout: Rollout, settings: PPOConfig, kl_coef: float, stop_known: bool) -> dict[str, float]:
+def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool) -> dict[str, float]:
     """Metrics of the rollout: scores, KL, entropy, values. Means per episode unless the name says otherwise."""
     mask, scores = rollout.tokens.mask, rollout.scores
     kl_sum = _per_episode(rollout.logprobs - rollout.ref_logprobs, mask)
     # From the KL itself, not from the rewards: those may have been scaled since.
-    penalty = -kl_coef * _per_episode(rollout.kl, mask).cpu() if settings.kl_placement == "reward" else torch.zeros(len(mask))
+    penalty = -rollout.kl_coef * _per_episode(rollout.kl, mask).cpu() if settings.kl_placement == "reward" else torch.zeros(len(mask))
     lengths = rollout.tokens.lengths.float()
     metrics = {
         "objective/scores": scores.raw.mean(),
@@ -36,7 +37,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, kl_coef: float, sto
         "objective/entropy": _per_episode(-rollout.logprobs, mask).mean(),
         "objective/non_score_reward": penalty.mean(),
         "objective/rlhf_reward": (penalty + scores.shaped).mean(),
-        "objective/kl_coef": kl_coef,
+        "objective/kl_coef": rollout.kl_coef,
         "val/explained_variance": explained_variance(rollout.values, rollout.returns, mask),
         "val/returns_mean": masked_mean(rollout.returns, mask),
         "val/values_mean": masked_mean(rollout.values, mask),
@@ -53,17 +54,18 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, kl_coef: float, sto
 
 
 def update_metrics(stats: UpdateStats, learning_rate: float) -> dict[str, float]:
-    """Metrics of the update, means over its minibatches."""
+    """Metrics of the update, means over the response tokens of its minibatches."""
+    sums = stats.sums
     return {
-        "policy/approxkl_avg": stats.approx_kl,
-        "policy/clipfrac_avg": stats.clip_fraction,
-        "policy/entropy_avg": stats.entropy,
+        "policy/approxkl_avg": float(sums.approx_kl),
+        "policy/clipfrac_avg": float(sums.clip_fraction),
+        "policy/entropy_avg": float(sums.mean_entropy),
         "policy/first_log_ratio": stats.first_log_ratio,
-        "loss/policy_avg": stats.policy_loss,
-        "loss/value_avg": stats.value_loss,
-        "val/ratio": stats.ratio,
-        "val/ratio_var": stats.ratio_variance,
-        "val/clipfrac_avg": stats.value_clip_fraction,
+        "loss/policy_avg": float(sums.mean_policy_loss),
+        "loss/value_avg": float(sums.mean_value_loss),
+        "val/ratio": float(sums.mean_ratio),
+        "val/ratio_var": float(sums.ratio_variance),
+        "val/clipfrac_avg": float(sums.value_clip_fraction),
         "optim/grad_norm": stats.grad_norm,
         "optim/steps": float(stats.optimizer_steps),
         "lr": learning_rate,
@@ -91,29 +93,25 @@ class Recorder:
         self._tokenizer, self._config = tokenizer, config
         self._pieces = PieceTable(tokenizer)
 
-    def rollouts(self, rollout: Rollout, new_logprobs: Tensor, kl_coef: float) -> list[RolloutRecord]:
+    def rollouts(self, rollout: Rollout, new_logprobs: Tensor) -> list[RolloutRecord]:
         """One record per recorded episode; ``new_logprobs`` (N, T) are those of the update's last pass."""
         columns = self._columns(rollout, new_logprobs)
         kl = _per_episode(rollout.logprobs - rollout.ref_logprobs, rollout.tokens.mask).tolist()
-        return [self._record(rollout, columns, kl[row], kl_coef, row) for row in range(rollout.recorded)]
+        return [self._record(rollout, columns, kl[row], row) for row in range(rollout.recorded)]
 
     def _columns(self, rollout: Rollout, new_logprobs: Tensor) -> dict[str, np.ndarray]:
-        ppo, count = self._config.ppo, rollout.recorded
+        count = rollout.recorded
         names = ("logprobs", "ref_logprobs", "kl", "rewards", "values", "advantages", "whitened_advantages", "returns", "deltas", "entropy")
         columns = {name: getattr(rollout, name)[:count] for name in names}
+        settings = objective_settings(self._config.ppo, rollout.kl_coef)
+        clipping = (settings.cliprange, settings.cliprange_high, settings.dual_clip)
         surrogate = policy_loss(
-            new_logprobs,
-            columns["logprobs"],
-            columns["whitened_advantages"],
-            rollout.tokens.mask[:count],
-            ppo.cliprange,
-            ppo.cliprange_high or None,
-            ppo.dual_clip or None,
+            new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.tokens.mask[:count], *clipping
         )
         columns |= {"new_logprobs": new_logprobs, "ratio": surrogate.ratio, "clipped": surrogate.clipped}
         return {name: value.float().cpu().numpy() for name, value in columns.items()}
 
-    def _record(self, rollout: Rollout, columns: dict[str, np.ndarray], kl: float, kl_coef: float, row: int) -> RolloutRecord:
+    def _record(self, rollout: Rollout, columns: dict[str, np.ndarray], kl: float, row: int) -> RolloutRecord:
         tokens, scores = rollout.tokens, rollout.scores
         length = int(tokens.lengths[row])
         prompt_ids = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
@@ -137,7 +135,7 @@ class Recorder:
                 arrays={name: column[row, :length] for name, column in columns.items()},
                 gamma=self._config.ppo.gamma,
                 lam=self._config.ppo.lam,
-                kl_coef=kl_coef,
+                kl_coef=rollout.kl_coef,
                 **self._alternatives(rollout.top, rollout.ref_top, row, length),
             ),
         )

@@ -1,16 +1,21 @@
-"""What a resumed run needs beside the weights."""
+"""What a resumed run needs beside the weights: taken from a trainer, and given back to one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from rlhf_studio.engine.distributed.sharding import whole, whole_state
+from rlhf_studio.engine.loop.changed_settings import changed
+from rlhf_studio.engine.loop.trainer import Progress, Trainer
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a resumed run needs beside the weights.
+    """A trainer's state.
 
     Attributes:
         numbers: JSON values: step, KL controller, running moments, place in the prompts, thread count.
@@ -23,3 +28,51 @@ class TrainingState:
     tensors: dict[str, Tensor]
     optimizer: dict[str, Any]
     reference: dict[str, Tensor] = field(default_factory=dict)
+
+
+def training_state(trainer: Trainer) -> TrainingState:
+    """All that :func:`restore` needs, beside the weights. Where weights are sharded, all ranks call this and rank 0 gets it."""
+    numbers: dict[str, Any] = {
+        "step": trainer.progress.step,
+        "settings": trainer.config.model_dump(mode="json"),
+        "elapsed": trainer.progress.elapsed,
+        "skips": trainer.skips.count,
+        "told": sorted(trainer.health.told),
+        "controller": trainer.controller.state_dict(),
+        "moments": trainer.models.scorer.moments.state_dict(),
+        "prompts": trainer.prompts.state(),
+        "threads": torch.get_num_threads(),
+        "device": trainer.compute.device.type,
+    }
+    generators = {"sampling": trainer.sampling_generator.get_state(), "shuffling": trainer.shuffling_generator.get_state()}
+    keep = trainer.compute.ranks.is_main
+    following = trainer.models.reference.weights() if trainer.config.ppo.reference_ema else {}
+    following = {name: whole(weight, keep=keep) for name, weight in following.items()}
+    tensors = {**generators, "torch": torch.get_rng_state()}
+    return TrainingState(numbers, tensors, whole_state(trainer.updater.optimizer, keep=keep), following)
+
+
+def restore(trainer: Trainer, state: TrainingState) -> list[str]:
+    """Give a saved state back (weights and optimizer are restored already). Returns what may differ from before, a clause each."""
+    numbers = state.numbers
+    trainer.progress = Progress(numbers["step"], numbers["elapsed"])
+    trainer.skips.count = numbers["skips"]
+    trainer.health.told = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
+    trainer.settings_before = numbers.get("settings")
+    if not changed(trainer.settings_before, trainer.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
+        trainer.controller.load_state_dict(numbers["controller"])
+    trainer.models.scorer.moments.load_state_dict(numbers["moments"])
+    changes = trainer.prompts.restore(numbers["prompts"])
+    if state.reference:
+        trainer.models.reference.restore(state.reference)
+    trainer.shuffling_generator.set_state(state.tensors["shuffling"])
+    torch.set_rng_state(state.tensors["torch"])
+    device = trainer.compute.device.type
+    if numbers["device"] == device:
+        trainer.sampling_generator.set_state(state.tensors["sampling"])
+    else:
+        changes.append(f"the run was on {numbers['device']} and goes on with {device}: other random numbers")
+    threads = torch.get_num_threads()
+    if numbers["threads"] != threads:
+        changes.append(f"it used {numbers['threads']} threads and now uses {threads}: results may differ in the last bits")
+    return changes

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.fused import consume_logits
 from rlhf_studio.engine.compute.packing import own_attention
+from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
+from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.prompts import PromptBatch, PromptStream, pad_left
-from rlhf_studio.engine.loop.rollout import Models, decode_responses, ends_with_stop, sample
 from rlhf_studio.engine.models.adapters import POLICY
 from rlhf_studio.engine.models.critic import Trunk
 from rlhf_studio.engine.models.forward import ForwardOutput
@@ -123,11 +124,11 @@ class _ParityCheck:
                 said = replace(said, values=own.values)
             passes = {
                 "what is noted while sampling": said,
-                "what is read of the responses": models.reader.read(policy, tokens, 0, critic=policy),
+                "what is read of the responses": models.forward_pass.read(policy, tokens, 0, critic=policy),
                 "what the update reads": _update(models, policy, tokens),
             }
             with models.reference.active() as reference:
-                read = models.reader.read(reference, tokens, 0)
+                read = models.forward_pass.read(reference, tokens, 0)
         for doing, ours in passes.items():
             what = f"log-probabilities ({doing})"
             self._hold_against("model.policy", model.policy, what, (ours.logprobs, own.logprobs), tokens, (own.scale, own.noise))
@@ -212,14 +213,14 @@ def _sampled(models: Models, prompts: PromptBatch, limits: Tensor) -> tuple[Toke
     """Responses up to their limits, whatever token would end one, and what the policy noted on the way."""
     settings = models.config.generation.model_copy(update={"response_length": int(limits.max())})
     generator = torch.Generator(device=models.compute.device).manual_seed(models.config.engine.seed + 3)
-    return sample(models, prompts, settings, generator, limits=limits.to(models.compute.device))
+    return generate(models, prompts, settings, generator, limits=limits.to(models.compute.device))
 
 
 def _update(models: Models, policy: Policy, tokens: TokenBatch) -> ForwardOutput:
     """What the update reads: in parts of a micro-batch, with gradients. Split weights expect a backward pass after those."""
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
     with torch.set_grad_enabled(not models.compute.ranks.sharded):
-        for index in torch.arange(len(tokens), device=tokens.mask.device).split(models.reader.size):
+        for index in torch.arange(len(tokens), device=tokens.mask.device).split(models.forward_pass.size):
             part = tokens.rows(index)
             with models.compute.autocast():
                 logits, said = policy.logits_and_values(part)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.loop.rollout import Models
+from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, tolerance_of
 from rlhf_studio.engine.types import Rollout
 
@@ -27,7 +27,7 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
     mine = torch.arange(len(mask), device=mask.device)[ranks.rows(len(mask))].flip(0)
     part = rollout.tokens.rows(mine)
     width = part.mask.shape[1]
-    again = models.reader.read(models.policy, part, 0).logprobs
+    again = models.forward_pass.read(models.policy, part, 0).logprobs
     wrong = _beyond(tolerance, again - rollout.logprobs[mine, :width], part.mask, (scale, noise))
     problem = f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained" if wrong else ""
     warning = ""

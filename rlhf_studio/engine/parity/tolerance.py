@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rlhf_studio.engine.loop.rollout import Models
+from rlhf_studio.engine.loop.models import Models
 
 EXACT = 1e-4  # float32
 HALF_STEP = 2.0**-8  # bfloat16 rounds to eight binary digits

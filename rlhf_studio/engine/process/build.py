@@ -13,8 +13,8 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.distributed.sharding import shard
+from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.prompts import PromptStream, hold_out, prepare_prompts, read_held_out
-from rlhf_studio.engine.loop.rollout import Models
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.models.load_critic import load_critic

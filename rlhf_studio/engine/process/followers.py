@@ -14,6 +14,8 @@ from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP
+from rlhf_studio.engine.loop.state import restore, training_state
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy
@@ -91,13 +93,13 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resum
         if resume and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:  # what the first process has found to be whole
             folder = paths.checkpoint_dir(run_dir, step)
             restore_policy(folder, trainer.models.policy)
-            trainer.restore(load_state(folder, trainer.updater.optimizer))
-        trainer.prove()
+            restore(trainer, load_state(folder, trainer.updater.optimizer))
+        check_before_training(trainer)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # from here on the first process, which hears them too, saves and says when to stop
         sharded = compute.ranks.sharded
         if sharded and trainer.progress.step == 0:
-            trainer.watch()
+            trainer.watched()
         while sharded or not trainer.finished:  # split weights are needed until the last checkpoint is written
             said = compute.ranks.broadcast(GO)
             if said == STOP:
@@ -105,7 +107,7 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resum
             if said == GO:
                 trainer.step()
             if said == SAVE:
-                trainer.state()
+                training_state(trainer)
                 put_together(run_dir, trainer.models.policy, compute.ranks)
     except (ConfigError, PromptsError, ParityError, NonFiniteError, RewardError):
         return FAILED

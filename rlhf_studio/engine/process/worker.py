@@ -17,7 +17,9 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP, WAIT
 from rlhf_studio.engine.loop.changed_settings import change_event
+from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy, save_checkpoint
@@ -196,7 +198,7 @@ class Worker:
                 self._writer.event(event, trainer.progress.step)
                 self.console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
-        self._writer.event(trainer.prove())
+        self._writer.event(check_before_training(trainer))
         run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
@@ -220,7 +222,7 @@ class Worker:
         if self._start.step is not None:
             folder = paths.checkpoint_dir(self._run_dir, self._start.step)
             restore_policy(folder, trainer.models.policy)
-            changes = trainer.restore(load_state(folder, trainer.updater.optimizer))
+            changes = restore(trainer, load_state(folder, trainer.updater.optimizer))
             self._saved_step = trainer.progress.step
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
         self._writer.go_back(trainer.progress.step)
@@ -253,7 +255,7 @@ class Worker:
         models, ranks = trainer.models, trainer.compute.ranks
         if ranks.sharded:
             ranks.broadcast(SAVE)
-        state, weights = trainer.state(), put_together(self._run_dir, models.policy, ranks)
+        state, weights = training_state(trainer), put_together(self._run_dir, models.policy, ranks)
         keep = self._config.engine.keep_checkpoints
         folder = save_checkpoint(self._run_dir, step, models.policy, models.tokenizer, state, keep, weights)
         self._saved_step = step

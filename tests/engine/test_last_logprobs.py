@@ -28,16 +28,22 @@ def sampled(rows: int) -> Any:
     return SimpleNamespace(logprobs=torch.zeros(rows, 3), tokens=range(rows))
 
 
-def test_later_notes_replace_earlier_ones_and_untouched_rows_stay() -> None:
+def test_later_minibatches_replace_earlier_ones_and_untouched_rows_stay() -> None:
     last = LastLogprobs(sampled(3), ONE_RANK)
-    last.note(1, torch.tensor([0, 1]), torch.full((2, 2), -1.0))
-    last.note(2, torch.tensor([1]), torch.full((1, 3), -2.0))
-    assert last.together().tolist() == [[-1, -1, 0], [-2, -2, -2], [0, 0, 0]]
+    last.begin_minibatch()
+    last.keep(torch.tensor([0, 1]), torch.full((2, 2), -1.0))
+    last.begin_minibatch()
+    last.keep(torch.tensor([1]), torch.full((1, 3), -2.0))
+    assert last.gathered().tolist() == [[-1, -1, 0], [-2, -2, -2], [0, 0, 0]]
 
 
 def test_each_row_comes_from_the_process_that_had_it_last() -> None:
     other = LastLogprobs(sampled(3), ONE_RANK)
-    other.note(4, torch.tensor([0, 2]), torch.full((2, 3), -4.0))
-    mine = LastLogprobs(sampled(3), Pair([other._logprobs, other._minibatch]))
-    mine.note(3, torch.tensor([0, 1]), torch.full((2, 3), -3.0))
-    assert mine.together()[:, 0].tolist() == [-4, -3, -4]
+    for _ in range(4):
+        other.begin_minibatch()
+    other.keep(torch.tensor([0, 2]), torch.full((2, 3), -4.0))
+    mine = LastLogprobs(sampled(3), Pair([other._logprobs, other._kept_in]))
+    for _ in range(3):
+        mine.begin_minibatch()
+    mine.keep(torch.tensor([0, 1]), torch.full((2, 3), -3.0))
+    assert mine.gathered()[:, 0].tolist() == [-4, -3, -4]

@@ -1,0 +1,102 @@
+"""Generating responses: in batches and lanes, with LoRA merged; and the responses as texts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import GenerationConfig
+from rlhf_studio.engine.compute.lanes import LEAST_ROWS
+from rlhf_studio.engine.distributed.gathering import join_shares
+from rlhf_studio.engine.loop.models import Models
+from rlhf_studio.engine.sampling.decode import sample_responses
+from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
+
+
+def generate(
+    models: Models,
+    prompts: PromptBatch,
+    settings: GenerationConfig,
+    generator: torch.Generator,
+    recorded: int = 0,
+    part: slice = slice(None),
+    limits: Tensor | None = None,
+) -> tuple[TokenBatch, ForwardOutput]:
+    """Sample one response for each prompt of ``part`` on the models' device.
+
+    Random numbers are drawn for all prompts, so that an episode is the same whichever rank samples it, and however many at a time.
+
+    Args:
+        recorded: so many leading episodes of ``part`` get a table of their likeliest tokens.
+        limits: (B,) most tokens of each response; None draws them when a shortest limit is set.
+    """
+    device, count = models.compute.device, len(prompts.texts)
+    if limits is None and settings.response_length_min:
+        drawn = torch.rand(count, generator=generator, device=device)
+        span = settings.response_length - settings.response_length_min + 1
+        limits = settings.response_length_min + (drawn * span).long().clamp(max=span - 1)
+    uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
+    least = models.traced_step.rows_per_lane if models.traced_step else LEAST_ROWS
+
+    def in_one_lane(rows: slice) -> tuple[TokenBatch, ForwardOutput]:
+        with models.compute.autocast():
+            return sample_responses(
+                models.policy,
+                prompts.ids[rows].to(device),
+                prompts.mask[rows].to(device),
+                settings,
+                uniforms=uniforms[rows],
+                stop_id=models.stop_id,
+                pad_id=models.pad_id,
+                limits=None if limits is None else limits[rows],
+                recorded=max(min(first + recorded, rows.stop) - rows.start, 0),
+                ranks=models.compute.ranks,
+                later_step=later_step,
+            )
+
+    first, stop, _ = part.indices(count)
+    lanes, batches = models.compute.lanes, []
+    with models.policy.merged():
+        later_step = models.traced_step and models.traced_step.ready(settings, lanes)
+        for together in _cut(slice(first, stop), settings.batch_size or stop - first):
+            rows = together.stop - together.start
+            batches += lanes.map(in_one_lane, _cut(together, lanes.share(rows, rows, least)))
+    return join_shares(batches, models.pad_id)
+
+
+def _cut(rows: slice, size: int) -> list[slice]:
+    """The rows in parts of at most ``size``."""
+    return [slice(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
+
+
+def decode_responses(models: Models, tokens: TokenBatch) -> list[str]:
+    """The response texts, without special tokens.
+
+    Each is read behind its prompt, so that its leading space stays: many tokenizers drop it from a text's first token.
+    """
+    prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
+    responses = _rows(tokens.response_ids, tokens.mask)
+    before = _decode(models.tokenizer, prompts)
+    whole = _decode(models.tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
+    return [
+        # The second way is for the rare decoder that changes the prompt's text by what follows.
+        text[len(prompt) :] if text.startswith(prompt) else _decode(models.tokenizer, [ids])[0]
+        for text, prompt, ids in zip(whole, before, responses, strict=True)
+    ]
+
+
+def _rows(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu(), strict=True)]
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> list[str]:
+    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def ends_with_stop(tokens: TokenBatch, stop_id: int | None) -> Tensor:
+    """(B,) bool on the CPU: whether the last sampled token is the stop token. Without a stop token every response counts as ended."""
+    if stop_id is None:
+        return torch.ones(len(tokens), dtype=torch.bool)
+    last = tokens.response_ids.gather(1, tokens.lengths[:, None] - 1).squeeze(1)
+    return (last == stop_id).cpu()

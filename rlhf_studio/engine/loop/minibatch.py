@@ -1,0 +1,143 @@
+"""The gradient of one minibatch, however it is computed: cut into micro-batches, divided among lanes and ranks, packed or padded.
+
+The update loop knows only :meth:`MinibatchGradients.backward`; the result is the same for every way of cutting, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.fused import consume_logits
+from rlhf_studio.engine.compute.lanes import dealt
+from rlhf_studio.engine.distributed.sharding import is_split
+from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
+from rlhf_studio.engine.models.policy import Policy, spread
+from rlhf_studio.engine.types import Rollout, TokenBatch
+from rlhf_studio.ppo.diagnostics import UpdateSums
+from rlhf_studio.ppo.masking import masked_select
+from rlhf_studio.ppo.objective import Minibatch, NewPass, Objective
+
+Gradients = list[Tensor | None]
+"""One for each trained parameter; None where there is none."""
+
+ObjectiveFunction = Callable[[Minibatch, NewPass], Objective]
+
+
+@dataclass(frozen=True)
+class MinibatchResult:
+    """What is known of a minibatch after its backward pass; the same on all ranks.
+
+    Attributes:
+        sums: statistics over all of its response tokens.
+        largest_log_ratio: largest |new_logprob − logprob| of a token.
+        broken_episode: number of the first episode with a number that is not finite; -1 for none.
+    """
+
+    sums: UpdateSums
+    largest_log_ratio: float
+    broken_episode: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all micro-batches of a minibatch have in common; ``tokens`` counts the whole minibatch's response tokens."""
+
+    rollout: Rollout
+    tokens: int
+    objective: ObjectiveFunction
+    detach_trunk: bool
+    last: LastLogprobs | None
+
+
+class MinibatchGradients:
+    """Computes gradients of minibatches into the ``grad`` of ``parameters``."""
+
+    def __init__(self, policy: Policy, parameters: list[torch.nn.Parameter], compute: Compute, micro_batch: int, temperature: float):
+        self._policy, self.parameters, self._compute = policy, parameters, compute
+        self._micro_batch, self._temperature = micro_batch, temperature
+
+    def present(self) -> list[Tensor]:
+        """The gradients there are after :meth:`backward`."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def backward(
+        self, rollout: Rollout, rows: Tensor, objective: ObjectiveFunction, *, detach_trunk: bool = False, last: LastLogprobs | None = None
+    ) -> MinibatchResult:
+        """Add the gradient of ``objective``, divided by the number of response tokens in ``rows``; summed over all ranks.
+
+        Args:
+            rows: (b,) int64 numbers of the minibatch's episodes.
+            detach_trunk: the values send no gradient into a trunk that policy and critic share.
+            last: keeps the new log-probabilities of each row.
+        """
+        ranks, tokens = self._compute.ranks, int(rollout.tokens.mask[rows].sum())
+        if last:
+            last.begin_minibatch()
+        task = _Task(rollout, tokens, objective, detach_trunk, last)
+        parts = self._in_lanes(task, self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))]))
+        *columns, largest, broken = zip(*parts, strict=True)
+        first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
+        ranks.all_reduce([gradient for gradient in self.present() if not is_split(gradient)])  # FSDP has reduced those that are split
+        sums = UpdateSums(*ranks.all_reduce_sum([sum(column) for column in columns]))
+        return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)))
+
+    def _in_lanes(self, task: _Task, parts: list[Tensor]) -> list[list[float]]:
+        """Each micro-batch's numbers. Lanes sum their gradients apart, and then in order: the sum never depends on their pace."""
+        lanes = self._compute.lanes
+        if lanes.count == 1 or len(parts) == 1:
+            return [self._part(task, rows) for rows in parts]
+
+        def lane(own_parts: list[Tensor]) -> tuple[list[list[float]], Gradients]:
+            gradients: Gradients = [None] * len(self.parameters)
+            return [self._part(task, rows, gradients) for rows in own_parts], gradients
+
+        numbers, gradients = zip(*lanes.map(lane, lanes.deal(parts)), strict=True)
+        for parameter, *of_lanes in zip(self.parameters, *gradients, strict=True):
+            for gradient in of_lanes:
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return [row for rows in numbers for row in rows]
+
+    def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
+        """The episodes' numbers in micro-batches, divided among the lanes."""
+        size, lengths = self._compute.lanes.share(len(rows), self._micro_batch), tokens.whole_lengths[rows]
+        rows = rows[lengths.argsort(stable=True)]
+        if not self._policy.packs:  # a padded micro-batch is as wide as its longest episode: similar lengths together
+            return list(rows.split(size))
+        return [rows.new_tensor(part) for part in dealt(rows.tolist(), math.ceil(len(rows) / size))]
+
+    def _part(self, task: _Task, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
+        """Add a micro-batch's gradient, to the parameters' own or to a lane's ``gradients``.
+
+        Returns :class:`UpdateSums`, the largest change of a log-probability and the broken episode (-1: none), as numbers.
+        """
+        tokens = task.rollout.tokens.rows(rows)
+        batch = task.rollout.minibatch(rows, tokens.mask)
+        with self._compute.autocast():
+            logits, values = self._policy.logits_and_values(tokens, detach_trunk=task.detach_trunk)
+        logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self._temperature)
+        new = NewPass(*(spread(x, tokens.mask) for x in (logprobs, values, entropy)))
+        loss, sums = task.objective(batch, new)
+        self._backward(loss / task.tokens, gradients)
+        if task.last:
+            task.last.keep(rows, new.logprobs)
+        with torch.no_grad():
+            change = masked_select(new.logprobs - batch.logprobs, batch.mask)
+            finite = (torch.isfinite(new.logprobs) & torch.isfinite(new.values) & torch.isfinite(change.exp())) | ~batch.mask
+            broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
+            numbers = [*sums, change.abs().max(), broken]
+            return torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
+
+    def _backward(self, loss: Tensor, gradients: Gradients | None) -> None:
+        if gradients is None:
+            loss.backward()
+            return
+        for place, new in enumerate(torch.autograd.grad(loss, self.parameters, allow_unused=True)):
+            so_far = gradients[place]
+            gradients[place] = new if so_far is None else so_far if new is None else so_far.add_(new)

@@ -1,0 +1,41 @@
+"""The models of a run, and what they need to work: everything that stays the same from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.models.forward import ForwardPass
+from rlhf_studio.engine.models.policy import Policy, Reference
+from rlhf_studio.engine.rewards.scorer import Scorer
+from rlhf_studio.engine.sampling.traced_step import TracedStep
+
+
+@dataclass(frozen=True)
+class Models:
+    """Policy (with its critic), reference and reward models of one run.
+
+    Attributes:
+        scorer: the reward components, with their reward models.
+        stop_id: the token that ends a response; None where only the length does.
+        pad_id: fills padding; its value never matters.
+        traced_step: the policy's decoding step for a CPU; None asks the policy itself.
+    """
+
+    policy: Policy
+    reference: Reference
+    scorer: Scorer
+    tokenizer: PreTrainedTokenizerBase
+    config: RunConfig
+    compute: Compute
+    stop_id: int | None
+    pad_id: int
+    traced_step: TracedStep | None = None
+
+    @property
+    def forward_pass(self) -> ForwardPass:
+        """Forward passes in parts of a micro-batch, at the sampling temperature."""
+        return ForwardPass(self.compute, self.config.generation.temperature, self.config.ppo.micro_batch)

@@ -1,0 +1,90 @@
+"""The phases of a step that ask models: sample responses, score them, read them with the reference.
+
+With several ranks each one works on its own episodes; what is returned is the whole batch, the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.engine.distributed.gathering import gather_columns, gather_output, gather_tokens
+from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
+from rlhf_studio.engine.loop.models import Models
+from rlhf_studio.engine.rewards.scorer import Episodes
+from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, ReferencePass, Samples, Scores, TokenBatch
+from rlhf_studio.ppo.kl import kl_per_token
+
+
+def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> Samples:
+    """One response for each prompt, with the policy's log-probabilities, entropy and values.
+
+    Raises :class:`NonFiniteError` on all ranks when the policy cannot be sampled from.
+    """
+    ranks, count = models.compute.ranks, len(prompts.texts)
+    recorded = min(models.config.engine.record_samples, count)
+    own_recorded = _own_recorded(models, count, recorded)
+    own_tokens, output = _generate_own(models, prompts, generator, own_recorded)
+    output = _exact(models, own_tokens, output, own_recorded)
+    tokens = gather_tokens(ranks, own_tokens, prompts.ids, prompts.mask)
+    policy = gather_output(ranks, output, own_tokens, recorded)
+    stopped = ends_with_stop(tokens, models.stop_id)
+    return Samples(prompts, tokens, own_tokens, decode_responses(models, tokens), stopped, policy, recorded)
+
+
+def score(models: Models, samples: Samples) -> Scores:
+    """What the reward components give for the samples. Raises :class:`RewardError`, with nothing changed."""
+    return models.scorer(episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped))
+
+
+def reference_pass(models: Models, samples: Samples) -> ReferencePass:
+    """The reference's log-probabilities of the sampled tokens, and the KL of the policy from it."""
+    own_recorded = _own_recorded(models, len(samples.prompts.texts), samples.recorded)
+    with models.reference.active() as reference:
+        output = models.forward_pass.read(reference, samples.own_tokens, own_recorded)
+    output = gather_output(models.compute.ranks, output, samples.own_tokens, samples.recorded)
+    return ReferencePass(output, _kl(models, samples, output))
+
+
+def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], stopped: Tensor) -> Episodes:
+    """What reward components look at."""
+    return Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references, prompts.chats)
+
+
+def _own_recorded(models: Models, count: int, recorded: int) -> int:
+    """How many of this rank's ``count`` episodes are among the ``recorded`` first of all."""
+    own = models.compute.ranks.rows(count)
+    return max(min(recorded - own.start, own.stop - own.start), 0)
+
+
+def _generate_own(models: Models, prompts: PromptBatch, generator: torch.Generator, recorded: int) -> tuple[TokenBatch, ForwardOutput]:
+    """This rank's episodes; a failure on one rank is raised on all."""
+    ranks = models.compute.ranks
+    try:
+        generated = generate(models, prompts, models.config.generation, generator, recorded, ranks.rows(len(prompts.texts)))
+    except NonFiniteError as error:
+        ranks.raise_together(str(error), NonFiniteError)
+        raise
+    ranks.raise_together("", NonFiniteError)
+    return generated
+
+
+def _exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: int) -> ForwardOutput:
+    """The numbers as exact as the update will compute them, with the values of a critic that has its own trunk.
+
+    In half precision the decoding steps and a whole forward pass round differently, by more than PPO's ratio may be off: one more pass.
+    """
+    forward = models.forward_pass
+    if models.compute.dtype is not torch.float32:
+        return forward.read(models.policy, tokens, recorded, critic=models.policy)
+    return output if models.policy.critic is None else replace(output, values=forward.values(models.policy, tokens))
+
+
+def _kl(models: Models, samples: Samples, reference: ForwardOutput) -> Tensor:
+    estimator = models.config.ppo.kl_estimator
+    if estimator == "full":
+        exact = models.forward_pass.full_kl(models.policy, models.reference, samples.own_tokens)
+        return gather_columns(models.compute.ranks, exact, samples.policy.logprobs.shape[1])
+    return kl_per_token(samples.policy.logprobs, reference.logprobs, estimator)

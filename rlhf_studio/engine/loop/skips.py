@@ -1,0 +1,39 @@
+"""Updates and answers that are left out because of a bad number or a reward that failed; and how often that may happen."""
+
+from __future__ import annotations
+
+from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.runs.records import EventRecord
+
+MOST_SKIPS = 10  # in a run
+
+
+class Skips:
+    """Counts what was left out.
+
+    Attributes:
+        count: how many in the run so far; belongs into a checkpoint.
+        stop: raise the first error instead (``engine.non_finite: stop``).
+    """
+
+    def __init__(self, stop: bool, count: int = 0):
+        self.stop, self.count = stop, count
+
+    def add(self, error: NonFiniteError | RewardError) -> None:
+        """Count one. Raises ``error`` when the run is to stop at such errors, or when there were too many."""
+        if self.stop:
+            raise error
+        if self.count == MOST_SKIPS:
+            raise type(error)(f"{error}; {MOST_SKIPS} such failures were skipped before, which is the most in a run") from error
+        self.count += 1
+
+    def add_update(self, problems: list[str]) -> None:
+        """Count an update once, however many of its minibatches had a number that is not finite. Raises :class:`NonFiniteError`."""
+        if problem := next((problem for problem in problems if "not finite" in problem), None):
+            self.add(NonFiniteError(problem))
+
+
+def skip_event(what: str, problem: object) -> EventRecord:
+    """``what`` was left out because of ``problem``, for people."""
+    return EventRecord("warning", "skip", f"{what} left out: {problem}.")

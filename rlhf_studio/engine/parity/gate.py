@@ -1,0 +1,25 @@
+"""What happens before a run may learn anything: its forward passes are checked now, its first rollout when it is there."""
+
+from __future__ import annotations
+
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.first_rollout import check_first_rollout
+from rlhf_studio.engine.types import Rollout
+from rlhf_studio.runs.records import EventRecord
+
+
+def check_before_training(trainer: Trainer) -> EventRecord:
+    """Compare every forward pass with the models' own; the trainer gets the check of its first rollout. Returns what was found.
+
+    All ranks call this. Raises :class:`ParityError` where a model's numbers are not its own.
+    """
+    report = prove(trainer.models, trainer.prompts)
+
+    def check(rollout: Rollout) -> list[EventRecord]:
+        at_start = trainer.progress.step == 0
+        warning = check_first_rollout(trainer.models, rollout, report.scale, report.noise, at_start=at_start)
+        return [EventRecord("warning", "health", warning)] if warning else []
+
+    trainer.first_rollout_check = check
+    return EventRecord("info", "health", report.sentence())

@@ -1,0 +1,113 @@
+"""PPO's whole objective on one minibatch: clipped policy loss, value loss, entropy bonus, KL term, and their statistics.
+
+    loss = Σ policy_loss + c_v Σ value_loss − c_e Σ entropy + β Σ kl          (the last term only where the KL is in the loss)
+
+A sum over tokens, for the reason that :mod:`losses` gives: the caller divides it by the token count of the whole minibatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from .diagnostics import UpdateSums
+from .losses import entropy_bonus, kl_loss, policy_loss, value_loss
+from .masking import masked_select, masked_sum
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """The numbers in the objective.
+
+    Attributes:
+        cliprange: ε of the policy's ratio.
+        cliprange_high, dual_clip: as :func:`policy_loss` takes them.
+        cliprange_value: ε_v of the critic in score units; None does not clip.
+        vf_coef: c_v.
+        entropy_coef: c_e; 0 for no bonus.
+        kl_coef: β; counts only with ``kl_in_loss``.
+        kl_in_loss: the estimator, "k2" or "k3", where the KL is a term of the loss; None where the rewards hold it.
+        critic_only: only the value loss, for the first steps in which the critic warms up.
+    """
+
+    cliprange: float = 0.2
+    cliprange_high: float | None = None
+    dual_clip: float | None = None
+    cliprange_value: float | None = None
+    vf_coef: float = 0.1
+    entropy_coef: float = 0.0
+    kl_coef: float = 0.0
+    kl_in_loss: str | None = None
+    critic_only: bool = False
+
+
+class Minibatch(NamedTuple):
+    """What a minibatch holds from the rollout: constants, each (B, T).
+
+    Attributes:
+        mask: bool, True = response token.
+        logprobs, ref_logprobs: of the sampled tokens under the policy that sampled them and under the reference.
+        values: of the critic at sampling time.
+        advantages: what the policy's loss uses, usually whitened.
+        returns: the critic's targets.
+    """
+
+    mask: torch.Tensor
+    logprobs: torch.Tensor
+    ref_logprobs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+
+
+class NewPass(NamedTuple):
+    """What the model being trained gives for the same tokens, each (B, T); gradients flow into these."""
+
+    logprobs: torch.Tensor
+    values: torch.Tensor
+    entropy: torch.Tensor
+
+
+class Objective(NamedTuple):
+    """The loss summed over the tokens, a scalar that carries the gradient; and the statistics, scalar tensors."""
+
+    loss_sum: torch.Tensor
+    sums: UpdateSums
+
+
+def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -> Objective:
+    """The objective of a minibatch, or of a part of one, and its statistics.
+
+    Raises:
+        ValueError: a setting is out of its range, or shapes differ.
+    """
+    mask = batch.mask
+    surrogate = policy_loss(
+        new.logprobs, batch.logprobs, batch.advantages, mask, settings.cliprange, settings.cliprange_high, settings.dual_clip
+    )
+    critic = value_loss(new.values, batch.values, batch.returns, mask, settings.cliprange_value)
+    loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
+    if not settings.critic_only:
+        loss = loss + surrogate.loss_sum
+        if settings.entropy_coef:
+            loss = loss - settings.entropy_coef * entropy_bonus(new.entropy, mask)
+        if settings.kl_in_loss:
+            kl = kl_loss(new.logprobs, batch.ref_logprobs, mask, settings.kl_in_loss)
+            loss = loss + settings.kl_coef * kl
+    with torch.no_grad():
+        change, ratio = masked_select(new.logprobs - batch.logprobs, mask), masked_select(surrogate.ratio, mask)
+        sums = UpdateSums(
+            policy_loss=surrogate.loss_sum.detach(),
+            value_loss=critic.loss_sum.detach(),
+            clipped=(surrogate.clipped & mask).sum(),
+            value_clipped=(critic.clipped & mask).sum(),
+            entropy=masked_sum(new.entropy, mask),
+            kl_loss=kl.detach(),
+            squared_change=change.square().sum(),
+            ratio=ratio.sum(),
+            squared_ratio=ratio.square().sum(),
+            tokens=surrogate.tokens,
+        )
+    return Objective(loss, sums)
