@@ -78,7 +78,7 @@ def test_a_named_gpu_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_named_gpu_is_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AccelerateRanks that somebody started by hand have each been given their own."""
+    """Processes that somebody started by hand have each been given their own."""
     pretend(monkeypatch, gpu=True)
     ranks = object.__new__(AccelerateRanks)
     ranks.rank, ranks.size, ranks.device = 1, 2, torch.device("cuda", 1)

@@ -74,7 +74,7 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
-    """ForwardOutput 64 of them at once takes more than anything else of this run."""
+    """A forward pass of 64 of them at once takes more than anything else of this run."""
     found = trained(tmp_path, long_dialogues(tmp_path))
     assert found["low"] <= found["peak"] <= found["high"]
 

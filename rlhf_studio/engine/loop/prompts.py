@@ -188,6 +188,6 @@ def read_held_out(data: DataConfig, report: OnProgress) -> Prompts | None:
     """The rows of ``data.eval``; None when it names nothing. Raises :class:`PromptsError`."""
     settings = eval_settings(data)
     try:
-        return settings and read_prompts(settings, tick=lambda text: report(f"ForwardOutput the held-out prompts: {text}", None))
+        return settings and read_prompts(settings, tick=lambda text: report(f"Reading the held-out prompts: {text}", None))
     except PromptsError as error:
         raise eval_error(error) from None

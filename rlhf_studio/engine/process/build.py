@@ -38,8 +38,8 @@ def build_trainer(
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     seed_everything(config.engine.seed)
-    report("ForwardOutput the prompts", None)
-    rows = read_prompts(config.data, tick=lambda text: report(f"ForwardOutput the prompts: {text}", None))
+    report("Reading the prompts", None)
+    rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     eval_rows = read_held_out(config.data, report)
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
     dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)

@@ -213,7 +213,7 @@ class Worker:
         return trainer
 
     def _resume(self, trainer: Trainer) -> None:
-        self._report("ForwardOutput the checkpoint", None)
+        self._report("Reading the checkpoint", None)
         for problem in self._start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
         text = "The run starts again from step 0."
