@@ -40,7 +40,8 @@ MAY_IMPORT = {
         "engine.distributed",
     },  # fmt: skip
     "engine/parity": {
-        "config", "inputs", "runs", "engine.loop", "engine.rewards", "engine.sampling", "engine.models", "engine.compute", "engine.distributed",
+        "runs", "config", "inputs", "engine.loop", "engine.rewards", "engine.sampling", "engine.models", "engine.compute",
+        "engine.distributed",
     },  # fmt: skip
     "engine/stages": {"config", "engine.models"},
     "engine/process": {"runs", "config", "config_io", "inputs", "engine"},

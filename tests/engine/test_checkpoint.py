@@ -77,14 +77,14 @@ def test_every_random_state_matters(make_trainer: Callable[..., Trainer], tmp_pa
     restore_policy(folder, resumed.models.policy)
     state = load_state(folder, resumed.updater.optimizer)
     state.tensors[key] = torch.Generator().manual_seed(99).get_state()
-    resumed.restore(state)
+    restore(resumed, state)
     assert metrics(resumed) != metrics(whole)
 
 
 @pytest.mark.parametrize("key", ["controller", "moments", "prompts", "step"])
 def test_every_number_matters(make_trainer: Callable[..., Trainer], tmp_path: Path, key: str) -> None:
     whole = make_trainer(**SETTINGS)
-    fresh = make_trainer(**SETTINGS).state().numbers
+    fresh = training_state(make_trainer(**SETTINGS)).numbers
     whole.step()
     whole.step()
     folder = save(whole, tmp_path / "run")
@@ -92,7 +92,7 @@ def test_every_number_matters(make_trainer: Callable[..., Trainer], tmp_path: Pa
     restore_policy(folder, resumed.models.policy)
     state = load_state(folder, resumed.updater.optimizer)
     state.numbers[key] = fresh[key]
-    resumed.restore(state)
+    restore(resumed, state)
     assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
 
 

@@ -163,7 +163,7 @@ def test_threads_with_few_rows_of_a_large_model_sample_together(
         played.append(len(prompt_ids))
         return sample_responses(policy, prompt_ids, *rest, **named)
 
-    monkeypatch.setattr("rlhf_studio.engine.loop.rollout.sample_responses", count)
+    monkeypatch.setattr("rlhf_studio.engine.loop.generate.sample_responses", count)
     generate(models, trainer.prompts.batch([0, 1, 2] * 6), trainer.config.generation, torch.Generator().manual_seed(0))
     assert played == parts
 

@@ -26,7 +26,7 @@ from rlhf_studio.engine.parity.check import prove
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance
 from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, run_engine
-from rlhf_studio.engine.types import Rollout, TokenBatch
+from rlhf_studio.engine.types import Samples, TokenBatch
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -282,14 +282,14 @@ def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make,
     trainer = make()
     check_before_training(trainer)
     weights = [parameter.detach().clone() for parameter in trainer.models.policy.parameters()]
-    original = trainer_module.collect
+    original = trainer_module.sample
 
-    def slipped(*arguments: Any) -> Rollout:
-        rollout = original(*arguments)
-        rollout.logprobs[6, 0] += 0.01
-        return rollout
+    def slipped(*arguments: Any) -> Samples:
+        samples = original(*arguments)
+        samples.policy.logprobs[6, 0] += 0.01
+        return samples
 
-    monkeypatch.setattr(trainer_module, "collect", slipped)
+    monkeypatch.setattr(trainer_module, "sample", slipped)
     with pytest.raises(ParityError, match=r"before the first update the ratio is not 1: log-probabilities differ by 0\.01,"):
         trainer.step()
     assert all(torch.equal(*pair) for pair in zip(trainer.models.policy.parameters(), weights, strict=True))

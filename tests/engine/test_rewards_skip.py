@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlhf_studio.config import permissions_from_flags
-from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop import skips
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
@@ -30,7 +30,7 @@ def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Cal
 
     def source(episodes: Any) -> Any:
         if broken(next(calls)):
-            raise trainer_module.RewardError("reward component length: no luck")
+            raise RewardError("reward component length: no luck")
         return working(episodes)
 
     working = component.source
@@ -66,7 +66,7 @@ def test_skip_leaves_the_update_out_and_goes_on(make_trainer: Callable[..., Trai
 
 
 def test_too_many_skips_end_the_run(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "MOST_SKIPS", 2)
+    monkeypatch.setattr(skips, "MOST_SKIPS", 2)
     trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
     break_scoring(trainer, monkeypatch, lambda call: True)
     assert [trainer.step().step, trainer.step().step] == [1, 2]
@@ -76,7 +76,7 @@ def test_too_many_skips_end_the_run(make_trainer: Callable[..., Trainer], monkey
 
 def test_what_is_counted_are_steps_not_minibatches(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """With every gradient spoiled, each step leaves out all its minibatches; it is the third step that is one too many."""
-    monkeypatch.setattr(trainer_module, "MOST_SKIPS", 2)
+    monkeypatch.setattr(skips, "MOST_SKIPS", 2)
     trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
     monkeypatch.setattr(trainer.updater, "_problem", lambda *_: "the policy loss is not finite (nan)")
     for skips in (1, 2):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.engine.loop import rollout
+from rlhf_studio.engine.loop import generate as generate_module
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.sampling.traced_step import TracedStep
 from rlhf_studio.engine.types import Rollout
@@ -60,7 +60,7 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     step = TracedStep.run
     monkeypatch.setattr(TracedStep, "run", lambda self, ids, *others: (seen.append(len(ids)), step(self, ids, *others))[1])
     with_lanes(trainer, lanes)
-    own, lock, now, most = rollout.sample_responses, threading.Lock(), [0], [0]
+    own, lock, now, most = generate_module.sample_responses, threading.Lock(), [0], [0]
 
     def counted(policy: Any, prompt_ids: Any, *others: Any, **more: Any) -> Any:
         with lock:
@@ -72,9 +72,9 @@ def test_no_more_rows_than_that_are_sampled_at_once(
             with lock:
                 now[0] -= len(prompt_ids)
 
-    monkeypatch.setattr(rollout, "sample_responses", counted)
+    monkeypatch.setattr(generate_module, "sample_responses", counted)
     batch = trainer.prompts.next_batch(40)
-    tokens, _ = rollout.sample(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
+    tokens, _ = generate_module.generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     assert len(tokens) == 40 and max(seen) <= together and together // lanes <= max(seen)
     assert most[0] <= together
     seen.clear()

@@ -16,8 +16,9 @@ import torch
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
-from rlhf_studio.engine.loop.state import training_state
-from rlhf_studio.engine.loop.trainer import MOST_SKIPS, Trainer
+from rlhf_studio.engine.loop.skips import MOST_SKIPS
+from rlhf_studio.engine.loop.state import restore, training_state
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.process.build import build_trainer, pad_id
 from rlhf_studio.engine.types import NonFiniteError
@@ -141,7 +142,11 @@ def test_health_warnings_are_given_once(make_trainer: Callable[..., Trainer], mo
     """Log-probabilities that are off by 0.01 in the update, and a KL that reads -2."""
     trainer = make_trainer()
     original = trainer_module.objective_metrics
-    monkeypatch.setattr(trainer_module, "objective_metrics", lambda *arguments: {**original(*arguments), "objective/kl": -2.0})
+
+    def negative(*arguments: Any, **options: Any) -> dict[str, float]:
+        return {**original(*arguments, **options), "objective/kl": -2.0}
+
+    monkeypatch.setattr(trainer_module, "objective_metrics", negative)
     update = Updater.update
     monkeypatch.setattr(Updater, "update", lambda self, *arguments: replace(update(self, *arguments), first_log_ratio=0.01))
     texts = [event.text for event in trainer.step().events]
@@ -228,11 +233,9 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("pad", "eos", "expected"), [("<pad>", "<eos>", 0), ("<eos>", "<eos>", 1), (None, "<eos>", 1), (None, None, 0)])
 def test_any_id_will_do_for_padding(tmp_path: Path, pad: str | None, eos: str | None, expected: int) -> None:
-    class Loaded:
-        tokenizer = save_tokenizer(tmp_path, pad=pad)  # type: ignore[arg-type]
-
-    Loaded.tokenizer.eos_token = eos
-    assert pad_id(Loaded()) == expected  # type: ignore[arg-type]
+    tokenizer = save_tokenizer(tmp_path, pad=pad)  # type: ignore[arg-type]
+    tokenizer.eos_token = eos
+    assert pad_id(tokenizer) == expected
 
 
 @pytest.mark.parametrize("pad", ["<eos>", None])
@@ -265,10 +268,10 @@ def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Train
 
 
 def test_a_resumed_run_says_that_the_prompts_have_changed(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    state = make_trainer().state()
-    assert not [change for change in make_trainer().restore(state) if "prompts" in change]
+    state = training_state(make_trainer())
+    assert not [change for change in restore(make_trainer(), state) if "prompts" in change]
     (tmp_path / "prompts.txt").write_text("w1\nw2\n")
-    assert "the prompts have changed since: there were 6 and now there are 2" in make_trainer().restore(state)
+    assert "the prompts have changed since: there were 6 and now there are 2" in restore(make_trainer(), state)
 
 
 def test_a_run_on_chats_says_what_it_left_out(tmp_path: Path) -> None:

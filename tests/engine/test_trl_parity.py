@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.learning_rate import learning_rate_factor
-from rlhf_studio.engine.loop import rollout as rollout_module
+from rlhf_studio.engine.loop import generate as generate_module
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.loop.trainer import Trainer
@@ -57,17 +57,17 @@ def our_trainer(folder: Path, *, append_eos: bool = False, **changes: dict[str, 
 def our_rollout(trainer: Trainer, tokens: TokenBatch) -> Rollout:
     """Our rollout of the same prompts, with the same responses in place of sampling."""
     texts = trainer.models.tokenizer.batch_decode([row[keep] for row, keep in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)])
-    policy, reader = trainer.models.policy, trainer.models.reader
+    policy, reader = trainer.models.policy, trainer.models.forward_pass
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            rollout_module, "sample_responses", lambda *_, recorded, **__: (tokens, reader.read(policy, tokens, recorded, critic=policy))
+            generate_module, "sample_responses", lambda *_, recorded, **__: (tokens, reader.read(policy, tokens, recorded, critic=policy))
         )
         prompts = PromptBatch(tokens.prompt_ids, tokens.prompt_mask, texts)
         return collect(trainer.models, prompts, trainer.config.ppo.kl_coef, torch.Generator())
 
 
 def update(trainer: Trainer, rollout: Rollout) -> Any:
-    return trainer.updater.update(rollout, 0, trainer.config.ppo.kl_coef, torch.Generator().manual_seed(0))
+    return trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
 
 
 def both(folder: Path, *, short: bool = False, ours: dict[str, Any] | None = None, **theirs: Any) -> tuple[TrlRun, Trainer, Rollout]:

@@ -136,7 +136,7 @@ def test_target_kl_is_compared_with_one_and_a_half_times(make_trainer: Callable[
     for target, steps in ((0.0132, 0), (0.0134, 1)):
         trainer = make_trainer(ppo={"ppo_epochs": 1, "mini_batch_size": 8, "target_kl": target})
         rollout = play(trainer)
-        stats = trainer.updater.update(replace(rollout, logprobs=rollout.logprobs - 0.2), 0, 0.1, torch.Generator().manual_seed(0))
+        stats = trainer.updater.update(replace(rollout, logprobs=rollout.logprobs - 0.2), 0, torch.Generator().manual_seed(0))
         assert stats.sums.approx_kl == pytest.approx(0.02, rel=1e-4)
         assert (stats.optimizer_steps, stats.stopped_early) == (steps, steps == 0)
 
@@ -198,7 +198,7 @@ def test_a_bad_kl_in_the_loss_is_named(make_trainer: Callable[..., Trainer]) -> 
     trainer = make_trainer(ppo={"kl_placement": "loss", "kl_estimator": "k3"})
     rollout = play(trainer)
     with pytest.raises(NonFiniteError, match="the KL in the loss is not finite"):
-        trainer.updater.update(replace(rollout, ref_logprobs=rollout.ref_logprobs + 200), 0, 0.1, torch.Generator())
+        trainer.updater.update(replace(rollout, ref_logprobs=rollout.ref_logprobs + 200), 0, torch.Generator())
 
 
 def test_bad_minibatches_can_be_left_out(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:

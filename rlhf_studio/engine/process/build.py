@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
@@ -14,7 +15,7 @@ from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.distributed.sharding import shard
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.loop.prompts import PromptStream, hold_out, prepare_prompts, read_held_out
+from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.models.load_critic import load_critic
@@ -26,6 +27,7 @@ from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import read_prompts
+from rlhf_studio.inputs.prompts.prepare import Prepared
 
 
 def build_trainer(
@@ -46,11 +48,26 @@ def build_trainer(
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
-    held_to = load_reference(config, loaded, compute, report, options)
+    start = load_reference(config, loaded, compute, report, options)
+    policy, reference = make_policy(config, compute, loaded, start, report)
+    scorer = Scorer(config.reward, compute, report, permissions)
+    models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
+    notes = [*loaded.notes, *start.notes, *prompts.notes(config.data), *held_out.notes, *notes]
+    return make_trainer(models, prompts, held_out), notes + _few_prompts(config, len(prompts.ids) - len(held_out.aside))
+
+
+def make_policy(
+    config: RunConfig, compute: Compute, loaded: LoadedModel, start: LoadedReference, report: OnProgress
+) -> tuple[Policy, Reference]:
+    """The policy with its critic and adapters, and the reference that it is held to, where they are trained.
+
+    ``loaded`` is the language model as it is before training, ``start`` what its reference is to be; the policy takes the model itself.
+    Raises :class:`ConfigError` for settings that the model does not allow.
+    """
     model = placed(loaded.model, compute.home)
     critic, head = load_critic(config, loaded, report)
-    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.home)
-    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.home))
+    policy = Policy(_with_lora(model, config, loaded, start), head, critic).to(compute.home)
+    reference = Reference(policy, compute.dtype, start.model and placed(start.model, compute.home))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
@@ -58,28 +75,40 @@ def build_trainer(
         message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
         raise ConfigError([Problem("ppo.reference_ema", message)])
     if compute.ranks.sharded:
-        _split(policy, reference, compute)
+        _shard(policy, reference, compute)
     if compute.device.type == "cpu" and not compute.ranks.sharded and not config.model.gradient_checkpointing:
         policy.pack_rows()
         reference.pack_rows()
-    scorer = Scorer(config.reward, compute, report, permissions)
-    step, step_notes = _recorded(policy, config, compute)
-    models = Models(
+    return policy, reference
+
+
+def make_models(
+    config: RunConfig, compute: Compute, policy: Policy, reference: Reference, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
+) -> tuple[Models, list[str]]:
+    """All models of a run, with the decoding step traced where that helps; and a note where a CPU has to do without.
+
+    Raises :class:`ConfigError` when there is no such stop token as the settings ask for.
+    """
+    step, notes = _traced(policy, config, compute)
+    return Models(
         policy=policy,
         reference=reference,
         scorer=scorer,
-        tokenizer=loaded.tokenizer,
+        tokenizer=tokenizer,
         config=config,
         compute=compute,
-        stop_id=stop_id(config, loaded),
-        pad_id=pad_id(loaded),
+        stop_id=stop_id(config, policy, tokenizer),
+        pad_id=pad_id(tokenizer),
         traced_step=step,
-    )
+    ), notes
+
+
+def make_trainer(models: Models, prompts: Prepared, held_out: HeldOut) -> Trainer:
+    """A trainer at step 0."""
+    config = models.config
     order = {"shuffle": config.data.shuffle, "seed": config.engine.seed}
     stream = PromptStream(prompts, pad_id=models.pad_id, **order, aside=held_out.aside, held_out=held_out.prompts)
-    said = [*loaded.notes, *held_to.notes, *prompts.notes(config.data), *held_out.notes]
-    notes = [*said, *step_notes, *_notes(config, len(prompts.ids) - len(held_out.aside))]
-    return Trainer(config, models, stream, compute), notes
+    return Trainer(config, models, stream, models.compute)
 
 
 def seed_everything(seed: int) -> None:
@@ -89,27 +118,27 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)  # all GPUs too
 
 
-def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, held_to: LoadedReference) -> Any:
+def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, start: LoadedReference) -> Any:
     if not config.lora.enabled:
         return model
     torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
     adapted = add_lora(model, config.lora)
     base_is_named = not (loaded.merged or config.lora.changes_base)
     name_base(adapted, config.model.policy if base_is_named else None, config.model.revision)
-    if held_to.adapter is not None:
-        attach_reference(adapted, held_to.adapter, config.model.reference, "model.reference")
+    if start.adapter is not None:
+        attach_reference(adapted, start.adapter, config.model.reference, "model.reference")
     return adapted
 
 
-def _split(policy: Policy, reference: Reference, compute: Compute) -> None:
-    """Split every model that a step reads or trains over the processes; the value head, one row of numbers, stays whole in each."""
+def _shard(policy: Policy, reference: Reference, compute: Compute) -> None:
+    """Split the weights of every model of a step over the ranks; the value head, one row of numbers, stays whole on each."""
     for model in (policy.model, policy.critic, reference.frozen_copy):
         if model is not None:
             shard(model, compute.ranks, compute.device, compute.dtype)
     policy.value_head.to(compute.device)
 
 
-def _recorded(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | None, list[str]]:
+def _traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | None, list[str]]:
     """The policy's decoding step for lanes, and a note where a CPU has to do without."""
     if compute.device.type != "cpu" or compute.ranks.sharded or compute.dtype is not torch.float32:
         return None, []
@@ -119,29 +148,27 @@ def _recorded(policy: Policy, config: RunConfig, compute: Compute) -> tuple[Trac
         return None, [f"Sampling goes through the model step by step, which is slower: {error}."]
 
 
-def _notes(config: RunConfig, prompts: int) -> list[str]:
-    notes = []
-    if prompts < config.ppo.batch_size:
-        notes.append(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")
-    return notes
+def _few_prompts(config: RunConfig, prompts: int) -> list[str]:
+    if prompts >= config.ppo.batch_size:
+        return []
+    return [f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch."]
 
 
-def stop_id(config: RunConfig, loaded: LoadedModel) -> int | None:
+def stop_id(config: RunConfig, policy: Policy, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that ends a response. Raises :class:`ConfigError` when there is no such token."""
     wanted = config.generation.stop_token
     if wanted == "none":
         return None
     if wanted == "eos":
-        if loaded.tokenizer.eos_token_id is None:
+        if tokenizer.eos_token_id is None:
             raise ConfigError([Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")])
-        return int(loaded.tokenizer.eos_token_id)
-    size = loaded.model.get_input_embeddings().weight.shape[0]
+        return int(tokenizer.eos_token_id)
+    size = policy.model.get_input_embeddings().weight.shape[0]
     if int(wanted) >= size:
         raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {size} tokens")])
     return int(wanted)
 
 
-def pad_id(loaded: LoadedModel) -> int:
+def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """Any id will do: masks come from lengths, and nothing reads what lies under them."""
-    tokenizer = loaded.tokenizer
     return next((int(token) for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
