@@ -102,7 +102,7 @@ def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], tmp_path:
     folder = save(whole, tmp_path / "run")
     resumed = make_trainer(**SETTINGS)
     restore_policy(folder, resumed.models.policy)
-    resumed.restore(load_state(folder, make_trainer(**SETTINGS).updater.optimizer))
+    restore(resumed, load_state(folder, make_trainer(**SETTINGS).updater.optimizer))
     assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
 
 
@@ -253,3 +253,13 @@ def test_a_failed_write_leaves_the_old_checkpoint(
     assert newest_valid(tmp_path / "run")[0] == good
     assert save(trainer, tmp_path / "run").name == "step-000001"
     shutil.rmtree(tmp_path / "run")
+
+
+def test_a_state_of_the_first_versions_is_read(make_trainer: Callable[..., Trainer]) -> None:
+    """They called the warnings that were given once `said`."""
+    trainer = make_trainer(**SETTINGS)
+    state = training_state(trainer)
+    del state.numbers["told"]
+    state.numbers["said"] = ["ratio"]
+    restore(trainer, state)
+    assert trainer.health.told == {"ratio"}

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertConfig
 
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.loop.state import training_state
+from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import position_ids
@@ -94,7 +94,7 @@ def test_it_comes_back_from_a_checkpoint(make_trainer: Callable[..., Trainer], t
     (tmp_path / "run").mkdir()
     folder = save_checkpoint(tmp_path / "run", 2, stopped.models.policy, stopped.models.tokenizer, training_state(stopped), 1)
     restore_policy(folder, resumed.models.policy)
-    resumed.restore(load_state(folder, resumed.updater.optimizer))
+    restore(resumed, load_state(folder, resumed.updater.optimizer))
     for _ in range(2):
         assert straight.step().metrics["objective/kl"] == resumed.step().metrics["objective/kl"]
     ours, theirs = resumed.models.policy.state_dict(), straight.models.policy.state_dict()

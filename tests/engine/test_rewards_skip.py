@@ -79,9 +79,9 @@ def test_what_is_counted_are_steps_not_minibatches(make_trainer: Callable[..., T
     monkeypatch.setattr(skips, "MOST_SKIPS", 2)
     trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_every": 100}, ppo={"steps": 9})
     monkeypatch.setattr(trainer.updater, "_problem", lambda *_: "the policy loss is not finite (nan)")
-    for skips in (1, 2):
+    for count in (1, 2):
         assert trainer.step().events[0].text == "4 minibatches were left out: the policy loss is not finite (nan)."
-        assert trainer.skips.count == skips
+        assert trainer.skips.count == count
     with pytest.raises(NonFiniteError, match="2 such failures were skipped before"):
         trainer.step()
 

@@ -153,7 +153,7 @@ def test_health_warnings_are_given_once(make_trainer: Callable[..., Trainer], mo
     assert [text[:24] for text in texts] == ["Before the first update ", "The KL is clearly negati"]
     assert "off by 0.01" in texts[0]
     assert trainer.step().events == []
-    assert training_state(trainer).numbers["said"] == ["negative_kl", "ratio"]
+    assert training_state(trainer).numbers["told"] == ["negative_kl", "ratio"]
 
 
 def test_a_ratio_that_is_off_is_expected_in_bfloat16(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_value_loss_covers_one_slot_more(folder: Path) -> None:
     _, values, _, returns, wide = with_trl_slot(trainer, rollout)
     by_hand = value_loss(values, values, returns, wide, trainer.config.ppo.cliprange_value)
     close(by_hand.loss_sum / by_hand.tokens, run.micro_batches[0]["vf_loss"])
-    assert update(trainer, rollout).value_loss != pytest.approx(float(run.micro_batches[0]["vf_loss"]), rel=1e-2)
+    assert update(trainer, rollout).sums.mean_value_loss != pytest.approx(float(run.micro_batches[0]["vf_loss"]), rel=1e-2)
 
 
 def test_whitening_with_the_other_variance_would_differ(folder: Path) -> None:
@@ -246,7 +246,7 @@ def test_mean_of_micro_batch_means(folder: Path) -> None:
     assert [float(part["pg_loss"]) for part in run.micro_batches] == pytest.approx(means, abs=1e-5)
     over_tokens = float(masked_mean(-whitened, mask))
     assert abs(over_tokens) < 1e-5 < 1e-3 < abs(sum(means) / 4)
-    assert update(trainer, rollout).policy_loss == pytest.approx(0, abs=1e-5)  # ours, over its own advantages
+    assert update(trainer, rollout).sums.mean_policy_loss == pytest.approx(0, abs=1e-5)  # ours, over its own advantages
 
 
 def test_statistics_of_unfilled_places(folder: Path) -> None:
