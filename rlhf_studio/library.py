@@ -5,8 +5,182 @@
         print(stats["objective/scores"], stats["objective/kl"])
     trainer.save_pretrained("out")
 
-or a loop of your own, as with TRL 0.11: ``rollout = trainer.sample(prompts)``, ``stats = trainer.step(rollout, scores)``.
+or a loop of your own, as with TRL 0.11: ``rollout = trainer.sample(prompts)``, then ``stats = trainer.step(rollout, scores)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.compute.fused import fuse_activations
+from rlhf_studio.engine.loop.phases import episodes_of
+from rlhf_studio.engine.loop.prompts import HeldOut, batch_of, prepare_prompts
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.adapters import save_model
+from rlhf_studio.engine.models.load_model import LoadedModel
+from rlhf_studio.engine.models.load_reference import LoadedReference
+from rlhf_studio.engine.parity.gate import check_before_training
+from rlhf_studio.engine.process.build import make_models, make_policy, make_trainer, seed_everything
+from rlhf_studio.engine.rewards.component import Component
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.scorer import Scorer
+from rlhf_studio.engine.types import PromptBatch, Samples, Scores
+from rlhf_studio.inputs.families import family_problem
+from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.read import Prompts
+
+Reward = Callable[[list[str], list[str]], Sequence[float]]
+"""Takes prompts and responses, gives one finite number for each pair."""
+
+ALREADY_GIVEN = (("model", "policy"), ("model", "reference"), ("data", "prompts"), ("data", "eval"), ("reward", "components"))
+"""Settings that name what is given in memory here."""
+
+
+def build_trainer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    reward: Reward | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> PPOTrainer:
+    """A PPO trainer for a causal language model.
+
+    Before it returns, the model's forward passes are checked against each other on some of the prompts, as in every run.
+
+    Args:
+        model: any causal LM that docs/models.md lists; it is trained in place. Its reference is the model as it is now.
+        prompts: what :meth:`PPOTrainer.train` draws from, and what the first check uses.
+        reward: scores responses in :meth:`PPOTrainer.train`; not needed where you call :meth:`PPOTrainer.step` with scores.
+        settings: sections as in a settings file (docs/settings.md): ``{"ppo": {"steps": 20, "batch_size": 16}, "lora": {"enabled": True}}``.
+
+    Raises:
+        ConfigError: a setting is wrong, names something that is in memory here, or does not fit the model.
+        PromptsError: the settings leave no prompt.
+        ParityError: the model's numbers depend on how it is read, so it cannot be trained.
+    """
+    config = _config(model, dict(settings or {}))
+    seed_everything(config.engine.seed)
+    compute = choose_compute(config)
+    model.requires_grad_(True).to(compute.dtype if config.lora.enabled else torch.float32)
+    fuse_activations(model)
+    loaded = LoadedModel(model.eval(), tokenizer, [], [] if model.name_or_path else ["a model in memory"])
+    prepared = prepare_prompts(_prompts(prompts), tokenizer, config, _silent)
+    policy, reference = make_policy(config, compute, loaded, LoadedReference(), _silent)
+    components = [] if reward is None else [Component("reward", 1.0, _FunctionReward(reward))]
+    models, _ = make_models(config, compute, policy, reference, Scorer(config.reward, components, compute.ranks), tokenizer)
+    trainer = make_trainer(models, prepared, HeldOut([], None, []))
+    check_before_training(trainer)
+    return PPOTrainer(trainer)
+
+
+class PPOTrainer:
+    """Trains one policy. Build it with :func:`build_trainer`.
+
+    Attributes:
+        trainer: the engine's own trainer, with the policy, the reference and the KL controller.
+    """
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+
+    @property
+    def model(self) -> Any:
+        """The language model that is trained: the one that was given, inside a ``PeftModel`` with LoRA."""
+        return self.trainer.models.policy.model
+
+    def sample(self, prompts: Sequence[str] | None = None) -> Samples:
+        """One response for each prompt: ``responses`` are the texts, ``tokens`` the ids, ``policy.logprobs`` (B, T) in nats.
+
+        ``prompts`` left out takes the next ones of those that the trainer was built with.
+
+        Raises ValueError when there are not ``ppo.batch_size`` prompts, or when the settings leave one out.
+        """
+        return self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts))
+
+    def step(self, rollout: Samples, scores: Sequence[float] | Tensor) -> dict[str, float]:
+        """Learn from the sampled responses and one score for each. Returns the metrics by name (``objective/kl`` and so on).
+
+        Raises ValueError for scores that are not one finite number per response, :class:`NonFiniteError` for a loss or gradient.
+        """
+        raw = torch.as_tensor(scores, dtype=torch.float32).detach().cpu()
+        if raw.shape != (len(rollout.responses),):
+            raise ValueError(f"there are {len(rollout.responses)} responses, but the scores have the shape {tuple(raw.shape)}")
+        if not raw.isfinite().all():
+            raise ValueError(f"the score of response {int((~raw.isfinite()).nonzero()[0])} is not finite")
+        return self.trainer.step(rollout, self._shaped(rollout, raw)).metrics
+
+    def train(self) -> Iterator[dict[str, float]]:
+        """The remaining steps of ``ppo.steps``: each samples, scores with the reward, learns, and gives its metrics.
+
+        Raises ValueError when no reward was given.
+        """
+        if not self.trainer.models.scorer.names:
+            raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
+        while not self.trainer.finished:
+            yield self.trainer.step().metrics
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write model (or LoRA adapter) and tokenizer, as ``from_pretrained`` of transformers or peft reads them."""
+        save_model(self.model, Path(folder), Path(folder) / "base")
+        self.trainer.models.tokenizer.save_pretrained(folder)
+
+    def _shaped(self, rollout: Samples, raw: Tensor) -> Scores:
+        episodes = episodes_of(rollout.prompts, rollout.tokens, rollout.responses, rollout.stopped)
+        return self.trainer.models.scorer.shape(raw, episodes)
+
+    def _batch(self, prompts: Sequence[str]) -> PromptBatch:
+        config, models = self.trainer.config, self.trainer.models
+        if len(prompts) != config.ppo.batch_size:
+            raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(prompts)}")
+        prepared = prepare_prompts(_prompts(prompts), models.tokenizer, config, _silent)
+        if len(prepared.ids) != len(prompts):
+            raise ValueError(f"the settings in data leave {len(prompts) - len(prepared.ids)} of the prompts out; change them, or the prompts")
+        return batch_of(prepared, list(range(len(prompts))), models.pad_id)
+
+
+class _FunctionReward:
+    """A Python function as a reward component."""
+
+    models: tuple[()] = ()
+
+    def __init__(self, function: Reward):
+        self._function = function
+
+    def __call__(self, episodes: Episodes) -> Answer:
+        scores = [float(score) for score in self._function(episodes.prompts, episodes.responses)]
+        if len(scores) != len(episodes.responses):
+            raise ComponentError(f"gave {len(scores)} scores for {len(episodes.responses)} responses")
+        return Answer(torch.tensor(scores))
+
+
+def _config(model: PreTrainedModel, settings: dict[str, Any]) -> RunConfig:
+    for section, name in ALREADY_GIVEN:
+        if name in (settings.get(section) or {}):
+            raise ConfigError([Problem(f"{section}.{name}", "is in memory here; leave it out of the settings")])
+    if problem := family_problem(model.config.model_type, type(model).__name__):
+        raise ConfigError([Problem("model", f"it {problem}")])
+    engine = {"watch_prompts": 0, **(settings.get("engine") or {})}
+    name = {"policy": model.name_or_path} if model.name_or_path else {}
+    return parse_config({**settings, "engine": engine, "model": {**(settings.get("model") or {}), **name}})
+
+
+def _prompts(texts: Sequence[str]) -> Prompts:
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise TypeError(f"prompt {number} is a {type(text).__name__}, not a string")
+    return Prompts([Prompt(number, text) for number, text in enumerate(texts, 1)])
+
+
+def _silent(_text: str, _fraction: float | None) -> None:
+    """Loading is quick here, and nobody follows it."""
