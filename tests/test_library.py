@@ -1,0 +1,149 @@
+"""The library: the classic loop on a model in memory, held against a run of the engine on the same model in a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.process.build import build_trainer as build_from_settings
+from rlhf_studio.library import PPOTrainer, build_trainer
+from tests.engine.conftest import PROMPTS, small_config
+
+ROOT = Path(__file__).resolve().parents[1]
+PPO = {"steps": 2, "batch_size": 8, "mini_batch_size": 4, "ppo_epochs": 2, "learning_rate": 1e-3}
+LENGTH = {"kind": "length", "target": 3, "tolerance": 4}
+
+
+def by_length(prompts: list[str], responses: list[str]) -> list[float]:
+    return [float(len(response)) for response in responses]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.set_num_threads(1)
+    small_config(tmp_path, "gpt2")
+    return tmp_path / "policy"
+
+
+def build(folder: Path, reward: Any = by_length, **settings: Any) -> PPOTrainer:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu"}, **settings}
+    return build_trainer(model, tokenizer, PROMPTS, reward, settings=settings)
+
+
+def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+def test_a_loop_of_your_own_is_the_run(folder: Path, lora: dict[str, Any]) -> None:
+    """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit."""
+    by_hand, in_one_go = build(folder, None, lora=lora), build(folder, lora=lora)
+    own = []
+    for _ in range(2):
+        rollout = by_hand.sample()
+        own.append(by_hand.step(rollout, by_length([], rollout.responses)))
+    together = list(in_one_go.train())
+    for name in ("objective/scores", "objective/kl", "loss/policy_avg", "policy/approxkl_avg", "val/ratio"):
+        assert [stats[name] for stats in own] == [stats[name] for stats in together], name
+    assert own[0]["objective/scores"] != own[1]["objective/scores"]
+    ours, theirs = weights(by_hand), weights(in_one_go)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_it_is_the_engine_of_a_run(folder: Path, tmp_path: Path) -> None:
+    """A run that loads the same model from its folder, with a reward that looks at the same text."""
+    config = small_config(tmp_path, "gpt2", ppo=PPO, reward={"components": [LENGTH]}, engine={"watch_prompts": 0})
+    run, _ = build_from_settings(config, choose_compute(config), lambda text, fraction: None)
+    component = run.models.scorer.components[0]
+    trainer = build(folder, None)
+    for _ in range(2):
+        rollout = trainer.sample()
+        ended = rollout.stopped.tolist()
+        episodes = type("Episodes", (), {"lengths": rollout.tokens.lengths.tolist(), "stopped": ended, "responses": rollout.responses})
+        record = run.step()
+        assert [sample.response for sample in record.rollouts] == rollout.responses[: len(record.rollouts)]
+        scores = component.source(episodes).scores
+        assert trainer.step(rollout, scores)["objective/kl"] == record.metrics["objective/kl"]
+    ours, theirs = trainer.model.state_dict(), run.models.policy.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_prompts_of_your_own(folder: Path) -> None:
+    trainer = build(folder, None)
+    rollout = trainer.sample(["w1 w2"] * 8)
+    assert rollout.prompts.texts == ["w1 w2"] * 8 and len(rollout.responses) == 8
+    with pytest.raises(ValueError, match=r"a step takes ppo\.batch_size = 8 prompts, but there are 2"):
+        trainer.sample(["w1", "w2"])
+    with pytest.raises(TypeError, match="prompt 2 is a int, not a string"):
+        trainer.sample(["w1", 2])  # type: ignore[list-item]
+
+
+def test_scores_are_checked_before_anything_is_learned(folder: Path) -> None:
+    trainer = build(folder, None)
+    before, rollout = weights(trainer), trainer.sample()
+    with pytest.raises(ValueError, match="there are 8 responses, but the scores have the shape"):
+        trainer.step(rollout, [1.0, 2.0])
+    with pytest.raises(ValueError, match="the score of response 3 is not finite"):
+        trainer.step(rollout, [0.0] * 3 + [float("nan")] + [0.0] * 4)
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(trainer).items())
+    with pytest.raises(ValueError, match="there is no reward"):
+        next(trainer.train())
+
+
+def test_a_reward_that_gives_too_few_scores_is_named(folder: Path) -> None:
+    trainer = build(folder, lambda prompts, responses: [1.0])
+    with pytest.raises(RuntimeError, match="reward component reward: gave 1 scores for 8 responses"):
+        next(trainer.train())
+
+
+def test_what_is_in_memory_is_not_named_again(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.prompts: is in memory here"):
+        build(folder, data={"prompts": "prompts.txt"})
+    with pytest.raises(ConfigError, match=r"ppo\.clip_range"):
+        build(folder, ppo={"clip_range": 0.1})
+
+
+@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+def test_what_is_saved_is_what_was_trained(folder: Path, tmp_path: Path, lora: dict[str, Any]) -> None:
+    trainer = build(folder, lora=lora)
+    for _ in trainer.train():
+        pass
+    trainer.save_pretrained(tmp_path / "out")
+    loaded, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids = tokenizer("w1 w2 w3", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, trainer.model(ids).logits, atol=1e-5, rtol=0)
+        assert not torch.allclose(loaded(ids).logits, AutoModelForCausalLM.from_pretrained(folder)(ids).logits, atol=1e-3)
+
+
+def python(*arguments: str, cwd: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_ten_lines_of_the_page_run(tmp_path: Path) -> None:
+    """Typed as they stand, in a folder that has the bundled world."""
+    (tmp_path / "assets").symlink_to(ROOT / "assets")
+    (code,) = re.findall(r"## Ten lines\n\n```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(code.splitlines()) <= 11
+    assert len(python("-c", code, cwd=tmp_path).splitlines()) == 3
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+@pytest.mark.long
+def test_the_classic_loop_learns() -> None:
+    means = [float(line.split()[3].rstrip(",")) for line in python("examples/classic_ppo.py", cwd=ROOT).splitlines()]
+    assert len(means) == 10 and sum(means[-3:]) > sum(means[:3]) + 0.3
