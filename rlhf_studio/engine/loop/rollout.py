@@ -13,10 +13,11 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.config import GenerationConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
-from rlhf_studio.engine.distributed.gathering import gather_columns, gather_output, gather_tokens, join_shares
+from rlhf_studio.engine.distributed.gathering import concat_parts, gather_columns, gather_output, gather_tokens
 from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.models.forward import ForwardOutput, ForwardPass
-from rlhf_studio.engine.models.policy import Policy, Reference
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.sampling.traced_step import TracedStep
@@ -73,7 +74,7 @@ def collect(models: Models, prompts: PromptBatch, kl_coef: float, generator: tor
         scores = models.scorer(episodes)
     with timer("reference"):
         with models.reference.active() as model:
-            read = models.reader.read(model, share, noted)
+            read = models.reader.run(model, share, noted)
         reference = gather_output(ranks, read, share, recorded)
         kl = _kl(models, share, policy, reference)
     return _assemble(models, prompts, tokens, responses, stopped, scores, policy, reference, kl, kl_coef, recorded)
@@ -125,7 +126,7 @@ def sample(
                 stop_id=models.stop_id,
                 pad_id=models.pad_id,
                 limits=None if limits is None else limits[rows],
-                recorded=max(min(first + recorded, rows.stop) - rows.start, 0),
+                top_rows=max(min(first + recorded, rows.stop) - rows.start, 0),
                 ranks=models.compute.ranks,
                 later_step=later_step,
             )
@@ -136,8 +137,8 @@ def sample(
         later_step = models.traced_step and models.traced_step.ready(settings, lanes)
         for together in _cut(slice(first, stop), settings.batch_size or stop - first):
             rows = together.stop - together.start
-            shares += lanes.map(play, _cut(together, lanes.share(rows, rows, least)))
-    return join_shares(shares, models.pad_id)
+            shares += lanes.map(play, _cut(together, lanes.rows_per_part(rows, rows, least)))
+    return concat_parts(shares, models.pad_id)
 
 
 def _cut(rows: slice, size: int) -> list[slice]:
@@ -151,7 +152,7 @@ def _complete(models: Models, tokens: TokenBatch, said: ForwardOutput, recorded:
     In half precision the decoding steps and a whole pass round differently, by more than PPO's ratio may be off: read again.
     """
     if models.compute.dtype is not torch.float32:
-        return models.reader.read(models.policy, tokens, recorded, critic=models.policy)
+        return models.reader.run(models.policy, tokens, recorded, critic=models.policy)
     return said if models.policy.critic is None else replace(said, values=models.reader.values(models.policy, tokens))
 
 

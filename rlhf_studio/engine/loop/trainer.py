@@ -18,14 +18,14 @@ from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.sharding import whole, whole_state
+from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.loop.rollout import Models, collect, decode_responses, ends_with_stop, sample
 from rlhf_studio.engine.loop.state import TrainingState
 from rlhf_studio.engine.loop.update import Updater
-from rlhf_studio.engine.parity.check import ParityReport, prove
+from rlhf_studio.engine.parity.check import ParityReport, check_parity
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
@@ -86,7 +86,7 @@ class Trainer:
 
         Raises :class:`ParityError` where a model's numbers are not its own.
         """
-        proof = prove(self.models, self.prompts)
+        proof = check_parity(self.models, self.prompts)
         self._proof = proof
         return EventRecord("info", "health", proof.sentence())
 
@@ -258,8 +258,8 @@ class Trainer:
         tensors = {"sampling": self._sampling.get_state(), "shuffling": self._shuffling.get_state(), "torch": torch.get_rng_state()}
         following = self.models.reference.weights() if self.config.ppo.reference_ema else {}
         keep = self.compute.ranks.is_main
-        following = {name: whole(weight, keep=keep) for name, weight in following.items()}
-        return TrainingState(numbers, tensors, whole_state(self.updater.optimizer, keep=keep), following)
+        following = {name: full_tensor(weight, keep=keep) for name, weight in following.items()}
+        return TrainingState(numbers, tensors, full_optimizer_state(self.updater.optimizer, keep=keep), following)
 
     def restore(self, state: TrainingState) -> list[str]:
         """Take up a saved state (weights and optimizer are restored already). Returns what may differ from before."""

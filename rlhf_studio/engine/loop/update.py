@@ -13,10 +13,10 @@ from torch import Tensor
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.compute.lanes import dealt
-from rlhf_studio.engine.distributed.sharding import clip, is_split, total_norm
+from rlhf_studio.engine.compute.lanes import balanced_parts
+from rlhf_studio.engine.distributed.sharding import clip_gradients, gradient_norm, is_sharded
 from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
-from rlhf_studio.engine.models.policy import Policy, spread
+from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.engine.types import NonFiniteError, Rollout, TokenBatch, UpdateStats
 from rlhf_studio.ppo.losses import entropy_bonus, kl_loss, policy_loss, value_loss
 from rlhf_studio.ppo.masking import masked_select, masked_sum
@@ -75,7 +75,7 @@ def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
     groups = [{"params": policy.model_parameters(), "full_lr": settings.learning_rate}]
     # A critic's trunk may be split over processes, its head never is: torch's fused step takes either kind, not both together.
     for kind in (True, False):
-        if chosen := [parameter for parameter in policy.critic_parameters() if is_split(parameter) is kind]:
+        if chosen := [parameter for parameter in policy.critic_parameters() if is_sharded(parameter) is kind]:
             groups.append({"params": chosen, "full_lr": critic_rate})
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay, fused=True)
 
@@ -110,7 +110,7 @@ class Updater:
             if settings.target_kl and 0.5 * stats.squared_change / stats.tokens > 1.5 * settings.target_kl:
                 stopped_early = True
                 break
-            norm = total_norm(self._gradients(), self._compute.ranks)
+            norm = gradient_norm(self._gradients(), self._compute.ranks)
             if problem := self._problem(stats, norm, rollout):
                 if self._config.engine.non_finite == "stop" and "not finite" in problem:
                     raise NonFiniteError(problem)
@@ -137,7 +137,7 @@ class Updater:
         parts = self._in_lanes(task, self._micro_batches(rollout.tokens, index[ranks.rows(len(index))]))
         *sums, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
-        ranks.all_reduce([gradient for gradient in self._gradients() if not is_split(gradient)])  # split ones were added up on the way
+        ranks.all_reduce([gradient for gradient in self._gradients() if not is_sharded(gradient)])  # split ones were added up on the way
         return _MinibatchStats(
             *ranks.all_reduce_sum([sum(column) for column in sums]),
             largest_log_ratio=ranks.all_reduce_max(max(largest)),
@@ -155,7 +155,7 @@ class Updater:
             gradients: Gradients = [None] * len(self._parameters)
             return [self._micro_batch(task, rows, gradients) for rows in hand], gradients
 
-        numbers, gradients = zip(*lanes.map(lane, lanes.deal(parts)), strict=True)
+        numbers, gradients = zip(*lanes.map(lane, balanced_parts(parts, lanes.count)), strict=True)
         for parameter, *shares in zip(self._parameters, *gradients, strict=True):
             for share in shares:
                 if share is not None:
@@ -164,11 +164,11 @@ class Updater:
 
     def _micro_batches(self, tokens: TokenBatch, index: Tensor) -> list[Tensor]:
         """The episodes in parts of a micro-batch, divided among the lanes."""
-        size, lengths = self._compute.lanes.share(len(index), self._micro_batch_size), tokens.whole_lengths[index]
+        size, lengths = self._compute.lanes.rows_per_part(len(index), self._micro_batch_size), tokens.whole_lengths[index]
         index = index[lengths.argsort(stable=True)]
         if not self._policy.packs:  # a part is as wide as its longest episode: similar ones together
             return list(index.split(size))
-        return [index.new_tensor(rows) for rows in dealt(index.tolist(), math.ceil(len(index) / size))]
+        return [index.new_tensor(rows) for rows in balanced_parts(index.tolist(), math.ceil(len(index) / size))]
 
     def _micro_batch(self, task: _Minibatch, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
         """Adds this part's gradients, to the parameters' own or to a lane's ``gradients``.
@@ -183,7 +183,7 @@ class Updater:
         with self._compute.autocast():
             logits, values_flat = self._policy.logits_and_values(batch, detach_trunk=task.warming_up)
         chosen = consume_logits(logits, batch.response_ids[mask], self._config.generation.temperature)
-        new, entropy, new_values = (spread(x, mask) for x in (*chosen, values_flat))
+        new, entropy, new_values = (to_padded(x, mask) for x in (*chosen, values_flat))
         surrogate = policy_loss(new, old, advantages, mask, settings.cliprange, settings.cliprange_high or None, settings.dual_clip or None)
         critic = value_loss(new_values, values, returns, mask, settings.cliprange_value or None)
         loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
@@ -242,7 +242,7 @@ class Updater:
 
     def _step(self, norm: Tensor) -> None:
         if limit := self._config.ppo.max_grad_norm:
-            clip(self._gradients(), limit, norm)
+            clip_gradients(self._gradients(), limit, norm)
         self.optimizer.step()
 
 

@@ -17,11 +17,11 @@ from rlhf_studio.engine.loop.prompts import PromptStream, hold_out, prepare_prom
 from rlhf_studio.engine.loop.rollout import Models
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
-from rlhf_studio.engine.models.load_critic import load_critic
+from rlhf_studio.engine.models.critic import load_critic
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
-from rlhf_studio.engine.models.load_reference import LoadedReference, load_reference
 from rlhf_studio.engine.models.merging import can_merge
-from rlhf_studio.engine.models.policy import Policy, Reference
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 from rlhf_studio.engine.types import OnProgress
@@ -47,10 +47,10 @@ def build_trainer(
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
     held_to = load_reference(config, loaded, compute, report, options)
-    model = placed(loaded.model, compute.home)
+    model = placed(loaded.model, compute.load_device)
     critic, head = load_critic(config, loaded, report)
-    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.home)
-    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.home))
+    policy = Policy(_with_lora(model, config, loaded, held_to), head, critic).to(compute.load_device)
+    reference = Reference(policy, compute.dtype, held_to.model and placed(held_to.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
@@ -60,8 +60,8 @@ def build_trainer(
     if compute.ranks.sharded:
         _split(policy, reference, compute)
     if compute.device.type == "cpu" and not compute.ranks.sharded and not config.model.gradient_checkpointing:
-        policy.pack_rows()
-        reference.pack_rows()
+        policy.enable_packing()
+        reference.enable_packing()
     scorer = Scorer(config.reward, compute, report, permissions)
     step, step_notes = _recorded(policy, config, compute)
     models = Models(
