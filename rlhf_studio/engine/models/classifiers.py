@@ -18,7 +18,7 @@ from rlhf_studio.engine.padding import pad_right
 
 
 def unused_id(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> int | None:
-    """An id of the model's vocabulary that is in none of the rows: ``preferred`` when it is not. None when every id is in them."""
+    """An id of the model's vocabulary that is in none of the rows: ``preferred`` when that is not. None when every id is in them."""
     used = {token for row in rows for token in row}
     if preferred is not None and preferred not in used:
         return preferred

@@ -64,9 +64,9 @@ def _shared_weights(model: PeftModel) -> set[int]:
 
 def _can_merge(layer: LoraLayer, shared: set[int]) -> bool:
     weight = getattr(layer.base_layer, "weight", None)
-    plain = _is_known(layer) and not layer.lora_variant and not layer.merged and not layer.disable_adapters
-    whole = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
-    return plain and whole and id(weight) not in shared
+    plain_lora = _is_known(layer) and not layer.lora_variant and not layer.merged and not layer.disable_adapters
+    float32 = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
+    return plain_lora and float32 and id(weight) not in shared
 
 
 def _is_known(layer: LoraLayer) -> bool:
