@@ -124,7 +124,7 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     from rlhf_studio.engine.compute.device import choose_compute
     from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
     from rlhf_studio.engine.models.load_model import load_causal_lm
-    from rlhf_studio.engine.models.policy import ResponseModel, spread
+    from rlhf_studio.engine.models.policy import ResponseModel, to_padded
     from rlhf_studio.engine.process.build import build_trainer
     from rlhf_studio.engine.rewards.scorer import Episodes
     from rlhf_studio.ppo import token_logprobs
@@ -150,7 +150,7 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
         gold=float(gold.mean()),
         gold_error=float(gold.std()) / math.sqrt(len(gold)),
         reward=float(reward.mean()),
-        kl=float(spread(after - before, tokens.mask).sum(dim=1).mean()),
+        kl=float(to_padded(after - before, tokens.mask).sum(dim=1).mean()),
         seconds=seconds,
     )
 

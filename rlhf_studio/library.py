@@ -27,7 +27,7 @@ from rlhf_studio.engine.loop.prompts import HeldOut, batch_of, prepare_prompts
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.load_model import LoadedModel
-from rlhf_studio.engine.models.load_reference import LoadedReference
+from rlhf_studio.engine.models.reference import LoadedReference
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.process.build import make_models, make_policy, make_trainer, seed_everything
 from rlhf_studio.engine.rewards.component import Component
@@ -62,7 +62,7 @@ def build_trainer(
         model: any causal LM that docs/models.md lists; it is trained in place. Its reference is the model as it is now.
         prompts: what :meth:`PPOTrainer.train` draws from, and what the first check uses.
         reward: scores responses in :meth:`PPOTrainer.train`; not needed where you call :meth:`PPOTrainer.step` with scores.
-        settings: sections as in a settings file (docs/settings.md): ``{"ppo": {"steps": 20, "batch_size": 16}, "lora": {"enabled": True}}``.
+        settings: sections as in a settings file (docs/settings.md): ``{"ppo": {"steps": 20}, "lora": {"enabled": True}}``.
 
     Raises:
         ConfigError: a setting is wrong, names something that is in memory here, or does not fit the model.
@@ -145,7 +145,7 @@ class PPOTrainer:
             raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(prompts)}")
         prepared = prepare_prompts(_prompts(prompts), models.tokenizer, config, _silent)
         if len(prepared.ids) != len(prompts):
-            raise ValueError(f"the settings in data leave {len(prompts) - len(prepared.ids)} of the prompts out; change them, or the prompts")
+            raise ValueError(f"data leaves {len(prompts) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")
         return batch_of(prepared, list(range(len(prompts))), models.pad_id)
 
 

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "engine/distributed": {"inputs"},
     "engine/compute": {"config", "config_io", "inputs", "estimate", "engine.distributed"},
     "engine/models": {"ppo", "config", "config_io", "inputs", "engine.compute", "engine.distributed"},
-    "engine/sampling": {"config", "estimate", "engine.models", "engine.compute", "engine.distributed"},
+    "engine/sampling": {"config", "inputs", "estimate", "engine.models", "engine.compute", "engine.distributed"},
     "engine/rewards": {
         "ppo", "runs", "config", "config_io", "inputs", "world.gold", "engine.models", "engine.compute", "engine.distributed",
     },  # fmt: skip

@@ -109,3 +109,10 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     body = re.search(rf"^class {re.escape(architecture)}\(.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
     signature = re.search(r"^    def forward\((.*?)^    \)", body[0], re.MULTILINE | re.DOTALL) if body else None
     return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
+
+
+PACKED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+"""Types whose forward pass over a packed row is tested (``engine/compute/packing.py``); all others are padded."""
+
+TRACED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+"""Types whose traced decoding step is tested (``engine/sampling/traced_step.py``); all others sample through the model itself."""

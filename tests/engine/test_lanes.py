@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
+from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, balanced_parts, lanes_for_this_cpu
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
 from tests.engine.conftest import play
@@ -46,19 +46,19 @@ def test_a_failure_in_a_lane_is_raised_when_all_have_ended_and_the_thread_count_
     assert sorted(done) == [1, 2, 3] and torch.get_num_threads() == before
 
 
-def test_parts_are_dealt_back_and_forth() -> None:
-    assert Lanes(2).deal([1, 2, 3, 4, 5]) == [[1, 4, 5], [2, 3]]
-    assert Lanes(3).deal([1, 2]) == [[1], [2]]
+def test_parts_are_balanced_back_and_forth() -> None:
+    assert balanced_parts([1, 2, 3, 4, 5], 2) == [[1, 4, 5], [2, 3]]
+    assert balanced_parts([1, 2], 3) == [[1], [2]]
 
 
 @pytest.mark.parametrize(("rows", "most", "expected"), [(64, 64, 32), (64, 16, 8), (15, 64, 15), (16, 64, 8), (64, 1, 1)])
 def test_parts_in_flight_are_no_more_than_a_micro_batch(rows: int, most: int, expected: int) -> None:
-    assert Lanes(2).share(rows, most) == expected
+    assert Lanes(2).rows_per_part(rows, most) == expected
 
 
 def test_no_more_are_under_way_where_lanes_outnumber_the_parts_that_few_rows_are_worth() -> None:
     """16 rows are worth two lanes, but all four take a part when there are four: 4 rows in each were twice the 8 that may be under way."""
-    under_way = [min(4, math.ceil(16 / size)) * size for size in (Lanes(4).share(16, most) for most in (4, 8, 15))]
+    under_way = [min(4, math.ceil(16 / size)) * size for size in (Lanes(4).rows_per_part(16, most) for most in (4, 8, 15))]
     assert all(rows <= most for rows, most in zip(under_way, (4, 8, 15), strict=True))
 
 
@@ -67,7 +67,7 @@ def test_lanes_at_work_share_the_threads_and_few_rows_are_no_lane() -> None:
     assert Lanes(4).map(lambda _: torch.get_num_threads(), range(2)) == [4, 4]
     assert Lanes(4).map(lambda _: torch.get_num_threads(), range(5)) == [2] * 5
     assert Lanes(4).map(lambda _: torch.get_num_threads(), [0]) == [8] and torch.get_num_threads() == 8
-    assert [Lanes(4).share(rows, rows, least=16) for rows in (16, 31, 32, 64, 128)] == [16, 31, 16, 16, 32]
+    assert [Lanes(4).rows_per_part(rows, rows, least=16) for rows in (16, 31, 32, 64, 128)] == [16, 31, 16, 16, 32]
 
 
 def test_there_are_as_many_lanes_as_threads_up_to_four() -> None:
@@ -103,10 +103,10 @@ def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], cha
     assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses and watched == watched_again
     for name in ("logprobs", "ref_logprobs", "values", "entropy", "rewards", "advantages"):
         torch.testing.assert_close(getattr(two, name), getattr(one, name), atol=1e-5, rtol=1e-5)
-    said = one.tokens.mask[:20]
+    mask = one.tokens.mask[:20]
     for ours, theirs in ((one.top, two.top), (one.ref_top, two.ref_top)):
-        assert torch.equal(ours.ids[said], theirs.ids[said])
-        torch.testing.assert_close(theirs.logprobs[said], ours.logprobs[said], atol=1e-5, rtol=1e-5)
+        assert torch.equal(ours.ids[mask], theirs.ids[mask])
+        torch.testing.assert_close(theirs.logprobs[mask], ours.logprobs[mask], atol=1e-5, rtol=1e-5)
     assert len(gradients) == len(others)
     for ours, theirs in zip(gradients, others, strict=True):
         assert float((ours - theirs).norm()) <= 1e-5 * float(ours.norm()) + 1e-8

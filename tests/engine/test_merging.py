@@ -1,4 +1,4 @@
-"""Which adapters are added into the weights while sampling, and that the proof sees it where one is lost or not switched off.
+"""Which adapters are added into the weights while sampling, and that the parity check fails where one is lost or not switched off.
 
 The independent answer is plain peft: the saved adapter on the model that transformers loads, nothing merged.
 """
@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models import policy as policy_module
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.merging import can_merge, merged_adapters
-from rlhf_studio.engine.parity import check as proof
-from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity import check as parity_check
+from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from tests.engine.conftest import play
@@ -76,20 +75,20 @@ def test_adapters_on_embeddings_train_on_their_own_log_probabilities(make: Make,
 
 
 @pytest.mark.parametrize("kind", [Embedding, Linear])
-def test_the_proof_sees_a_change_that_is_lost_while_sampling(make: Make, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+def test_the_parity_check_finds_a_change_that_is_lost_while_sampling(make: Make, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
     original = kind.get_delta_weight
     monkeypatch.setattr(kind, "get_delta_weight", lambda layer, name: torch.zeros_like(original(layer, name)))
     trainer = make()
     before, random = weights(trainer), torch.get_rng_state()
-    with pytest.raises(ParityError, match="noted while sampling"):
+    with pytest.raises(ParityError, match="log-probabilities while sampling"):
         check_before_training(trainer)
     assert_untouched(trainer, before, random)
 
 
-def test_the_proof_sees_a_reference_that_is_not_switched_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parity_check_finds_a_reference_that_is_not_switched_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make()
     before, random = weights(trainer), torch.get_rng_state()
-    monkeypatch.setattr(policy_module, "reference_switched_on", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(PeftModel, "disable_adapter", lambda model: contextlib.nullcontext())
     with pytest.raises(ParityError, match="log-probabilities of the reference"):
         check_before_training(trainer)
     assert_untouched(trainer, before, random)
@@ -111,21 +110,21 @@ def test_the_proof_sees_a_reference_that_is_not_switched_off(make: Make, monkeyp
 def test_what_is_right_passes_with_random_adapters_and_nothing_stays_changed(make: Make, family: str, settings: dict[str, Any]) -> None:
     trainer = make(family, settings)
     before, random = weights(trainer), torch.get_rng_state()
-    assert 0 < prove(trainer.models, trainer.prompts).largest < 5e-5
+    assert 0 < check_parity(trainer.models, trainer.prompts).largest < 5e-5
     assert_untouched(trainer, before, random)
 
 
 def test_in_half_precision(make: Make) -> None:
     trainer = make(model={"dtype": "bfloat16"}, generation={"response_length": 20})
     before = weights(trainer)
-    assert 1e-3 < prove(trainer.models, trainer.prompts).largest < 0.2
+    assert 1e-3 < check_parity(trainer.models, trainer.prompts).largest < 0.2
     assert_untouched(trainer, before, torch.get_rng_state())
 
 
 def test_the_random_adapters_change_each_matrix_by_a_quarter_of_its_size(make: Make) -> None:
     models = make().models
     layers = [layer for layer in models.policy.modules() if isinstance(layer, Linear | Embedding)]
-    with proof._telling_adapters(models):
+    with parity_check._random_adapters(models):
         shares = [float(layer.get_delta_weight("default").detach().norm() / layer.base_layer.weight.norm()) for layer in layers]
     assert len(shares) == 3 and all(0.15 < share < 0.4 for share in shares)
 

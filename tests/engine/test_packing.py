@@ -1,4 +1,4 @@
-"""Rows without padding: laid out by hand, and against the same models on padded batches and on single texts."""
+"""Packed rows: built by hand, and against the same models on padded batches and on single texts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config import RewardConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import Lanes
-from rlhf_studio.engine.compute.packing import PACKED_FAMILIES, _window, attending_within, pack, pack_rows, pack_texts
+from rlhf_studio.engine.compute.packing import _sliding_mask, attention_for, enable_packing, pack, pack_texts
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.inputs.families import PACKED_FAMILIES
 from tests.engine.conftest import play
 from tests.engine.learning import backward
 from tests.engine.small_models import save_policy, save_reward_model
@@ -43,7 +44,7 @@ def test_episodes_lie_end_to_end_without_their_last_tokens() -> None:
     assert row.ids.tolist() == [[5, 6, 3, 4, 7, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 1, 0, 1, 0, 1, 2, 3]]
     assert row.groups == [(2, 2), (1, 4)]
-    assert row.places.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
+    assert row.wanted.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
     assert row.predicting(torch.arange(8.0)[None, :, None]).squeeze(1).tolist() == [6, 7, 0, 1, 3]
 
 
@@ -52,12 +53,12 @@ def test_texts_lie_end_to_end_and_are_read_at_their_ends() -> None:
     assert row.ids.tolist() == [[7, 11, 4, 5, 6, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 0, 0, 1, 2, 0, 1, 2]]
     assert row.groups == [(2, 1), (2, 3)]
-    assert row.places.tolist() == [4, 0, 7, 1]
+    assert row.wanted.tolist() == [4, 0, 7, 1]
 
 
 def test_a_window_is_cut_out_of_the_past() -> None:
-    assert _window(4, None, CPU) is None and _window(4, 4, CPU) is None
-    window = _window(4, 2, CPU)
+    assert _sliding_mask(4, None, CPU) is None and _sliding_mask(4, 4, CPU) is None
+    window = _sliding_mask(4, 2, CPU)
     assert window is not None
     assert window[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
 
@@ -96,7 +97,7 @@ def test_other_families_stay_padded(make_trainer: Callable[..., Trainer], tmp_pa
     save_policy(tmp_path / family, family)
     trainer = make_trainer(model={"policy": str(tmp_path / family)})
     assert not trainer.models.policy.packs
-    assert not pack_rows(torch.nn.Linear(2, 2))
+    assert not enable_packing(torch.nn.Linear(2, 2))
 
 
 def test_gradient_checkpointing_stays_padded(make_trainer: Callable[..., Trainer]) -> None:
@@ -111,7 +112,7 @@ def test_threads_read_rows_of_their_own(tmp_path: Path) -> None:
     parts = [whole.rows(torch.tensor(rows)) for rows in ([0], [1, 2], [0, 2])]
     with torch.no_grad():
         expected = [model(part)[0] for part in parts]
-        model.pack_rows()
+        model.enable_packing()
         with ThreadPoolExecutor(3) as pool:
             for _ in range(20):
                 for found, logits in zip(pool.map(lambda part: model(part)[0].detach(), parts), expected, strict=True):
@@ -125,8 +126,8 @@ def test_a_packed_model_still_reads_plain_batches(tmp_path: Path) -> None:
     positions = torch.tensor([[0, 0, 1], [0, 1, 2]])
     with torch.no_grad():
         before = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
-        assert pack_rows(model)
-        with attending_within(batch()):
+        assert enable_packing(model)
+        with attention_for(batch()):
             assert torch.equal(model(input_ids=ids, attention_mask=mask, position_ids=positions).logits, before)
 
 

@@ -15,7 +15,8 @@ from transformers.pytorch_utils import Conv1D
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.load_model import load_causal_lm
-from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel
+from rlhf_studio.engine.models.policy import Policy, ResponseModel
+from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import PROMPTS, play, small_config
 from tests.engine.small_models import WORDS, save_policy, save_prompts, save_reward_model, save_tokenizer
@@ -68,7 +69,7 @@ def test_without_its_adapters_the_policy_is_the_base_model(make_trainer: Callabl
     batch = play(trainer).tokens
     loaded = load_causal_lm(str(tmp_path / "policy"), "main", torch.float32, lambda text, fraction: None).model
     start = ResponseModel(loaded)
-    start.pack_rows()
+    start.enable_packing()
     base = logits_of(start, batch)
     with trainer.models.reference.active() as reference:
         assert torch.equal(logits_of(reference, batch), base)

@@ -1,4 +1,4 @@
-"""Products with weights laid out once, against the layers' own and the model's own."""
+"""Products with prepacked weights, against those of the layers and of the model itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.decode import sample_responses
-from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, least_rows, multiplying_by, prepack
+from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, trace_step
 from rlhf_studio.estimate.cpu import LEAST_TOKENS
 from rlhf_studio.estimate.machine import processor
@@ -49,10 +49,10 @@ def packed(layers: list[nn.Module]) -> list[Tensor]:
 def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
     layers, x = small_layers(), torch.randn(shape)
     own = [layer(x) for layer in layers]
-    with multiplying_by(layers, packed(layers)):
+    with using_packed(layers, packed(layers)):
         ours = [layer(x) for layer in layers]
         layers[0].weight.add_(1)
-        torch.testing.assert_close(layers[0](x), own[0])  # what was laid out is a copy
+        torch.testing.assert_close(layers[0](x), own[0])  # the packed weights are a copy
     for mine, expected in zip(ours, own, strict=True):
         torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
     assert not torch.allclose(layers[0](x), own[0])  # and the layer's own weights are back in use
@@ -60,7 +60,7 @@ def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("frozen", [True, False])
 @torch.no_grad()
-def test_changed_weights_are_laid_out_in_the_same_memory(frozen: bool) -> None:
+def test_changed_weights_are_prepacked_in_the_same_memory(frozen: bool) -> None:
     layers = small_layers()
     for layer in layers:
         layer.requires_grad_(not frozen)
@@ -70,7 +70,7 @@ def test_changed_weights_are_laid_out_in_the_same_memory(frozen: bool) -> None:
         layer.weight.copy_(torch.randn_like(layer.weight))  # as a resumed run does, frozen or not
     own = [layer(x) for layer in layers]
     Lanes(2).map(PrepackedWeight.refresh, kept)
-    with multiplying_by(layers, before):
+    with using_packed(layers, before):
         for layer, expected in zip(layers, own, strict=True):
             torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
 
@@ -79,11 +79,11 @@ def test_only_frozen_weights_without_adapters_are_left_as_they_are(monkeypatch: 
     layers = small_layers()
     layers[0].requires_grad_(False)
     layers[1].requires_grad_(False)
-    places = [layer.weight.data_ptr() for layer in layers]
+    addresses = [layer.weight.data_ptr() for layer in layers]
     layers[1].weight.data = layers[1].weight.data + 1  # an adapter is added
-    kept = prepack(layers, places)
-    assert [weights.lasting for weights in kept] == [True, False, False]
-    monkeypatch.setattr("rlhf_studio.engine.sampling.prepacked._lay_out", lambda layer: pytest.fail("laid out again"))
+    kept = prepack(layers, addresses)
+    assert [weights.frozen for weights in kept] == [True, False, False]
+    monkeypatch.setattr("rlhf_studio.engine.sampling.prepacked._reorder", lambda layer: pytest.fail("packed again"))
     kept[0].refresh()
     for weights in kept[1:]:
         with pytest.raises(pytest.fail.Exception):
@@ -92,12 +92,12 @@ def test_only_frozen_weights_without_adapters_are_left_as_they_are(monkeypatch: 
 
 def test_layers_multiply_by_their_own_weights_again_after_a_failure() -> None:
     layers = small_layers()
-    with pytest.raises(ValueError, match="stop"), multiplying_by(layers, packed(layers)):
+    with pytest.raises(ValueError, match="stop"), using_packed(layers, packed(layers)):
         raise ValueError("stop")
     assert not any("forward" in vars(layer) for layer in layers)
 
 
-def test_large_matrices_in_full_precision_are_laid_out() -> None:
+def test_large_matrices_in_full_precision_are_prepacked() -> None:
     large, small, half = nn.Linear(1024, 512), nn.Linear(1024, 511), nn.Linear(1024, 1024, dtype=torch.bfloat16)
     model = nn.ModuleList([large, small, half, Conv1D(1024, 768), nn.Embedding(1024, 1024)])
     assert layers_to_prepack(model, LEAST_TOKENS) == [large, model[3]]
@@ -120,7 +120,7 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
     settings = {"response_length": LEAST_TOKENS}
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation=settings)
     step = trainer.models.traced_step
-    assert step is not None and len(step._laid_out) > 4
+    assert step is not None and len(step._prepacked) > 4
     batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
     for _ in range(2):
         ours, own = (
@@ -135,28 +135,28 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
     assert not torch.allclose(*seen, atol=1e-5)  # the update did change what is computed
 
 
-def test_laid_out_again_it_gives_the_same_bits(make_trainer: Callable[..., Trainer], matrices_of_any_size: None) -> None:
-    """A run that was resumed lays its weights out at another time."""
+def test_prepacked_again_it_gives_the_same_bits(make_trainer: Callable[..., Trainer], matrices_of_any_size: None) -> None:
+    """A run that was resumed packs its weights at another time."""
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
     batch = trainer.prompts.batch([0, 1, 2])
     first, *later = (generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))[1] for _ in range(4))
-    assert all(torch.equal(said.logprobs, first.logprobs) for said in later)
+    assert all(torch.equal(output.logprobs, first.logprobs) for output in later)
 
 
 def test_a_lane_of_its_own_takes_more_rows_where_reading_weights_is_most_of_a_step() -> None:
     large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1023, bias=False)
-    assert least_rows(nn.ModuleList([large, small]), [large]) == 16
-    assert least_rows(nn.ModuleList([large, small]), [small]) == 8
-    assert least_rows(nn.ModuleList([large, small]), []) == 8
+    assert min_rows_per_lane(nn.ModuleList([large, small]), [large]) == 16
+    assert min_rows_per_lane(nn.ModuleList([large, small]), [small]) == 8
+    assert min_rows_per_lane(nn.ModuleList([large, small]), []) == 8
 
 
-@pytest.mark.parametrize(("recorded", "parts"), [(True, [18]), (False, [9, 9])])
+@pytest.mark.parametrize(("traced", "parts"), [(True, [18]), (False, [9, 9])])
 def test_threads_with_few_rows_of_a_large_model_sample_together(
-    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, recorded: bool, parts: list[int]
+    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, traced: bool, parts: list[int]
 ) -> None:
     trainer, played = make_trainer(generation={"response_length": LEAST_TOKENS}), []
     models = replace(trainer.models, compute=replace(trainer.compute, lanes=Lanes(2)))
-    if not recorded:
+    if not traced:
         models = replace(models, traced_step=None)
 
     def count(policy: Policy, prompt_ids: Tensor, *rest: Any, **named: Any) -> Any:
@@ -168,15 +168,15 @@ def test_threads_with_few_rows_of_a_large_model_sample_together(
     assert played == parts
 
 
-def test_a_wrong_layout_is_refused(
+def test_wrong_packed_weights_are_refused(
     make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(generation={"response_length": LEAST_TOKENS})
 
-    def lay_out_another(layers: list[nn.Module], places: list[int]) -> list[PrepackedWeight]:
+    def pack_another(layers: list[nn.Module], addresses: list[int]) -> list[PrepackedWeight]:
         other = nn.Linear(*reversed(layers[-1].weight.shape)).requires_grad_(False)
-        return prepack([*layers[:-1], other], [*places[:-1], other.weight.data_ptr()])
+        return prepack([*layers[:-1], other], [*addresses[:-1], other.weight.data_ptr()])
 
-    monkeypatch.setattr("rlhf_studio.engine.sampling.traced_step.prepack", lay_out_another)
+    monkeypatch.setattr("rlhf_studio.engine.sampling.traced_step.prepack", pack_another)
     with pytest.raises(CannotTrace, match="gives other numbers"):
         trace_step(trainer.models.policy, trainer.config.generation)

@@ -189,18 +189,18 @@ def test_shares_that_do_not_come_out_even(tmp_path: Path) -> None:
 
 def test_alone_everything_is_the_identity() -> None:
     x = torch.arange(6.0).reshape(3, 2)
-    assert ONE_RANK.gather(x) is x and ONE_RANK.most(2.5) == 2.5 and ONE_RANK.total([1.0, 2.0]) == [1.0, 2.0] and ONE_RANK.share(2) == 2
-    assert ONE_RANK.rows(8) == slice(0, 8) and ONE_RANK.is_main
-    ONE_RANK.fail_together("a problem of this process is raised by its caller", RuntimeError)
+    assert ONE_RANK.gather(x) is x and ONE_RANK.all_reduce_max(2.5) == 2.5 and ONE_RANK.all_reduce_sum([1.0, 2.0]) == [1.0, 2.0]
+    assert ONE_RANK.broadcast(2) == 2 and ONE_RANK.rows(8) == slice(0, 8) and ONE_RANK.is_main
+    ONE_RANK.raise_together("a problem of this rank is raised by its caller", RuntimeError)
 
 
-def test_shares_cover_the_batch_once() -> None:
-    teams = [Ranks() for _ in range(3)]
-    for rank, ranks in enumerate(teams):
+def test_the_ranks_rows_cover_the_batch_once() -> None:
+    three = [Ranks() for _ in range(3)]
+    for rank, ranks in enumerate(three):
         ranks.rank, ranks.size = rank, 3
-    assert [list(range(12))[ranks.rows(12)] for ranks in teams] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert [ranks.is_main for ranks in teams] == [True, False, False]
-    assert "3 processes, each cpu" in Compute(torch.device("cpu"), torch.float32, teams[0]).describe()
+    assert [list(range(12))[ranks.rows(12)] for ranks in three] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [ranks.is_main for ranks in three] == [True, False, False]
+    assert "3 processes, each cpu" in Compute(torch.device("cpu"), torch.float32, three[0]).describe()
 
 
 def test_gradients_travel_in_messages_of_one_kind() -> None:

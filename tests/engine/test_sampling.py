@@ -212,28 +212,28 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
         assert abs(counts[token] - number * probability) <= 5 * (number * probability * (1 - probability)) ** 0.5 + 1, token
 
 
-# --- what is noted while sampling, and rows that leave ---------------------------------------------------------------------
+# --- what is computed while sampling, and rows that leave --------------------------------------------------------------------
 
 
 def test_log_probabilities_entropy_and_values_of_the_table() -> None:
     ids, mask = torch.zeros((200, 1), dtype=torch.long), torch.ones((200, 1), dtype=torch.bool)
     settings = GenerationConfig(response_length=3, temperature=0.5, top_k=3)
     model: Any = TableModel()
-    tokens, said = sample_responses(model, ids, mask, settings, uniforms=numbers(200, 3), stop_id=2, pad_id=PAD, recorded=4)
-    rows = [kept(row, 0.5, 0, 1.0) for row in TABLE]  # of the whole distribution: top-k cuts what is drawn, not what is noted
+    tokens, output = sample_responses(model, ids, mask, settings, uniforms=numbers(200, 3), stop_id=2, pad_id=PAD, top_rows=4)
+    rows = [kept(row, 0.5, 0, 1.0) for row in TABLE]  # of the whole distribution: top-k cuts what is drawn, not the log-probabilities
     for row in range(200):
         last = 0
         for place, token in enumerate(tokens.response_ids[row][tokens.mask[row]].tolist()):
-            assert float(said.logprobs[row, place]) == pytest.approx(math.log(rows[last][token]), abs=1e-5)
-            assert float(said.entropy[row, place]) == pytest.approx(-sum(p * math.log(p) for p in rows[last]), abs=1e-5)
-            assert float(said.values[row, place]) == last + 10
+            assert float(output.logprobs[row, place]) == pytest.approx(math.log(rows[last][token]), abs=1e-5)
+            assert float(output.entropy[row, place]) == pytest.approx(-sum(p * math.log(p) for p in rows[last]), abs=1e-5)
+            assert float(output.values[row, place]) == last + 10
             if row < 4:
-                assert said.top is not None
+                assert output.top is not None
                 best = sorted(range(5), key=lambda candidate: -rows[last][candidate])
-                assert sorted(said.top.logprobs[row, place].tolist()) == pytest.approx(sorted(math.log(p) for p in rows[last]), abs=1e-5)
-                assert TABLE[last][said.top.ids[row, place, 0]] == TABLE[last][best[0]]
+                assert sorted(output.top.logprobs[row, place].tolist()) == pytest.approx(sorted(math.log(p) for p in rows[last]), abs=1e-5)
+                assert TABLE[last][output.top.ids[row, place, 0]] == TABLE[last][best[0]]
             last = token
-        assert not said.logprobs[row, int(tokens.lengths[row]) :].any()
+        assert not output.logprobs[row, int(tokens.lengths[row]) :].any()
 
 
 def test_an_episode_does_not_depend_on_the_others() -> None:
@@ -243,9 +243,9 @@ def test_an_episode_does_not_depend_on_the_others() -> None:
 
     def play(rows: slice, shrinks: bool) -> tuple[list[list[int]], list[list[float]], Any]:
         model: Any = TableModel(shrinks=shrinks)
-        tokens, said = sample_responses(model, ids[rows], mask[rows], settings, uniforms=uniforms[rows], stop_id=2, pad_id=PAD)
+        tokens, output = sample_responses(model, ids[rows], mask[rows], settings, uniforms=uniforms[rows], stop_id=2, pad_id=PAD)
         texts = [row[keep].tolist() for row, keep in zip(tokens.response_ids, tokens.mask, strict=True)]
-        return texts, [row[keep].tolist() for row, keep in zip(said.logprobs, tokens.mask, strict=True)], model
+        return texts, [row[keep].tolist() for row, keep in zip(output.logprobs, tokens.mask, strict=True)], model
 
     texts, logprobs, model = play(slice(None), shrinks=True)
     assert len(model.left) > 2 and len(model.calls[-1][0]) < 10  # rows did leave
@@ -259,11 +259,11 @@ def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
     found = []
     for shrinks in (True, False):
         model: Any = TableModel(shrinks=shrinks)
-        tokens, said = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_id=2, pad_id=PAD, recorded=20)
-        assert said.top is not None
-        noted = tokens.mask[:20]
-        found.append((said.top.ids[noted], said.top.logprobs[noted]))
-    assert noted[:, 6:].any() and not noted[:, 6:].all()  # some of them left early
+        tokens, output = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_id=2, pad_id=PAD, top_rows=20)
+        assert output.top is not None
+        top_mask = tokens.mask[:20]
+        found.append((output.top.ids[top_mask], output.top.logprobs[top_mask]))
+    assert top_mask[:, 6:].any() and not top_mask[:, 6:].all()  # some of them left early
     assert all(torch.equal(ours, plain) for ours, plain in zip(*found, strict=True))
 
 
@@ -275,16 +275,16 @@ def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[.
     policy = trainer.models.policy
     batch = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3)
     weights = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
-    tokens, said = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
+    tokens, output = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
     assert all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(8).layers)
     assert trainer.models.traced_step is not None and policy.packs
     with policy.merged():
         merged = [module.disable_adapters for module in policy.modules() if isinstance(module, LoraLayer)]
     assert all(merged) and bool(merged) == bool(lora)
-    again = trainer.models.forward_pass.read(policy, tokens, 2, critic=policy)
+    again = trainer.models.forward_pass.run(policy, tokens, 2, critic=policy)
     for name in ("logprobs", "entropy", "values"):
-        torch.testing.assert_close(getattr(said, name), getattr(again, name), atol=2e-5, rtol=1e-5)
-    assert said.top is not None and again.top is not None
-    noted = tokens.mask[:2].cpu()  # the two tables may differ behind the mask
-    torch.testing.assert_close(said.top.logprobs[noted], again.top.logprobs[noted], atol=2e-5, rtol=1e-5)
+        torch.testing.assert_close(getattr(output, name), getattr(again, name), atol=2e-5, rtol=1e-5)
+    assert output.top is not None and again.top is not None
+    top_mask = tokens.mask[:2].cpu()  # the two tables may differ behind the mask
+    torch.testing.assert_close(output.top.logprobs[top_mask], again.top.logprobs[top_mask], atol=2e-5, rtol=1e-5)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in policy.model.state_dict().items())  # nothing drifts

@@ -32,7 +32,7 @@ def played(make_trainer: Callable[..., Trainer], family: str, together: int, lan
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora": {"enabled": True}}, {"critic": {"kind": "separate"}}], ids=["full", "lora", "critic"])
-@pytest.mark.parametrize("family", ["gpt2", "bloom"])  # with a recorded step, and through the model itself
+@pytest.mark.parametrize("family", ["gpt2", "bloom"])  # with a traced step, and through the model itself
 def test_the_episodes_are_the_same(make_trainer: Callable[..., Trainer], family: str, changes: dict[str, Any]) -> None:
     whole = played(make_trainer, family, 0, **changes)
     assert len({int(length) for length in whole.tokens.lengths}) > 3  # parts of the batch end at different places
@@ -44,8 +44,8 @@ def test_the_episodes_are_the_same(make_trainer: Callable[..., Trainer], family:
         assert (parts.responses, parts.prompts) == (whole.responses, whole.prompts)
         for name in ("logprobs", "ref_logprobs", "values", "entropy", "rewards", "advantages"):
             torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
-        noted = whole.tokens.mask[:7]
-        assert torch.equal(parts.top.ids[noted], whole.top.ids[noted])
+        mask = whole.tokens.mask[:7]
+        assert torch.equal(parts.top.ids[mask], whole.top.ids[mask])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bloom"])
@@ -58,7 +58,7 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     seen: list[int] = []
     trainer.models.policy.model.register_forward_pre_hook(lambda _, args, given: seen.append(len(given["input_ids"])), with_kwargs=True)
     step = TracedStep.run
-    monkeypatch.setattr(TracedStep, "run", lambda self, ids, *others: (seen.append(len(ids)), step(self, ids, *others))[1])
+    monkeypatch.setattr(TracedStep, "run", lambda self, inputs: (seen.append(len(inputs.ids)), step(self, inputs))[1])
     with_lanes(trainer, lanes)
     own, lock, now, most = generate_module.sample_responses, threading.Lock(), [0], [0]
 
@@ -83,7 +83,7 @@ def test_no_more_rows_than_that_are_sampled_at_once(
 
 
 def test_first_ratio_is_1_and_kl_0(make_trainer: Callable[..., Trainer]) -> None:
-    """What the parts noted belongs to their own rows: the first minibatch finds exactly these log-probabilities again."""
+    """Each part's log-probabilities are in its own rows: the first minibatch computes exactly the same ones again."""
     trainer = make_trainer(generation={**ENDS, "batch_size": 3}, engine={"watch_prompts": 0})
     record = trainer.step()
     assert abs(record.metrics["objective/kl"]) < 1e-5

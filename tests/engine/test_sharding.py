@@ -26,14 +26,14 @@ from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.distributed.sharding import (
     LAYERS_VARIABLE,
     _block_precision,
-    alike,
-    clip,
-    is_split,
-    part,
-    plain_class,
+    clip_gradients,
+    full_state_dict,
+    gradient_norm,
+    is_sharded,
+    local_part,
     shard,
-    total_norm,
-    whole_weights,
+    shard_like,
+    unsharded_class,
 )
 from rlhf_studio.engine.models.adapters import add_lora, name_base, save_model, saves_everything
 from rlhf_studio.engine.types import NonFiniteError
@@ -154,12 +154,12 @@ def test_each_process_holds_its_rows(second_of_two: Compute, family: str) -> Non
         whole = expected.get_parameter(name)
         rows = whole.chunk(2)
         mine = rows[1] if len(rows) == 2 else whole[:0]
-        assert is_split(parameter) and torch.equal(part(parameter), mine), name
-        assert part(parameter).untyped_storage().nbytes() <= rows[0].numel() * 4, name  # the rest is not kept beside it
-        assert torch.equal(part(alike(whole.detach(), parameter)), mine), name
+        assert is_sharded(parameter) and torch.equal(local_part(parameter), mine), name
+        assert local_part(parameter).untyped_storage().nbytes() <= rows[0].numel() * 4, name  # the rest is not kept beside it
+        assert torch.equal(local_part(shard_like(whole.detach(), parameter)), mine), name
     split_on_their_own = [module for module in model.modules() if type(module).__name__.startswith("FSDP")]
     assert len(split_on_their_own) == 3  # two blocks, and the rest
-    assert plain_class(model) is type(expected) and plain_class(expected) is type(expected)
+    assert unsharded_class(model) is type(expected) and unsharded_class(expected) is type(expected)
     ties = model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert ties == (expected.get_input_embeddings().weight is expected.get_output_embeddings().weight)
 
@@ -179,7 +179,7 @@ def test_an_adapters_base_is_written_from_weights_put_together(tmp_path: Path) -
     """A base that is nowhere else: the same files, whether the model holds its weights itself or they are handed over."""
     model = add_lora(AutoModelForCausalLM.from_config(config_of("gpt2", 29)), LoraConfig(enabled=True, r=2))
     files = []
-    for name, weights in (("own", None), ("handed", whole_weights(model))):
+    for name, weights in (("own", None), ("handed", full_state_dict(model))):
         name_base(model, None, "")
         assert saves_everything(model, tmp_path / name / "base")
         save_model(model, tmp_path / name, tmp_path / name / "base", weights)
@@ -200,14 +200,14 @@ def test_blocks_travel_in_the_format_they_compute_in() -> None:
 def test_the_norm_counts_everyones_parts(second_of_two: Compute) -> None:
     layer = torch.nn.Linear(1, 4, bias=False)
     shard(layer, second_of_two.ranks, second_of_two.device, second_of_two.dtype)
-    split = alike(torch.tensor([[100.0], [100.0], [3.0], [4.0]]), layer.weight)  # 3 and 4 are here
+    split = shard_like(torch.tensor([[100.0], [100.0], [3.0], [4.0]]), layer.weight)  # 3 and 4 are here
     second_of_two.ranks.elsewhere = 11.0  # type: ignore[attr-defined] - sum of squares in the first process
     gradients = [split, torch.tensor([8.0])]
-    norm = total_norm(gradients, second_of_two.ranks)
+    norm = gradient_norm(gradients, second_of_two.ranks)
     assert norm == pytest.approx((9 + 16 + 11 + 64) ** 0.5)
-    clip(gradients, 5.0, norm)
-    assert part(split).flatten().tolist() == pytest.approx([1.5, 2.0]) and float(gradients[1]) == pytest.approx(4.0)
-    clip(gradients, 100.0, norm)
+    clip_gradients(gradients, 5.0, norm)
+    assert local_part(split).flatten().tolist() == pytest.approx([1.5, 2.0]) and float(gradients[1]) == pytest.approx(4.0)
+    clip_gradients(gradients, 100.0, norm)
     assert float(gradients[1]) == pytest.approx(4.0)
 
 

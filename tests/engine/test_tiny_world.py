@@ -12,7 +12,7 @@ from torch import Tensor
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.policy import spread
+from rlhf_studio.engine.models.policy import to_padded
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import Scores, TokenBatch
@@ -100,7 +100,7 @@ def token_table(trainer: Trainer, model: torch.nn.Module, prompt: int) -> Tensor
     batch = every_response(trainer, prompt)
     logits, _ = model(batch)
     chosen = torch.log_softmax(logits, dim=-1).gather(1, batch.response_ids[batch.mask][:, None])[:, 0]
-    return spread(chosen, batch.mask)
+    return to_padded(chosen, batch.mask)
 
 
 def critic_error(trainer: Trainer, exact: Exact) -> float:
@@ -109,7 +109,7 @@ def critic_error(trainer: Trainer, exact: Exact) -> float:
     for prompt in range(len(PROMPTS)):
         batch = every_response(trainer, prompt)
         with torch.no_grad():
-            predicted = spread(trainer.models.policy.logits_and_values(batch)[1], batch.mask)
+            predicted = to_padded(trainer.models.policy.logits_and_values(batch)[1], batch.mask)
         for place, response in enumerate(RESPONSES):
             probability = float(exact.policy[prompt, place].exp())
             for start in range(len(response)):

@@ -1,4 +1,4 @@
-"""The recorded decoding step against the model's own, and every way to do without one."""
+"""The traced decoding step against the model's own, and every case in which there is none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from rlhf_studio.engine.compute.fused import _tanh_gelu
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.build import build_trainer
-from rlhf_studio.engine.sampling.draw import Drawn, draw_next
-from rlhf_studio.engine.sampling.traced_step import TRACED_FAMILIES, CannotTrace, DecodingStep, _example, _Step, trace_step
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
+from rlhf_studio.inputs.families import TRACED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
@@ -46,16 +47,16 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
 ) -> None:
     save_policy(tmp_path / family, family, spread=0.2)
     config = tmp_path / family / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": None}))  # some have one; without it they are recorded
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": None}))  # some have one; without it they are traced
     trainer = make_trainer(model={"policy": str(tmp_path / family)}, lora=lora)
     policy, seen = trainer.models.policy, []
     for _ in range(2):
         with policy.merged(), torch.no_grad():
             step = ready(trainer)
             for rows, length in ((4, 9), (1, 1), (7, 30)):
-                ours = step(*_example(policy, rows, length))
-                assert_same(ours, draw_next(policy, trainer.config.generation, *_example(policy, rows, length)))
-            seen.append(ours.distribution)
+                ours = step(_example(policy, rows, length))
+                assert_same(ours, draw_next(policy, trainer.config.generation, _example(policy, rows, length)))
+            seen.append(ours.shifted_logits)
         trainer.step()
     assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
 
@@ -63,16 +64,17 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
 def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]) -> None:
     policy = (trainer := make_trainer()).models.policy
     found = []
-    for ask in (ready(trainer), functools.partial(draw_next, policy, trainer.config.generation)):
+    for step in (ready(trainer), functools.partial(draw_next, policy, trainer.config.generation)):
         ids, attention, positions, uniforms, cache = _example(policy, rows=5, length=4)
         cache.layers = [type(layer)(9) for layer in cache.layers]
         with torch.no_grad():
             policy.next_logits(torch.full((5, 4), 3), attention[:, :-1], torch.arange(4).expand(5, 4), cache)
-            first = ask(ids, attention, positions, uniforms, cache)
+            first = step(StepInputs(ids, attention, positions, uniforms, cache))
             kept = torch.tensor([0, 3])
             cache.batch_select_indices(kept)
             attention = torch.cat([attention[kept], torch.ones(2, 1, dtype=torch.int64)], dim=1)
-            found.append((first, ask(first.tokens[kept, None], attention, positions[kept] + 1, uniforms[kept], cache)))
+            inputs = StepInputs(first.tokens[kept, None], attention, positions[kept] + 1, uniforms[kept], cache)
+            found.append((first, step(inputs)))
         assert cache.get_seq_length() == 6
     for ours, own in zip(*found, strict=True):
         assert_same(ours, own)
@@ -85,12 +87,12 @@ def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[
     sizes = [(6, 9), (3, 12), (6, 9), (1, 5)] * 5
     distributions: dict[tuple[int, int], Tensor] = {}
     for size in sizes:
-        distribution = step(*_example(policy, *size)).distribution
+        distribution = step(_example(policy, *size)).shifted_logits
         assert torch.equal(distributions.setdefault(size, distribution), distribution)
 
 
 def test_it_keeps_nothing_of_its_example(make_trainer: Callable[..., Trainer]) -> None:
-    """Weights laid out anew are among the inputs: as much memory as the model again."""
+    """Prepacked weights are among the inputs: as much memory as the model again."""
     step = make_trainer().models.traced_step
     assert step is not None and list(step._script._c._retrieve_traced_inputs()) == []
 
@@ -115,21 +117,21 @@ def test_sampling_with_and_without_it_gives_the_same_episodes(make_trainer: Call
     both = []
     for models in (trainer.models, replace(trainer.models, traced_step=None)):
         both.append(generate(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2))
-    (tokens, said), (others, others_said) = both
+    (tokens, output), (others, others_output) = both
     assert torch.equal(tokens.response_ids, others.response_ids) and torch.equal(tokens.mask, others.mask)
     assert not tokens.mask.all()  # rows ended, and left
     for name in ("logprobs", "entropy", "values"):
-        torch.testing.assert_close(getattr(said, name), getattr(others_said, name), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(getattr(output, name), getattr(others_output, name), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("family", "why"),
     [
-        ("bloom", "models of the family bloom are not recorded"),
+        ("bloom", "models of the family bloom are not traced"),
         ("phi3", "its key-value cache is of a kind of its own"),  # it has a window
     ],
 )
-def test_what_is_not_recorded_is_sampled_all_the_same_and_told(tmp_path: Path, family: str, why: str) -> None:
+def test_what_is_not_traced_is_sampled_all_the_same_and_told(tmp_path: Path, family: str, why: str) -> None:
     save_policy(tmp_path / family, family)
     config = small_config(tmp_path, model={"policy": str(tmp_path / family)})
     trainer, notes = build_trainer(config, choose_compute(config), lambda text, fraction: None)
@@ -138,7 +140,7 @@ def test_what_is_not_recorded_is_sampled_all_the_same_and_told(tmp_path: Path, f
     trainer.step()
 
 
-def test_rotations_that_grow_are_not_recorded(make_trainer: Callable[..., Trainer]) -> None:
+def test_rotations_that_grow_are_not_traced(make_trainer: Callable[..., Trainer]) -> None:
     policy = make_trainer("llama").models.policy
     trace_step(policy, GenerationConfig())
     policy.model.config.rope_parameters["rope_type"] = "dynamic"
@@ -146,7 +148,7 @@ def test_rotations_that_grow_are_not_recorded(make_trainer: Callable[..., Traine
         trace_step(policy, GenerationConfig())
 
 
-def test_a_recording_that_gives_other_numbers_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_gives_other_numbers_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_trainer().models.policy
     own = _Step.forward
 
@@ -159,26 +161,26 @@ def test_a_recording_that_gives_other_numbers_is_refused(make_trainer: Callable[
         trace_step(policy, GenerationConfig())
 
 
-def test_a_recording_that_keeps_a_number_of_the_example_is_refused(
+def test_a_trace_that_keeps_a_number_of_the_example_is_refused(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The activation in blocks would keep how many the example has."""
     policy = make_trainer().models.policy
     monkeypatch.setattr("rlhf_studio.engine.compute.fused.GELU_BLOCK", 64)
-    monkeypatch.setattr("rlhf_studio.engine.compute.fused._few_tanh_gelu", lambda x: _tanh_gelu(x, None))
-    with pytest.raises(CannotTrace, match="its step cannot be recorded"):
+    monkeypatch.setattr("rlhf_studio.engine.compute.fused._traceable_tanh_gelu", lambda x: _tanh_gelu(x, None))
+    with pytest.raises(CannotTrace, match="its step cannot be traced"):
         trace_step(policy, GenerationConfig())
 
 
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RuntimeError("not for a recording\nand more"), "not for a recording"),
+        (RuntimeError("not for tracing\nand more"), "not for tracing"),
         (ValueError("too many values"), "too many values"),
         (TypeError(), "TypeError"),
     ],
 )
-def test_a_model_that_cannot_be_recorded_is_refused(
+def test_a_model_that_cannot_be_traced_is_refused(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -186,10 +188,10 @@ def test_a_model_that_cannot_be_recorded_is_refused(
 
     policy = make_trainer().models.policy
     monkeypatch.setattr(_Step, "forward", fail)
-    with pytest.raises(CannotTrace, match=rf"its step cannot be recorded \({told}\)"):
+    with pytest.raises(CannotTrace, match=rf"its step cannot be traced \({told}\)"):
         trace_step(policy, GenerationConfig())
 
 
-def test_only_one_cpu_with_full_precision_records(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.process.build.trace_step", lambda *_: pytest.fail("recorded"))
+def test_only_one_cpu_with_full_precision_traces(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlhf_studio.engine.process.build.trace_step", lambda *_: pytest.fail("traced"))
     assert make_trainer(model={"dtype": "bfloat16"}).models.traced_step is None

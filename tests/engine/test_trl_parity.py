@@ -19,7 +19,7 @@ from rlhf_studio.engine.loop import generate as generate_module
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.policy import spread
+from rlhf_studio.engine.models.policy import to_padded
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo import gae, masked_mean, shape_rewards, value_loss, whiten
@@ -60,7 +60,7 @@ def our_rollout(trainer: Trainer, tokens: TokenBatch) -> Rollout:
     policy, reader = trainer.models.policy, trainer.models.forward_pass
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            generate_module, "sample_responses", lambda *_, recorded, **__: (tokens, reader.read(policy, tokens, recorded, critic=policy))
+            generate_module, "sample_responses", lambda *_, top_rows, **__: (tokens, reader.run(policy, tokens, top_rows, critic=policy))
         )
         prompts = PromptBatch(tokens.prompt_ids, tokens.prompt_mask, texts)
         return collect(trainer.models, prompts, trainer.config.ppo.kl_coef, torch.Generator())
@@ -162,7 +162,7 @@ def with_trl_slot(trainer: Trainer, rollout: Rollout) -> tuple[Tensor, ...]:
     """Rewards, values, advantages, returns and mask of TRL's way, by our functions."""
     wide = one_slot_more(rollout.tokens)
     with torch.no_grad():
-        values = spread(trainer.models.policy.logits_and_values(wide)[1], wide.mask)
+        values = to_padded(trainer.models.policy.logits_and_values(wide)[1], wide.mask)
     rewards = shape_rewards(rollout.kl, rollout.scores.shaped, wide.mask, BETA)
     settings = trainer.config.ppo
     advantages, returns, _ = gae(rewards, values, wide.mask, settings.gamma, settings.lam)

@@ -199,7 +199,7 @@ def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., 
 
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
-    return trainer.models.forward_pass.read(trainer.models.policy, rollout.tokens, 0).logprobs
+    return trainer.models.forward_pass.run(trainer.models.policy, rollout.tokens, 0).logprobs
 
 
 @pytest.mark.parametrize("size", [0, 1], ids=["whole", "micro-batches"])

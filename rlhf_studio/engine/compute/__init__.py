@@ -1,0 +1,14 @@
+"""Where and how a run computes, and what makes it fast. Each part gives the numbers of the plain computation, up to rounding.
+
+Start with ``device``.
+
+- ``device``: the device, number format, ranks and lanes of a run, chosen from its settings.
+- ``lanes``: threads of a CPU that each take whole episodes.
+- ``packing``: episodes one after the other in a single row, so that nothing is computed for padding.
+- ``fused``: GELU with its derivative; softmax with log-probability and entropy in the logits' own memory.
+- ``gradient_checkpointing``: less memory for activations, at the cost of a second forward pass.
+- ``allocator``: freed memory is kept for the next tensors.
+- ``measure``: a process of its own that measures this machine's speed.
+
+May import ``distributed``, ``config``, ``inputs``, ``estimate`` and ``engine.types``.
+"""

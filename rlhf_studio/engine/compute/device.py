@@ -23,7 +23,14 @@ from rlhf_studio.inputs.machine_checks import device_problems, share_problems
 
 @dataclass(frozen=True)
 class Compute:
-    """The device, and the number format of matrix products (weights that are trained stay float32)."""
+    """Where and how a run computes.
+
+    Attributes:
+        device: a CPU or one GPU.
+        dtype: number format of matrix products; weights that are trained stay float32.
+        ranks: the processes that train together.
+        lanes: the threads of a CPU that each take whole episodes.
+    """
 
     device: torch.device
     dtype: torch.dtype
@@ -46,17 +53,17 @@ class Compute:
         return f"{self.ranks.size} processes, each {name}" + (", weights split by FSDP" if self.ranks.sharded else "")
 
     @property
-    def home(self) -> torch.device:
-        """Where a model waits until it is trained: the CPU where it is to be split, which needs room for one block at a time."""
+    def load_device(self) -> torch.device:
+        """Where models are loaded. With sharded weights this is the CPU: each block moves to the device when it is sharded."""
         return torch.device("cpu") if self.ranks.sharded else self.device
 
     def synchronise(self) -> None:
-        """Wait for the GPU, so that a phase's time is its own."""
+        """Wait until the GPU has finished its work, so that the time of a phase contains all of it and nothing else."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def peak_memory(self) -> float:
-        """Bytes: most GPU memory allocated so far, or the process's largest resident size on a CPU."""
+        """Bytes so far: the most GPU memory that was allocated, or on a CPU the largest resident size of the process."""
         if self.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self.device))
         return float(peak_resident_bytes())
@@ -65,7 +72,7 @@ class Compute:
 def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
     """Largest resident size of this process so far.
 
-    Linux tells it in /proc. Its getrusage starts from the size of the process that started this one, which may be larger.
+    Linux gives it in /proc. On Linux getrusage is not used: it starts from the size of the parent process, which may be larger.
     """
     with contextlib.suppress(OSError):
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
@@ -76,7 +83,7 @@ def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
 
 
 def choose_compute(config: RunConfig) -> Compute:
-    """Pick device and precision. Raises :class:`ConfigError` when what was asked for is not there."""
+    """Choose device, precision, ranks and lanes. Raises :class:`ConfigError` when this machine does not have what the settings name."""
     engine, dtype = config.engine, config.model.dtype
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if problems := [*device_problems(engine, gpus), *launch_problems(config, launch_in_environment(os.environ))]:
@@ -87,7 +94,7 @@ def choose_compute(config: RunConfig) -> Compute:
         raise ConfigError(problems)
     device = torch.device("cpu" if not on_gpu else "cuda" if engine.device == "auto" else engine.device)
     if isinstance(ranks, AccelerateRanks):
-        if engine.gpu_index is not None:  # started by hand: the launcher has given each process its own
+        if engine.gpu_index is not None:  # accelerate gives each rank a GPU of its own
             raise ConfigError([Problem("engine.device", f"{engine.device} is one GPU, for one process; use cuda for several")])
         device = ranks.device
     elif engine.gpu_index is not None:
@@ -96,15 +103,15 @@ def choose_compute(config: RunConfig) -> Compute:
         keep_freed_memory()
     if config.engine.threads and device.type == "cpu":
         torch.set_num_threads(config.engine.threads)
-    # Older GPUs emulate bfloat16, which is slower than float32.
+    # Older GPUs only emulate bfloat16, which is slower than float32.
     fast_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == "bfloat16" and device.type == "cuda" and not fast_bfloat16:
         raise ConfigError([Problem("model.dtype", "this GPU has no bfloat16; use float32 or auto")])
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
-    lanes = lanes_for_this_cpu() if device.type == "cpu" and not ranks.sharded else ONE_LANE  # sharded passes meet in one order
+    lanes = lanes_for_this_cpu() if device.type == "cpu" and not ranks.sharded else ONE_LANE  # with FSDP, ranks must gather in one order
     return Compute(device, torch.bfloat16 if use_bfloat16 else torch.float32, ranks, lanes)
 
 
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
-    """The model on a device or in a number format. A quantized one stays as it was loaded: transformers forbids moving it."""
+    """The model moved to a device or a number format. A quantized model stays as it was loaded: transformers forbids moving it."""
     return model if getattr(model, "is_quantized", False) else model.to(where)

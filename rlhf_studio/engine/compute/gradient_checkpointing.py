@@ -1,4 +1,4 @@
-"""Gradient checkpointing: less memory for activations, paid with a second forward pass of each layer."""
+"""Gradient checkpointing: less memory for activations, at the cost of a second forward pass of each layer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def enable_gradient_checkpointing(model: nn.Module) -> int:
-    """Let each of the model's layers keep only its input for the backward pass; returns how many layers there are.
+    """Let each layer of the model keep only its input for the backward pass. Returns the number of layers that now do.
 
     transformers' own switch works in training mode only, which would turn dropout on; PPO runs with dropout off. Without gradients
-    (sampling, scoring) nothing changes, so the key-value cache is used as before. Gradients are the same up to rounding: nothing in a
-    layer is random, and the reentrant variant, which would lose the gradients of LoRA below a frozen embedding, is not used.
+    (sampling, scoring) nothing changes, and the key-value cache works as before. Gradients are the same up to rounding, since nothing in
+    a layer is random. torch's non-reentrant variant is used: the reentrant one would lose the gradients of LoRA when the layer's input
+    needs no gradient, as it does behind a frozen embedding.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     for layer in layers:
-        layer.forward = MethodType(_recomputed_forward, layer)  # type: ignore[method-assign] - bound, so that a deep copy uses its own weights
+        layer.forward = MethodType(_recomputed_forward, layer)  # type: ignore[method-assign] - a bound method: a deep copy of the layer uses its own weights
     return len(layers)
 
 

@@ -1,8 +1,9 @@
-"""One CPU's work in lanes: each lane is a Python thread that takes its own episodes through the model from end to end.
+"""Lanes: threads of a CPU that each take whole episodes through the model.
 
-torch's own threads share every single operation and wait for each other after each of them, thousands of times a step; where an
-operation is short, or where another program needs a core for a moment, they wait more than they work. Lanes meet once per pass.
-What a lane computes depends on its episodes alone, so the result is the same in every run with the same number of lanes.
+torch's own threads divide every single operation among them and wait for each other after each, thousands of times per training step.
+Where operations are short, or where another program needs a core for a moment, they wait more than they work. Lanes wait for each other
+only once per pass over a batch. What a lane computes depends on its episodes alone, so with the same number of lanes every run gives the
+same result.
 """
 
 from __future__ import annotations
@@ -21,34 +22,38 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def dealt(items: Sequence[Item], hands: int) -> list[list[Item]]:
-    """Items that ascend in size dealt back and forth, so that each hand gets as many and about as much; no hand is empty."""
-    turns = [*range(hands), *reversed(range(hands))]
-    found: list[list[Item]] = [[] for _ in range(hands)]
+def balanced_parts(items: Sequence[Item], count: int) -> list[list[Item]]:
+    """``items``, ascending in size, in ``count`` parts of about the same number and total size; fewer parts when there are fewer items.
+
+    They are distributed back and forth over the parts: of five items and two parts, the first gets items 1, 4 and 5, the second 2 and 3.
+    """
+    order = [*range(count), *reversed(range(count))]
+    parts: list[list[Item]] = [[] for _ in range(count)]
     for place, item in enumerate(items):
-        found[turns[place % (2 * hands)]].append(item)
-    return [hand for hand in found if hand]
+        parts[order[place % (2 * count)]].append(item)
+    return [part for part in parts if part]
 
 
 class Lanes:
-    """``count`` lanes that divide torch's threads among those at work; one lane is this very thread, with all of torch's."""
+    """``count`` lanes. The lanes at work divide torch's threads among them; a single lane is the calling thread, with all of them."""
 
     def __init__(self, count: int):
-        self.count, self._most_needed = count, math.inf
+        self.count, self._most_rows_needed = count, math.inf
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="lane") if count > 1 else None
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """``work`` of every item, each in a lane; in the items' order. The first failure is raised when all have ended.
+        """``work(item)`` for every item, each in a lane; the results in the order of the items.
 
-        Gradient mode is that of the caller; autocast is not handed on.
+        Gradient mode is the caller's; autocast must be entered inside ``work``. When calls fail, the first failure in the order of the
+        items is raised after all calls have ended.
         """
         if self._pool is None or len(items) < 2:
             return [work(item) for item in items]
         with_gradients, threads = torch.is_grad_enabled(), torch.get_num_threads()
-        share = max(threads // min(self.count, len(items)), 1)
+        threads_per_lane = max(threads // min(self.count, len(items)), 1)
 
         def run(item: Item) -> Result:
-            torch.set_num_threads(share)  # each thread has a count of its own
+            torch.set_num_threads(threads_per_lane)  # the setting belongs to the calling thread
             with torch.set_grad_enabled(with_gradients):
                 return work(item)
 
@@ -62,23 +67,21 @@ class Lanes:
                 raise failure
         return [future.result() for future in futures]
 
-    def deal(self, parts: Sequence[Item]) -> list[list[Item]]:
-        """The parts, which ascend in size, one hand for each lane; fewer where there are fewer parts."""
-        return dealt(parts, self.count)
+    def with_one_row_each(self) -> Lanes:
+        """The same lanes, but :meth:`rows_per_part` uses all of them even where each gets one row: to test few rows in every lane."""
+        lanes = copy.copy(self)
+        lanes._most_rows_needed = 1
+        return lanes
 
-    def for_few(self) -> Lanes:
-        """The same lanes, for few rows that are to be seen in all of them: each row is worth a lane."""
-        few = copy.copy(self)
-        few._most_needed = 1
-        return few
+    def rows_per_part(self, rows: int, most: int, least: int = LEAST_ROWS) -> int:
+        """How many of ``rows`` episodes go into one part, so that each part is computed in a lane.
 
-    def share(self, rows: int, most: int, least: int = LEAST_ROWS) -> int:
-        """Episodes per part when at most ``most`` of ``rows`` may be under way at a time, but one in each lane; in fewer lanes where
-        they had under ``least``.
+        All parts under way at one time together hold at most ``most`` episodes (a micro-batch), but each at least one. Fewer lanes are
+        used when a lane would get fewer than ``least`` episodes.
         """
-        if most < rows:  # there are more parts than fit: every lane has one
+        if most < rows:  # more parts than are under way at one time: every lane has one
             return max(most // self.count, 1)
-        return max(math.ceil(rows / max(min(self.count, rows // min(least, self._most_needed)), 1)), 1)
+        return max(math.ceil(rows / max(min(self.count, rows // min(least, self._most_rows_needed)), 1)), 1)
 
 
 ONE_LANE = Lanes(1)

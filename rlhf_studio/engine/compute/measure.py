@@ -1,6 +1,6 @@
-"""``python -m rlhf_studio.engine.compute.measure FILE [cpu|cuda]``: measure how fast this machine multiplies matrices and write it down.
+"""``python -m rlhf_studio.engine.compute.measure FILE [cpu|cuda]``: measure how fast this machine multiplies matrices.
 
-The app starts this as a process of its own, so that it never loads torch and never waits.
+The result is written to FILE as JSON. The app starts this as a separate process, so that the app itself never loads torch and never waits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-SECONDS, SIZE = 1.0, 768  # long enough to be steady; a width that small models have
+SECONDS, SIZE = 1.0, 768  # long enough for a steady result; a typical hidden size of small models
 
 
 def multiply_rate(device: torch.device, seconds: float = SECONDS, size: int = SIZE) -> float:
-    """Floating-point operations per second of a (size × size) product: 2 · size³ each. The best half counts."""
+    """Floating-point operations per second in (size × size) matrix products of 2 · size³ each; the mean of the faster half of trials."""
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16 if device.type == "cuda" else None) for _ in range(2))
     rates: list[float] = []
     ends = time.perf_counter() + seconds

@@ -1,8 +1,10 @@
-"""Episodes laid end to end in one row, so that a CPU computes no padding.
+"""Sequence packing: episodes one after the other in a single row, so that a CPU computes nothing for padding.
 
-Everything in a transformer but attention looks at one token at a time, so it may as well read all episodes as one row of tokens; only
-attention has to know where an episode ends. transformers lets a program bring its own attention: ours cuts the row into its episodes
-again (as views, those of equal length together) and asks transformers' own for each.
+Every part of a transformer except attention works on each token by itself, so it can take all episodes as one row of tokens. Only
+attention must know where an episode ends. transformers lets a program register its own attention function: ours splits the packed row
+into its episodes (views of the same memory, episodes of equal length together) and calls transformers' SDPA attention for each group.
+
+Shapes: N tokens in the packed row, M positions whose hidden states are wanted, H hidden size.
 """
 
 from __future__ import annotations
@@ -20,52 +22,57 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.inputs.families import PACKED_FAMILIES
 
-ATTENTION = "sdpa_of_packed_rows"
-PACKED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
+ATTENTION = "sdpa_of_packed_rows"  # the name under which our attention function is registered
 
 Groups = list[tuple[int, int]]
-"""Of episodes that follow each other and are equally long: how many they are, and their tokens."""
+"""For each group of neighbouring episodes of equal length: the number of episodes, and the tokens of each."""
 
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Episodes end to end, shortest first.
+    """Episodes one after the other, shortest first.
 
     Attributes:
-        ids, positions: (1, N) int64; positions start at 0 with each episode.
-        groups: where the episodes are.
-        places: (M,) where in the row the M states are that are wanted, in the order in which they are.
+        ids, positions: (1, N) int64 token ids and position ids; position ids start at 0 in each episode.
+        groups: where the episodes are in the row.
+        wanted: (M,) int64, the places in the row whose hidden states are wanted, in the order in which the caller wants them.
     """
 
     ids: Tensor
     positions: Tensor
     groups: Groups
-    places: Tensor
+    wanted: Tensor
 
     def model_inputs(self) -> dict[str, Tensor]:
-        """What the model is called with. A mask of four dimensions is taken as it is, so that none is made; ours reads none."""
+        """Keyword arguments for the model. The mask is a placeholder: with four dimensions transformers builds none of its own from it,
+        and our attention does not use it.
+        """
         return {"input_ids": self.ids, "position_ids": self.positions, "attention_mask": self.ids.new_zeros((1, 1, 1, 1))}
 
     def predicting(self, hidden: Tensor) -> Tensor:
-        """The states (M, H) of ``hidden`` (1, N, H) at ``places``."""
-        return hidden.squeeze(0).index_select(0, self.places)
+        """The wanted hidden states (M, H) out of ``hidden`` (1, N, H)."""
+        return hidden.squeeze(0).index_select(0, self.wanted)
 
 
 def pack(batch: TokenBatch) -> PackedRow:
-    """The batch's episodes without their last tokens, which predict nothing; wanted is where its response tokens are predicted."""
+    """The batch's episodes without their last tokens, which predict nothing. Wanted are the positions that predict response tokens.
+
+    They are in the order of ``batch.mask``, so M is the number of response tokens.
+    """
     lengths, order = (batch.whole_lengths - 1).sort(stable=True)
     ids = torch.cat([batch.prompt_ids, batch.response_ids], dim=1)[order]
     real = torch.cat([batch.prompt_mask, batch.mask], dim=1)[order]
     positions = real.cumsum(dim=1) - 1
     kept = real & (positions < lengths[:, None])
     rows, columns = batch.mask.nonzero(as_tuple=True)
-    places = (_starts(lengths, order) + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
-    return PackedRow(ids[kept][None], positions[kept][None], _groups(lengths), places)
+    wanted = (_starts(lengths, order) + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
+    return PackedRow(ids[kept][None], positions[kept][None], _groups(lengths), wanted)
 
 
 def pack_texts(texts: Sequence[Sequence[int]], device: torch.device) -> PackedRow:
-    """Texts as token ids; wanted is the last token of each."""
+    """Texts given as token ids, packed on ``device``; wanted is the last token of each text, M texts."""
     lengths, order = torch.tensor([len(text) for text in texts], device=device).sort(stable=True)
     ids = torch.tensor([token for row in order.tolist() for token in texts[row]], device=device)
     groups = _groups(lengths)
@@ -77,7 +84,7 @@ def pack_texts(texts: Sequence[Sequence[int]], device: torch.device) -> PackedRo
 
 
 def _starts(lengths: Tensor, order: Tensor) -> Tensor:
-    """Where each episode starts, in the episodes' own order; ``lengths`` are in the row's."""
+    """(B,) the place in the row where each episode starts, in the batch's order; ``lengths`` (B,) and ``order`` are in the row's order."""
     starts = torch.empty_like(lengths)
     starts[order] = lengths.cumsum(dim=0) - lengths
     return starts
@@ -88,27 +95,27 @@ def _groups(lengths: Tensor) -> Groups:
     return list(zip(counts.tolist(), widths.tolist(), strict=True))
 
 
-class _Here(threading.local):
-    """The row that the calling thread's model reads; None while it reads a plain batch."""
+class _ThreadState(threading.local):
+    """The groups of the packed row that the calling thread's model is computing; None for a padded batch."""
 
     groups: Groups | None = None
 
 
-_here = _Here()
+_current = _ThreadState()
 
 
 @contextlib.contextmanager
-def attending_within(layout: PackedRow | TokenBatch) -> Iterator[None]:
-    """Inside, this thread's models read this row, each episode for itself; or a plain batch."""
-    _here.groups = layout.groups if isinstance(layout, PackedRow) else None
+def attention_for(layout: PackedRow | TokenBatch) -> Iterator[None]:
+    """Inside, attention in this thread's forward passes stays within each episode of a packed row. A padded batch changes nothing."""
+    _current.groups = layout.groups if isinstance(layout, PackedRow) else None
     try:
         yield
     finally:
-        _here.groups = None
+        _current.groups = None
 
 
-def pack_rows(model: nn.Module) -> bool:
-    """Let ``model`` read packed rows too, if its family is known to read them right; returns whether."""
+def enable_packing(model: nn.Module) -> bool:
+    """Let ``model`` take packed rows as well as padded batches. False, and nothing changed, for families where this is not tested."""
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
     if inner is None or inner.config.model_type not in PACKED_FAMILIES or inner.config._attn_implementation != "sdpa":
         return False
@@ -119,8 +126,8 @@ def pack_rows(model: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def own_attention(model: nn.Module) -> Iterator[None]:
-    """Inside, a model that reads packed rows attends as transformers has it, with nothing of ours in between."""
+def transformers_attention(model: nn.Module) -> Iterator[None]:
+    """Inside, a model with packing enabled uses transformers' own attention function, without ours: for independent comparisons."""
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
     if inner is None or inner.config._attn_implementation != ATTENTION:
         yield
@@ -135,23 +142,27 @@ def own_attention(model: nn.Module) -> Iterator[None]:
 def _attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **settings: Any
 ) -> tuple[Tensor, None]:
-    """Attention of a row (1, heads, N, size) within each of its episodes: (1, N, heads, size). Of a plain batch, transformers' own."""
-    groups = _here.groups
+    """Attention within each episode of a packed row (1, heads, N, size): (1, N, heads, size). For a padded batch, transformers' own."""
+    groups = _current.groups
     if groups is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     tokens = [count * width for count, width in groups]
-    # Split along the tokens as they lie in memory: the backward pass then puts the pieces together in one copy.
+    # Transposed so that the split is along the tokens as they are in memory: the backward pass then joins the pieces in one copy.
     parts = zip(groups, *(x.transpose(1, 2).split(tokens, dim=1) for x in (query, key, value)), strict=True)
     results = []
     for (count, width), *pieces in parts:
         episodes = [piece.unflatten(1, (count, width)).squeeze(0).transpose(1, 2) for piece in pieces]
-        result, _ = sdpa_attention_forward(module, *episodes, _window(width, settings.get("sliding_window"), query.device), **settings)
+        mask = _sliding_mask(width, settings.get("sliding_window"), query.device)
+        result, _ = sdpa_attention_forward(module, *episodes, mask, **settings)
         results.append(result.flatten(0, 1))
     return torch.cat(results)[None], None
 
 
-def _window(width: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Which of ``width`` tokens each may attend to where it sees the last ``window`` only; None where that is all before it."""
+def _sliding_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:
+    """(1, 1, width, width) bool: which tokens each token attends to when it sees only the last ``window``, itself included.
+
+    None when the window covers all earlier tokens; attention is then plainly causal.
+    """
     if window is None or window >= width:
         return None
     return torch.ones((width, width), dtype=torch.bool, device=device).tril().triu(1 - window)[None, None]

@@ -1,8 +1,9 @@
-"""The processes (ranks) that train one policy together. accelerate connects them; alone, every method is the identity.
+"""The processes (ranks) that train one policy together. accelerate connects them. With one rank, every method returns its input.
 
-Every rank holds the whole batch of a step, which is small, and does its part of the expensive work: it samples, scores and reads its own
-episodes, and its gradients of each minibatch are summed with those of the other ranks. What is gathered is the same on every rank, so
-that all take the same decisions and the same optimizer step: the step that one process alone would take.
+Every rank holds the whole batch of a step, which is small. The expensive work is divided: each rank samples its own episodes, scores
+them, runs the forward passes over them, and computes its part of each minibatch's gradients; the gradients are summed over the ranks
+(all_reduce). What is gathered is the same on every rank, so all ranks take the same decisions and the same optimizer step: the step
+that one process alone would take.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from torch import Tensor
 from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
 
 GO, WAIT, STOP, SAVE = 0, 1, 2, 3
-"""What rank 0 broadcasts before each step. SAVE: gather the sharded weights for a checkpoint; only where they are sharded."""
-NO_CHECKPOINT = -1  # broadcast instead of the step of a checkpoint
-BUCKET = 1 << 24  # numbers per message when gradients are reduced: 64 MB
-LONGEST_MESSAGE = 4000
+"""The codes that rank 0 broadcasts before each step. SAVE is sent only with sharded weights: gather them for a checkpoint."""
+NO_CHECKPOINT = -1  # broadcast in place of a checkpoint's step when there is no checkpoint
+BUCKET = 1 << 24  # numbers per message in an all_reduce of gradients: 64 MB in float32
+LONGEST_MESSAGE = 4000  # bytes of an error message that ranks send to each other
 
 
 class Ranks:
@@ -35,12 +36,12 @@ class Ranks:
         return self.rank == 0
 
     def rows(self, count: int) -> slice:
-        """The episodes of this rank out of ``count``, which is a multiple of the number of ranks."""
+        """Which of ``count`` episodes are this rank's; ``count`` is a multiple of the number of ranks."""
         each = count // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
     def gather(self, x: Tensor) -> Tensor:
-        """The rows of all ranks, in the order of the ranks: (n, ...) to (size · n, ...)."""
+        """The rows of all ranks, in the order of the ranks: (n, ...) to (size · n, ...). Every rank brings the same shape."""
         return x
 
     def all_reduce_max(self, number: float) -> float:
@@ -48,7 +49,10 @@ class Ranks:
         return number
 
     def any_has_work(self, count: int) -> bool:
-        """Whether another forward pass is needed: ``count`` rows are left on this rank or, where weights are sharded, on any rank."""
+        """Whether another forward pass is needed because episodes are unfinished: ``count`` of them on this rank.
+
+        Sharded weights need all ranks in every forward pass; then unfinished episodes on any rank count.
+        """
         return bool(self.all_reduce_max(count) if self.sharded else count)
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
@@ -63,10 +67,13 @@ class Ranks:
         return code
 
     def raise_together(self, problem: str, kind: type[Exception]) -> None:
-        """All ranks call this after work that may fail on one; a rank that did not fail raises ``kind`` with the others' message."""
+        """Called by all ranks after work that may have failed on one of them; ``problem`` is this rank's error message, or empty.
+
+        When any rank has a message, each rank without one raises ``kind`` with the first message of the other ranks.
+        """
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
 
 
 ONE_RANK = Ranks()
@@ -77,7 +84,7 @@ class AccelerateRanks(Ranks):
 
     Args:
         accelerator: an ``accelerate.Accelerator`` in a distributed run.
-        sharded: whether the weights are to be split over the processes.
+        sharded: whether the weights are to be split over the ranks (FSDP).
     """
 
     def __init__(self, accelerator: object, *, sharded: bool = False):
@@ -109,9 +116,9 @@ class AccelerateRanks(Ranks):
         if not self.all_reduce_max(float(bool(problem))):
             return
         message = problem.encode("utf-8", "replace")[:LONGEST_MESSAGE].ljust(LONGEST_MESSAGE)
-        everyone = self.gather(torch.frombuffer(bytearray(message), dtype=torch.uint8)[None])
+        messages = self.gather(torch.frombuffer(bytearray(message), dtype=torch.uint8)[None])
         if not problem:
-            texts = [bytes(row.tolist()).decode("utf-8", "replace").strip() for row in everyone]
+            texts = [bytes(row.tolist()).decode("utf-8", "replace").strip() for row in messages]
             raise kind(next(text for text in texts if text))
 
     def barrier(self) -> None:
@@ -119,6 +126,7 @@ class AccelerateRanks(Ranks):
 
 
 def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The gradients in groups of one number format, each of at most :data:`BUCKET` numbers unless one gradient alone has more."""
     groups: list[list[Tensor]] = []
     filled = BUCKET
     for gradient in gradients:
@@ -131,23 +139,24 @@ def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def launched_by_accelerate() -> bool:
-    """Whether this process is one of several that were started together."""
+    """Whether ``accelerate launch`` started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def join_ranks(*, cpu: bool) -> Ranks:
-    """The ranks that this process was started in: several when a launcher says so, else alone."""
+    """The ranks that this process belongs to: several when ``accelerate launch`` started it, else one."""
     if not launched_by_accelerate():
         return ONE_RANK
     from accelerate import Accelerator
 
-    # transformers would leave every model (reward models too) empty in all processes but the first, for accelerate to fill.
+    # With "true", transformers loads no weights on ranks other than 0, of reward models too, and expects accelerate to send them.
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     sharded = launch_in_environment(os.environ).shards
-    # accelerate is not told: it would prepare its own way of sharding, the first version of which wants a GPU, and nothing would use it.
-    asked = os.environ.pop(FSDP_VARIABLE, None)
+    # The FSDP setting is hidden while accelerate starts. It would prepare sharding of its own, which nothing here uses, and which in its
+    # first version needs a GPU.
+    fsdp_setting = os.environ.pop(FSDP_VARIABLE, None)
     try:
         return AccelerateRanks(Accelerator(cpu=cpu), sharded=sharded)
     finally:
-        if asked is not None:
-            os.environ[FSDP_VARIABLE] = asked
+        if fsdp_setting is not None:
+            os.environ[FSDP_VARIABLE] = fsdp_setting

@@ -1,11 +1,11 @@
-"""Weights split over the processes of a ranks: FSDP2, torch's ``fully_shard``, block by block.
+"""Weights split over the ranks: FSDP2, torch's ``fully_shard``, block by block.
 
-Each process keeps one part of every matrix, of its gradient and of the optimizer's state. Before a block computes, its matrices are
-put together from everyone's parts, and freed right after; its gradients are added up, and each process keeps its own part of the sum.
-accelerate starts the processes and carries the settings; its own ``prepare`` shards on GPUs only and averages gradients, while the
-losses here are scaled for a sum.
+Each rank keeps one part (shard) of every matrix, of its gradient and of the optimizer's state. Before a transformer block computes, its
+full matrices are gathered from all ranks, and they are freed right after. Its gradients are summed over the ranks, and each rank keeps
+its own part of the sum. accelerate starts the processes and carries the settings. Its ``prepare`` is not used: it shards on GPUs only,
+and it averages gradients, while the losses here are scaled for a sum.
 
-A sharded weight is a ``DTensor``: what :func:`part` gives is this process's own part, an ordinary tensor.
+A sharded weight is a ``DTensor``; :func:`local_part` gives this rank's part of it as an ordinary tensor.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LAYERS_VARIABLE = "FSDP_TRANSFORMER_CLS_TO_WRAP"
 
 
 def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dtype) -> None:
-    """Split the model's weights over the ranks, in place; each rank brings the same whole ones. Blocks compute in ``dtype``.
+    """Split the model's weights over the ranks, in place. Every rank brings the same full weights; blocks compute in ``dtype``.
 
-    A block goes to the device as it is split, so that no device ever holds the whole model.
+    Each block is moved to the device when it is sharded, so that no device ever holds the full model.
     """
     mesh = init_device_mesh(device.type, (ranks.size,))
     names = _layer_names(model)
     blocks = [module for module in model.modules() if type(module).__name__ in names]
-    # Inner modules first. The outermost one holds what is in no block: embeddings, last norm, output layer. It too is put together for
-    # each pass only: between two passes every weight is its own part, which is what the optimizer and a checkpoint work on.
+    # Inner modules first. The outermost module holds what is in no block: embeddings, last norm, output layer. Its full weights too exist
+    # only during a forward pass: between passes every weight is sharded, as the optimizer and the checkpoint expect.
     for module in reversed(blocks):
         fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=_block_precision(dtype))
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
@@ -47,10 +47,10 @@ def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dty
 
 
 def _block_precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
-    """In which format a block's matrices are put together; its gradients are added up in float32.
+    """A block's full matrices are gathered in the format ``dtype``; its gradients are summed in float32.
 
-    autocast computes with the format anyway, but it would keep a converted copy of every matrix until the backward pass: the whole
-    model in each process. What goes from block to block stays float32, as it does with autocast alone.
+    autocast would convert the matrices to ``dtype`` anyway, but it keeps every converted copy until the backward pass, which would be
+    the full model on each rank. Hidden states between blocks stay float32, as they do with autocast alone.
     """
     if dtype is torch.float32:
         return MixedPrecisionPolicy()
@@ -58,65 +58,68 @@ def _block_precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
 
 
 def _layer_names(model: nn.Module) -> set[str]:
-    """As accelerate chooses them: named by a person, else those that the model's family declares."""
+    """Class names of the modules to shard, chosen as accelerate does: from its setting, else those that the model class declares."""
     chosen = os.environ.get(LAYERS_VARIABLE, "").strip()
     if chosen:
         return {name.strip() for name in chosen.split(",")}
     return {name for module in model.modules() if isinstance(module, PreTrainedModel) for name in module._no_split_modules or ()}
 
 
-def is_split(x: Tensor) -> bool:
-    """Whether this process holds only its part of the tensor."""
+def is_sharded(x: Tensor) -> bool:
+    """Whether this rank holds only its part of the tensor."""
     return isinstance(x, DTensor)
 
 
-def part(x: Tensor) -> Tensor:
-    """What this process holds of a sharded tensor, the same memory; any other tensor as it is."""
+def local_part(x: Tensor) -> Tensor:
+    """This rank's part of a sharded tensor, sharing its memory; any other tensor as it is."""
     return x.to_local() if isinstance(x, DTensor) else x
 
 
-def whole(x: Tensor, *, keep: bool = True) -> Tensor:
-    """A sharded tensor put together, on the CPU; everyone must call this. ``keep`` is False where only the others need it."""
+def full_tensor(x: Tensor, *, keep: bool = True) -> Tensor:
+    """The full tensor of a sharded one, on the CPU; all ranks must call this. With ``keep`` False this rank gets an empty tensor."""
     if not isinstance(x, DTensor):
         return x
     full = x.detach().full_tensor()
     return full.cpu() if keep else full.new_empty(0)
 
 
-def alike(x: Tensor, target: Tensor) -> Tensor:
-    """A whole tensor, split like ``target`` without talking to the others."""
+def shard_like(x: Tensor, target: Tensor) -> Tensor:
+    """This rank's part of a full tensor, sharded like ``target``. Every rank has the full tensor, so nothing is sent."""
     if not isinstance(target, DTensor):
         return x
     return distribute_tensor(x.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
 
 
-def plain_class(model: nn.Module) -> type:
-    """The model's class as it was before :func:`shard`, which puts one of its own in front."""
-    kinds = type(model).__mro__
-    return kinds[kinds.index(FSDPModule) + 1] if isinstance(model, FSDPModule) else kinds[0]
+def unsharded_class(model: nn.Module) -> type:
+    """The model's class before :func:`shard`: FSDP2 replaces a module's class by a subclass of ``FSDPModule`` and of that class."""
+    classes = type(model).__mro__
+    return classes[classes.index(FSDPModule) + 1] if isinstance(model, FSDPModule) else classes[0]
 
 
-def whole_weights(model: nn.Module, names: Iterable[str] | None = None, *, keep: bool = True) -> dict[str, Tensor]:
-    """The model's state dict, or the entries of these names, put together one by one on the CPU; tied weights stay one tensor."""
+def full_state_dict(model: nn.Module, names: Iterable[str] | None = None, *, keep: bool = True) -> dict[str, Tensor]:
+    """The model's state dict of full tensors, or the entries of ``names``, gathered one by one onto the CPU.
+
+    Tied weights stay one tensor. ``keep`` as in :func:`full_tensor`.
+    """
     state = model.state_dict(keep_vars=True)
     done: dict[int, Tensor] = {}
     for tensor in (state[name] for name in (state if names is None else names)):
         if id(tensor) not in done:
-            done[id(tensor)] = whole(tensor, keep=keep)
+            done[id(tensor)] = full_tensor(tensor, keep=keep)
     return {name: done[id(tensor)] for name, tensor in state.items() if id(tensor) in done}
 
 
-def whole_state(optimizer: torch.optim.Optimizer, *, keep: bool = True) -> dict[str, Any]:
-    """The optimizer's state dict with whole tensors."""
+def full_optimizer_state(optimizer: torch.optim.Optimizer, *, keep: bool = True) -> dict[str, Any]:
+    """The optimizer's state dict with full tensors; ``keep`` as in :func:`full_tensor`."""
     state = optimizer.state_dict()
-    entries = {index: {name: whole(x, keep=keep) for name, x in entry.items()} for index, entry in state["state"].items()}
+    entries = {index: {name: full_tensor(x, keep=keep) for name, x in entry.items()} for index, entry in state["state"].items()}
     return {**state, "state": entries}
 
 
-def total_norm(gradients: Iterable[Tensor], ranks: Ranks) -> Tensor:
-    """Euclidean norm over all gradients; sharded ones count with everyone's parts."""
+def gradient_norm(gradients: Iterable[Tensor], ranks: Ranks) -> Tensor:
+    """Euclidean norm over all gradients; of sharded gradients, the parts of all ranks count."""
     gradients = list(gradients)
-    local = [part(gradient) for gradient in gradients if isinstance(gradient, DTensor)]
+    local = [local_part(gradient) for gradient in gradients if isinstance(gradient, DTensor)]
     norm = torch.nn.utils.get_total_norm([gradient for gradient in gradients if not isinstance(gradient, DTensor)])
     if not local:
         return norm
@@ -124,6 +127,6 @@ def total_norm(gradients: Iterable[Tensor], ranks: Ranks) -> Tensor:
     return (norm.double().square() + squares).sqrt().to(norm.dtype)
 
 
-def clip(gradients: Iterable[Tensor], limit: float, norm: Tensor) -> None:
-    """Scale the gradients in place so that their norm, which is ``norm`` over all processes, becomes at most ``limit``."""
-    torch._foreach_mul_([part(gradient) for gradient in gradients], (limit / (norm + 1e-6)).clamp(max=1.0))
+def clip_gradients(gradients: Iterable[Tensor], limit: float, norm: Tensor) -> None:
+    """Scale the gradients in place so that their norm over all ranks, which is ``norm`` before, becomes at most ``limit``."""
+    torch._foreach_mul_([local_part(gradient) for gradient in gradients], (limit / (norm + 1e-6)).clamp(max=1.0))

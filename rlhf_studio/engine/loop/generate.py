@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
-from rlhf_studio.engine.distributed.gathering import join_shares
+from rlhf_studio.engine.distributed.gathering import concat_parts
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
@@ -50,7 +50,7 @@ def generate(
                 stop_id=models.stop_id,
                 pad_id=models.pad_id,
                 limits=None if limits is None else limits[rows],
-                recorded=max(min(first + recorded, rows.stop) - rows.start, 0),
+                top_rows=max(min(first + recorded, rows.stop) - rows.start, 0),
                 ranks=models.compute.ranks,
                 later_step=later_step,
             )
@@ -61,8 +61,8 @@ def generate(
         later_step = models.traced_step and models.traced_step.ready(settings, lanes)
         for together in _cut(slice(first, stop), settings.batch_size or stop - first):
             rows = together.stop - together.start
-            batches += lanes.map(in_one_lane, _cut(together, lanes.share(rows, rows, least)))
-    return join_shares(batches, models.pad_id)
+            batches += lanes.map(in_one_lane, _cut(together, lanes.rows_per_part(rows, rows, least)))
+    return concat_parts(batches, models.pad_id)
 
 
 def _cut(rows: slice, size: int) -> list[slice]:

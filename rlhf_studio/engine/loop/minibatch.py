@@ -14,10 +14,10 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.compute.lanes import dealt
-from rlhf_studio.engine.distributed.sharding import is_split
+from rlhf_studio.engine.compute.lanes import balanced_parts
+from rlhf_studio.engine.distributed.sharding import is_sharded
 from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
-from rlhf_studio.engine.models.policy import Policy, spread
+from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.masking import masked_select
@@ -83,7 +83,7 @@ class MinibatchGradients:
         parts = self._in_lanes(task, self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))]))
         *columns, largest, broken = zip(*parts, strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
-        ranks.all_reduce([gradient for gradient in self.present() if not is_split(gradient)])  # FSDP has reduced those that are split
+        ranks.all_reduce([gradient for gradient in self.present() if not is_sharded(gradient)])  # FSDP has reduced those that are split
         sums = UpdateSums(*ranks.all_reduce_sum([sum(column) for column in columns]))
         return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)))
 
@@ -97,7 +97,7 @@ class MinibatchGradients:
             gradients: Gradients = [None] * len(self.parameters)
             return [self._part(task, rows, gradients) for rows in own_parts], gradients
 
-        numbers, gradients = zip(*lanes.map(lane, lanes.deal(parts)), strict=True)
+        numbers, gradients = zip(*lanes.map(lane, balanced_parts(parts, lanes.count)), strict=True)
         for parameter, *of_lanes in zip(self.parameters, *gradients, strict=True):
             for gradient in of_lanes:
                 if gradient is not None:
@@ -106,11 +106,11 @@ class MinibatchGradients:
 
     def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
         """The episodes' numbers in micro-batches, divided among the lanes."""
-        size, lengths = self._compute.lanes.share(len(rows), self._micro_batch), tokens.whole_lengths[rows]
+        size, lengths = self._compute.lanes.rows_per_part(len(rows), self._micro_batch), tokens.whole_lengths[rows]
         rows = rows[lengths.argsort(stable=True)]
         if not self._policy.packs:  # a padded micro-batch is as wide as its longest episode: similar lengths together
             return list(rows.split(size))
-        return [rows.new_tensor(part) for part in dealt(rows.tolist(), math.ceil(len(rows) / size))]
+        return [rows.new_tensor(part) for part in balanced_parts(rows.tolist(), math.ceil(len(rows) / size))]
 
     def _part(self, task: _Task, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
         """Add a micro-batch's gradient, to the parameters' own or to a lane's ``gradients``.
@@ -122,7 +122,7 @@ class MinibatchGradients:
         with self._compute.autocast():
             logits, values = self._policy.logits_and_values(tokens, detach_trunk=task.detach_trunk)
         logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self._temperature)
-        new = NewPass(*(spread(x, tokens.mask) for x in (logprobs, values, entropy)))
+        new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs, values, entropy)))
         loss, sums = task.objective(batch, new)
         self._backward(loss / task.tokens, gradients)
         if task.last:

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models.forward import ForwardPass
-from rlhf_studio.engine.models.policy import Policy, Reference
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import TracedStep
 

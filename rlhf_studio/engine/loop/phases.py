@@ -43,7 +43,7 @@ def reference_pass(models: Models, samples: Samples) -> ReferencePass:
     """The reference's log-probabilities of the sampled tokens, and the KL of the policy from it."""
     own_recorded = _own_recorded(models, len(samples.prompts.texts), samples.recorded)
     with models.reference.active() as reference:
-        output = models.forward_pass.read(reference, samples.own_tokens, own_recorded)
+        output = models.forward_pass.run(reference, samples.own_tokens, own_recorded)
     output = gather_output(models.compute.ranks, output, samples.own_tokens, samples.recorded)
     return ReferencePass(output, _kl(models, samples, output))
 
@@ -78,7 +78,7 @@ def _exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: 
     """
     forward = models.forward_pass
     if models.compute.dtype is not torch.float32:
-        return forward.read(models.policy, tokens, recorded, critic=models.policy)
+        return forward.run(models.policy, tokens, recorded, critic=models.policy)
     return output if models.policy.critic is None else replace(output, values=forward.values(models.policy, tokens))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.distributed.sharding import whole, whole_state
+from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
 
@@ -47,9 +47,9 @@ def training_state(trainer: Trainer) -> TrainingState:
     generators = {"sampling": trainer.sampling_generator.get_state(), "shuffling": trainer.shuffling_generator.get_state()}
     keep = trainer.compute.ranks.is_main
     following = trainer.models.reference.weights() if trainer.config.ppo.reference_ema else {}
-    following = {name: whole(weight, keep=keep) for name, weight in following.items()}
+    following = {name: full_tensor(weight, keep=keep) for name, weight in following.items()}
     tensors = {**generators, "torch": torch.get_rng_state()}
-    return TrainingState(numbers, tensors, whole_state(trainer.updater.optimizer, keep=keep), following)
+    return TrainingState(numbers, tensors, full_optimizer_state(trainer.updater.optimizer, keep=keep), following)
 
 
 def restore(trainer: Trainer, state: TrainingState) -> list[str]:

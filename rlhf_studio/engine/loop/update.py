@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.sharding import clip, is_split, total_norm
+from rlhf_studio.engine.distributed.sharding import clip_gradients, gradient_norm, is_sharded
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients, MinibatchResult
@@ -51,14 +51,14 @@ class Updater:
             if ppo.target_kl and result.sums.approx_kl > 1.5 * ppo.target_kl:
                 stopped_early = True
                 break
-            norm = total_norm(self.gradients.present(), self._compute.ranks)
+            norm = gradient_norm(self.gradients.present(), self._compute.ranks)
             if problem := self._problem(result, norm, rollout):
                 if self._config.engine.non_finite == "stop" and "not finite" in problem:
                     raise NonFiniteError(problem)
                 problems.append(problem)
                 continue
             if ppo.max_grad_norm:
-                clip(self.gradients.present(), ppo.max_grad_norm, norm)
+                clip_gradients(self.gradients.present(), ppo.max_grad_norm, norm)
             self.optimizer.step()
             norms.append(float(norm))
         self.optimizer.zero_grad(set_to_none=True)  # the next rollout has better use for the memory
@@ -119,7 +119,7 @@ def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
     groups = [{"params": policy.model_parameters(), "full_lr": settings.learning_rate}]
     # A critic's trunk may be split over processes, its head never is: torch's fused step takes either kind, not both together.
     for kind in (True, False):
-        if chosen := [parameter for parameter in policy.critic_parameters() if is_split(parameter) is kind]:
+        if chosen := [parameter for parameter in policy.critic_parameters() if is_sharded(parameter) is kind]:
             groups.append({"params": chosen, "full_lr": critic_rate})
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay, fused=True)
 

@@ -1,20 +1,19 @@
-"""LoRA: putting adapters on a model, merging existing ones, and saving them so that others can load them.
+"""LoRA: adding adapters to a model, merging adapters that were trained before, and saving adapters so that other programs can load them.
 
-peft's traps that are handled here:
+Traps of peft, and how the engine avoids them:
 
-- With the adapters off, a model is its starting point only if no bias is trained and the start did not change the base
-  (``LoraConfig.off_is_start``). Otherwise the reference is a copy taken before the adapters are put on.
-- Switching adapters makes the one that is switched on trainable: the reference adapter is switched on frozen.
-- An adapter names its base. When the base in memory is not the model of that name (merged, or changed by PiSSA or OLoRA), it is
-  saved once beside the checkpoints, and the adapter names that folder.
+- A model with its adapters switched off is the starting model only if no bias is trained and the adapters' initialisation has not
+  changed the base weights (``LoraConfig.off_is_start``). Otherwise the reference is a copy, made before LoRA is added.
+- peft makes the adapter that is switched on trainable. The reference's adapter is switched on frozen (:meth:`Reference.active`).
+- A saved adapter names its base model. When the base in memory is not the model of that name (an adapter was merged into it, or PiSSA or
+  OLoRA has changed it), the base is saved once beside the checkpoints, and the adapter names that folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,19 @@ from rlhf_studio.inputs.families import BYPASSED, BYPASSING
 from rlhf_studio.inputs.lora_targets import target_names
 
 POLICY, REFERENCE = "default", "reference"
-"""Names of the adapter that learns and of the frozen one that it is held to."""
-STARTS = {"default": True}
+"""peft's names for the adapter that is trained, and for the reference's frozen adapter."""
+STARTS = {"default": True}  # our name of an initialisation -> peft's, where they differ
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError)
+"""What peft raises for adapters that are damaged or do not fit their base."""
 
 
 def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
-    """Wrap the model with trainable low-rank adapters; the base weights are frozen.
+    """Add trainable low-rank adapters to the model; the base weights are frozen.
 
-    Raises :class:`ConfigError` for layers that do not exist, or that the chosen start cannot be used with.
+    Raises :class:`ConfigError` for target layers that do not exist, or for which the chosen initialisation is not possible.
     """
     names = target_names(settings)
-    transposed = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 keeps its matrices the other way round
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 stores its matrices transposed
     if settings.init_lora_weights == "olora" and transposed:
         message = "olora does not work with this model's layers (GPT-2's Conv1D); use pissa or default"
         raise ConfigError([Problem("lora.init_lora_weights", message)])
@@ -65,31 +65,31 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         adapted = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
-    config.init_lora_weights = True  # what is saved is loaded onto the base as it is now, not started again
+    config.init_lora_weights = True  # a saved adapter is loaded onto the base as it is now, not initialised again
     return adapted
 
 
 @torch.no_grad()
 def _unsuitable(model: PreTrainedModel) -> list[str] | None:
-    """Names of linear layers that an adapter cannot stand beside: a router that gives more than its product, or bypassed layers."""
+    """Names of linear layers that take no adapter: routers whose output is more than a matrix product, and layers that are never called."""
     bypassed = BYPASSED if model.config.model_type in BYPASSING else ()
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     return [name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer)] or None
 
 
 def _is_plain(layer: nn.Linear) -> bool:
-    """Whether the layer makes (1, out) of (1, in). Only classes of transformers' own model files are asked: theirs do other things."""
+    """Whether the layer's output for (1, in) is one tensor (1, out). Only classes from transformers' model files are tried: some differ."""
     if ".models." not in type(layer).__module__:
         return True
     try:
         output = layer(torch.zeros(1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
-    except RuntimeError:  # shapes that it does not take
+    except RuntimeError:  # the layer does not take this shape
         return False
     return isinstance(output, Tensor) and output.shape == (1, layer.out_features)
 
 
 def name_base(model: PeftModel, name: str | None, revision: str) -> None:
-    """Write into the adapter's settings which model it belongs to. None: one that exists only in memory (see :func:`save_model`)."""
+    """Write the base model's name into the adapter's settings. None: the base exists only in memory (see :func:`save_model`)."""
     config = model.peft_config[POLICY]
     config.base_model_name_or_path, config.revision = None, None
     if name is not None:
@@ -99,19 +99,19 @@ def name_base(model: PeftModel, name: str | None, revision: str) -> None:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether transformers would take the folder for an adapter. It does so even when a whole model lies beside it."""
+    """Whether transformers would load the folder as an adapter. It does so even when the folder also holds a full model."""
     return (folder / "adapter_config.json").is_file()
 
 
 def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PreTrainedModel:
-    """The base with the adapter of ``folder`` added into its weights. Raises :class:`ConfigError` when they do not fit."""
+    """``base`` with the adapter in ``folder`` added into its weights. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
     merged = adapted.merge_and_unload(safe_merge=True)
     return merged.requires_grad_(True)
 
 
 def attach_reference(model: PeftModel, folder: Path, name: str, field: str) -> None:
-    """Load the adapter of ``folder`` beside the one that learns, frozen. Raises :class:`ConfigError` when it does not fit."""
+    """Load the adapter in ``folder`` beside the trained one, frozen. Raises :class:`ConfigError` naming ``field`` if it does not fit."""
     _on_base(lambda: model.load_adapter(folder, REFERENCE, is_trainable=False), name, field)
 
 
@@ -123,25 +123,11 @@ def _on_base(load: Callable[[], Any], name: str, field: str) -> Any:
         raise ConfigError([Problem(field, f"the adapter {name} does not fit its base model: {cause}")]) from error
 
 
-@contextlib.contextmanager
-def reference_switched_on(model: PeftModel) -> Iterator[None]:
-    """Inside, the model is the reference: its own adapter where there is one, else none. The policy is trainable again afterwards."""
-    if REFERENCE not in model.peft_config:
-        with model.disable_adapter():
-            yield
-        return
-    model.base_model.set_adapter(REFERENCE, inference_mode=True)
-    try:
-        yield
-    finally:
-        model.base_model.set_adapter(POLICY)
-
-
 def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Path, weights: dict[str, Tensor] | None = None) -> None:
     """Write an ordinary transformers or peft folder.
 
-    ``base_folder`` gets the base of an adapter whose base is nowhere else; it is written once and never changes.
-    ``weights`` stand for the model's own where those are split over processes.
+    An adapter's base that exists only in memory is written to ``base_folder``, once; it never changes.
+    ``weights``: the full state dict, where the model's own weights are sharded.
     """
     if not isinstance(model, PeftModel):
         model.save_pretrained(folder, state_dict=weights)
@@ -155,13 +141,13 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Pa
 
 
 def saves_everything(model: PreTrainedModel | PeftModel, base_folder: Path) -> bool:
-    """Whether :func:`save_model` needs all weights: it does, but for an adapter whose base is somewhere already."""
+    """Whether :func:`save_model` needs all weights. It needs the adapter's only when the base is saved already."""
     return not isinstance(model, PeftModel) or (model.peft_config[POLICY].base_model_name_or_path is None and not base_folder.exists())
 
 
 def adapter_weights(model: PeftModel) -> dict[str, Tensor]:
-    """What learns, under the names in which it is saved; the tensors are the model's own, not copies."""
-    return get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)  # "auto" would ask the hub
+    """The trained adapter's state dict, under the names in which it is saved. The tensors are the model's own, not copies."""
+    return get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)  # "auto" would connect to the hub
 
 
 def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None) -> None:

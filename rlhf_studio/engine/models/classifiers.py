@@ -1,8 +1,8 @@
-"""Sequence classifiers as judges of text: which token counts, and the layer that gives the score.
+"""Sequence classifiers as reward models: the token whose hidden state is scored, and the layer that computes the score.
 
-Padding comes from lengths, here as everywhere. A decoder classifier of transformers takes the right-most token that is not the pad token
-of its configuration, so for each batch an id that does not occur in it is named as that token: a tokenizer needs no pad token, and one
-whose pad token is its end token loses no real end tokens.
+A decoder classifier of transformers scores the right-most token that is not the pad token of its configuration. Which tokens are padding
+is known from the lengths, here as everywhere in the engine, so for each batch the configuration names an id that does not occur in it.
+Then a tokenizer needs no pad token, and where the pad token is the end token, a real end token at the end is not taken for padding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlhf_studio.engine.padding import pad_right
 
 
 def unused_id(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> int | None:
-    """An id of the model's vocabulary that is in none of the rows: ``preferred`` if it can be. None when every id is used."""
+    """An id of the model's vocabulary that is in none of the rows: ``preferred`` when that is not. None when every id is in them."""
     used = {token for row in rows for token in row}
     if preferred is not None and preferred not in used:
         return preferred
@@ -27,14 +27,14 @@ def unused_id(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) 
 
 
 def own_pad(tokenizer: Any) -> int | None:
-    """The pad token, or None when the tokenizer has none of its own: none at all, or the end token."""
+    """The id of the pad token. None when the tokenizer has none, or when it is the end token."""
     return None if tokenizer.pad_token_id == tokenizer.eos_token_id else tokenizer.pad_token_id
 
 
 def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> torch.Tensor:
-    """The classifier's outputs for token rows, float32 (B, outputs), whatever they are padded with.
+    """The classifier's outputs (B, outputs) float32 for rows of token ids, padded with an id that occurs in none of them.
 
-    Right padding: positions count from the left and need no ids of their own. Without an id to pad with, each row goes alone.
+    Padding is on the right, so the model's default position ids are correct. When every id occurs, each row is a batch of its own.
     """
     pad = unused_id(model, rows, preferred)
     if pad is None and len(rows) > 1:
@@ -72,13 +72,15 @@ def score_head(model: Any) -> nn.Linear:
 
 @torch.no_grad()
 def rescale_scores(model: Any, factor: float, offset: float) -> None:
-    """Change the model so that every text that scored s scores ``factor * s + offset``.
+    """Change the model so that every text that scored s scores ``factor * s + offset``. Raises ValueError without a score head.
 
-    The offset goes where transformers has a place for it, so that the saved model scores the same there: into the bias of the head
-    (encoders), or into that of the LayerNorm whose output the head reads (GPT-2 and others): adding c * w / |w|^2 to it, w the head's
-    weights, adds exactly c to every score. Families with neither (RMSNorm and a head without bias: Llama, Qwen) get a bias in the head,
-    which :func:`load_model.load_reward_model` takes up from the saved file. Plain transformers leaves it out: its scores then lack the
-    offset, the same for every text, which no comparison of two texts sees. Raises ValueError without a score head.
+    The offset is put where plain transformers saves and loads it, so that the saved model gives the same scores there:
+
+    - into the bias of the score head, where the head has one (encoders);
+    - else into the bias of the LayerNorm whose output the head takes (GPT-2 and others). Adding offset * w / |w|^2 to it, where w are the
+      head's weights, adds exactly the offset to every score;
+    - else (RMSNorm and a head without bias: Llama, Qwen) the head gets a bias. :func:`load_model.load_reward_model` loads it from the
+      saved file; plain transformers ignores it, so there every score lacks the offset, and comparisons of two texts stay the same.
     """
     head = score_head(model)
     norm = None if head.bias is not None else _norm_before(model, head)
@@ -93,7 +95,7 @@ def rescale_scores(model: Any, factor: float, offset: float) -> None:
 
 
 def _norm_before(model: Any, head: nn.Linear) -> nn.LayerNorm | None:
-    """The LayerNorm with a bias whose output the head reads as it is, found by looking at a forward pass; None when there is none."""
+    """The LayerNorm with a bias whose output is the head's input, unchanged; found by a forward pass. None when there is none."""
     outputs: dict[nn.LayerNorm, torch.Tensor] = {}
     inputs: list[torch.Tensor] = []
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm) and module.bias is not None]
@@ -107,5 +109,5 @@ def _norm_before(model: Any, head: nn.Linear) -> nn.LayerNorm | None:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    read = inputs[0]
-    return next((norm for norm, output in outputs.items() if output.shape == read.shape and torch.equal(output, read)), None)
+    given = inputs[0]
+    return next((norm for norm, output in outputs.items() if output.shape == given.shape and torch.equal(output, given)), None)

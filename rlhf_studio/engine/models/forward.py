@@ -1,4 +1,4 @@
-"""What a model says about responses that are already there: one forward pass, in parts of a micro-batch."""
+"""Log-probabilities, entropy and values of responses that have been sampled: one forward pass, in micro-batches."""
 
 from __future__ import annotations
 
@@ -9,90 +9,101 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel, spread
+from rlhf_studio.engine.models.policy import Policy, ResponseModel, to_padded
+from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.types import Alternatives, ForwardOutput, TokenBatch
 from rlhf_studio.ppo.kl import full_kl
 from rlhf_studio.ppo.logprobs import log_distribution
 
-TOP = 5
+TOP_K = 5  # likeliest tokens that are kept at each position
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """Reads batches in parts of ``size`` episodes, so that logits for all of them need not fit into memory."""
+    """Forward passes without gradients, in micro-batches: the logits of a whole batch need not fit into memory.
+
+    Attributes:
+        compute: where the passes run, and in which lanes.
+        temperature: the sampling temperature, by which logits are divided.
+        micro_batch_size: most episodes whose logits exist at one time.
+    """
 
     compute: Compute
     temperature: float
-    size: int
+    micro_batch_size: int
 
     @torch.no_grad()
-    def read(self, model: ResponseModel, tokens: TokenBatch, recorded: int, *, critic: Policy | None = None) -> ForwardOutput:
-        """Log-probabilities and the recorded episodes' likeliest tokens; with ``critic`` also entropy and values.
+    def run(self, model: ResponseModel, tokens: TokenBatch, top_rows: int, *, critic: Policy | None = None) -> ForwardOutput:
+        """Log-probabilities, and the likeliest tokens of the first ``top_rows`` episodes; with ``critic`` also entropy and values.
 
-        ``critic`` is the policy itself: the hidden states that its value head reads are those of this pass.
+        ``critic`` is given only when ``model`` is the policy, and is that policy: its value head uses the hidden states of this pass.
         """
         logprobs, entropy, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(3))
 
-        def read_part(index: Tensor) -> Alternatives | None:
-            part = tokens.rows(index)
-            width = part.mask.shape[1]
+        def micro_batch(index: Tensor) -> Alternatives | None:
+            batch = tokens.rows(index)
+            width = batch.mask.shape[1]
             with self.compute.autocast():
-                logits, hidden = model(part)
-            top = self._top(logits, part, recorded - int(index[0]), tokens.mask.shape[1])
-            chosen = consume_logits(logits, part.response_ids[part.mask], self.temperature, with_entropy=critic is not None)
-            logprobs[index, :width] = spread(chosen[0], part.mask)
+                logits, hidden = model(batch)
+            top = self._top(logits, batch, top_rows - int(index[0]), tokens.mask.shape[1])
+            chosen = consume_logits(logits, batch.response_ids[batch.mask], self.temperature, with_entropy=critic is not None)
+            logprobs[index, :width] = to_padded(chosen[0], batch.mask)
             if critic is not None:
-                entropy[index, :width] = spread(chosen[1], part.mask)
-                values[index, :width] = spread(self._values(critic, hidden, part), part.mask)
+                entropy[index, :width] = to_padded(chosen[1], batch.mask)
+                values[index, :width] = to_padded(self._values(critic, hidden, batch), batch.mask)
             return top
 
-        tops = [top for top in self.compute.lanes.map(read_part, self._parts(tokens)) if top is not None]
+        tops = [top for top in self.compute.lanes.map(micro_batch, self._micro_batches(tokens)) if top is not None]
         return ForwardOutput(logprobs, entropy, values, Alternatives.cat(tops))
 
     @torch.no_grad()
     def values(self, policy: Policy, tokens: TokenBatch) -> Tensor:
-        """(B, T) values of a critic that has its own trunk."""
+        """(B, T) values of a policy whose critic has its own trunk."""
         values = torch.zeros(tokens.mask.shape, device=tokens.mask.device)
 
-        def read_part(index: Tensor) -> None:
-            part = tokens.rows(index)
-            values[index, : part.mask.shape[1]] = spread(self._values(policy, None, part), part.mask)
+        def micro_batch(index: Tensor) -> None:
+            batch = tokens.rows(index)
+            values[index, : batch.mask.shape[1]] = to_padded(self._values(policy, None, batch), batch.mask)
 
-        self.compute.lanes.map(read_part, self._parts(tokens))
+        self.compute.lanes.map(micro_batch, self._micro_batches(tokens))
         return values
 
-    def _values(self, policy: Policy, hidden: Tensor | None, part: TokenBatch) -> Tensor:
+    def _values(self, policy: Policy, hidden: Tensor | None, batch: TokenBatch) -> Tensor:
+        """(N,) values of the N response tokens; ``hidden`` (N, H) of the policy's pass is used unless the critic has its own trunk."""
         if policy.critic is not None:
             with self.compute.autocast():
-                hidden = policy.critic(part)
+                hidden = policy.critic(batch)
         assert hidden is not None
         return policy.values(hidden)
 
     @torch.no_grad()
     def full_kl(self, policy: Policy, reference: Reference, tokens: TokenBatch) -> Tensor:
-        """(B, T) exact KL of the next-token distributions. Both whole distributions of one part are in memory at a time."""
+        """(B, T) exact KL of the next-token distributions, policy against reference.
+
+        The full distributions (N, V) of both models are in memory for one micro-batch at a time.
+        """
         kl = torch.zeros(tokens.mask.shape, device=tokens.mask.device)
-        for index in self._parts(tokens):
-            part = tokens.rows(index)
+        for index in self._micro_batches(tokens):
+            batch = tokens.rows(index)
             with self.compute.autocast():
-                ours = policy(part)[0]
+                policy_logits = policy(batch)[0]
                 with reference.active() as model:
-                    theirs = model(part)[0]
-            exact = full_kl(log_distribution(ours, self.temperature), log_distribution(theirs, self.temperature))
-            kl[index, : part.mask.shape[1]] = spread(exact, part.mask)
+                    reference_logits = model(batch)[0]
+            exact = full_kl(log_distribution(policy_logits, self.temperature), log_distribution(reference_logits, self.temperature))
+            kl[index, : batch.mask.shape[1]] = to_padded(exact, batch.mask)
         return kl
 
-    def _parts(self, tokens: TokenBatch) -> tuple[Tensor, ...]:
-        """Row numbers of the parts, in order."""
-        size = self.compute.lanes.share(len(tokens), self.size)
+    def _micro_batches(self, tokens: TokenBatch) -> tuple[Tensor, ...]:
+        """Row numbers of each micro-batch, in order."""
+        size = self.compute.lanes.rows_per_part(len(tokens), self.micro_batch_size)
         return torch.arange(len(tokens), device=tokens.mask.device).split(size)
 
-    def _top(self, logits: Tensor, part: TokenBatch, recorded: int, width: int) -> Alternatives | None:
-        """The likeliest tokens of the first ``recorded`` episodes of a part, (recorded, width, 5) on the CPU; None when there are none."""
-        if recorded <= 0:
+    def _top(self, logits: Tensor, batch: TokenBatch, top_rows: int, width: int) -> Alternatives | None:
+        """The likeliest tokens of a micro-batch's first ``top_rows`` episodes: (top_rows, width, 5) on the CPU. None for no episode."""
+        if top_rows <= 0:
             return None
-        mask = part.mask[:recorded]
-        best = log_distribution(logits[: int(mask.sum())], self.temperature).topk(min(TOP, logits.shape[1]), dim=-1)
-        spaced = [torch.zeros((*mask.shape, x.shape[1]), dtype=x.dtype, device=x.device).index_put((mask,), x) for x in best]
-        logprobs, ids = (x.cpu() for x in spaced)
+        mask = batch.mask[:top_rows]
+        best = log_distribution(logits[: int(mask.sum())], self.temperature).topk(min(TOP_K, logits.shape[1]), dim=-1)
+        padded = [torch.zeros((*mask.shape, x.shape[1]), dtype=x.dtype, device=x.device).index_put((mask,), x) for x in best]
+        logprobs, ids = (x.cpu() for x in padded)
         return Alternatives(ids, logprobs).widened(width)

@@ -1,6 +1,6 @@
-"""The key-value cache of the decoding loop: as transformers', but with the room for the whole response taken at the start.
+"""The key-value cache of sampling: transformers' cache, with the memory for the whole response allocated at the start.
 
-transformers' own cache grows by concatenation: it copies everything it holds for every token.
+transformers' own cache concatenates: for every new token it copies all keys and values that it holds.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from transformers import PretrainedConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
-def new_cache(config: PretrainedConfig, room: int) -> DynamicCache:
-    """An empty cache for sequences of up to ``room`` tokens. Layers of other kinds (sliding windows, states) stay transformers' own."""
+def new_cache(config: PretrainedConfig, max_length: int) -> DynamicCache:
+    """An empty cache for rows of up to ``max_length`` tokens. Layers of other kinds (sliding windows, states) stay transformers' own."""
     cache = DynamicCache(config=config)
-    cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [PreallocatedLayer(max_length) if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, (B, heads, length, size), as growing views of buffers with the full length."""
+    """Keys and values of one layer, (B, heads, length, size): views of the first ``length`` places of buffers with the full length."""
 
-    def __init__(self, room: int):
+    def __init__(self, max_length: int):
         super().__init__()
-        self._room = room
+        self._max_length = max_length
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
         self._all_keys, self._all_values = (
-            states.new_empty((*states.shape[:2], self._room, states.shape[3])) for states in (key_states, value_states)
+            states.new_empty((*states.shape[:2], self._max_length, states.shape[3])) for states in (key_states, value_states)
         )
         self.keys, self.values = self._all_keys[:, :, :0], self._all_values[:, :, :0]
         self.is_initialized = True
@@ -38,13 +38,13 @@ class PreallocatedLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.keys.shape[2]
-        keys, values = self.grow(key_states.shape[2])
+        keys, values = self.extend(key_states.shape[2])
         keys[:, :, start:] = key_states
         values[:, :, start:] = value_states
         return keys, values
 
-    def grow(self, tokens: int = 1) -> tuple[Tensor, Tensor]:
-        """Keys and values with places for ``tokens`` more at the end, which the caller fills."""
+    def extend(self, tokens: int = 1) -> tuple[Tensor, Tensor]:
+        """Make the keys and values longer by ``tokens`` places at the end, which the caller fills. Returns both."""
         end = self.keys.shape[2] + tokens
         self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
         return self.keys, self.values

@@ -1,4 +1,4 @@
-"""Loading models and tokenizers: safetensors only, no remote code, progress by name while a download runs."""
+"""Loading policies and reward models with their tokenizers: safetensors only, no remote code, progress reports during downloads."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from rlhf_studio.inputs.machine_checks import machine_problems
 from rlhf_studio.inputs.model_files import moved_base
 from rlhf_studio.inputs.pickles import convert_command
 
-MOST_ADAPTERS = 4  # one on top of the other
-REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
-NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses
+MOST_ADAPTERS = 4  # adapters whose base is an adapter again
+REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
+NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
 PROBE = "The quick brown fox, 12 times:\n  don't stop!"
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError, StrictDataclassError)
 """What transformers raises for files that are missing, damaged, of an unknown kind, or do not fit together."""
@@ -48,10 +48,11 @@ UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportErr
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal LM with its tokenizer, and what a person should know about them.
+    """A causal LM with its tokenizer.
 
     Attributes:
-        merged: the LoRA adapters that were merged into it.
+        notes: sentences for people about what was loaded.
+        merged: names of the LoRA adapters that were merged into the model.
     """
 
     model: PreTrainedModel
@@ -61,9 +62,9 @@ class LoadedModel:
 
 
 def fetch(name: str, revision: str, report: OnProgress, field: str) -> Path:
-    """The local folder of a model: bundled, on disk, or downloaded from the hub.
+    """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub.
 
-    Raises :class:`ConfigError` (naming ``field``) when there is nothing to load.
+    Raises :class:`ConfigError` naming ``field`` when there is nothing to load.
     """
     folder = _folder(name, revision, report, field)
     if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
@@ -93,18 +94,18 @@ def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
 
 def _cannot_load(name: str, field: str, error: Exception) -> ConfigError:
     cause = " ".join(str(error).split())
-    if not cause or isinstance(error, LookupError):  # a bare key says nothing
+    if not cause or isinstance(error, LookupError):  # the message of a LookupError is only the key
         cause = f"{type(error).__name__} {cause}".strip()
     return ConfigError([Problem(field, f"cannot load {name}: {cause if len(cause) <= 300 else cause[:297] + '...'}")])
 
 
 def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
-    """A progress bar that reports megabytes to the run instead of drawing."""
+    """A tqdm class that reports megabytes to ``report`` instead of drawing a bar."""
 
     class Progress(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
             kwargs["disable"] = False
-            super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - tqdm closes with the process
+            super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - closed when the process ends
             self._reported = -REPORT_SECONDS
 
         def update(self, n: float | None = 1) -> bool | None:
@@ -118,7 +119,7 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
 
 
 def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
-    """What transformers is told when it loads policy and reference: attention, and how the weights are kept.
+    """Options of ``from_pretrained`` for policy and reference: the attention implementation, and quantization.
 
     Raises :class:`ConfigError` for what this machine cannot do.
     """
@@ -138,7 +139,7 @@ def load_causal_lm(
 ) -> LoadedModel:
     """Load a causal language model and its tokenizer, in evaluation mode. A LoRA adapter is merged into its base.
 
-    ``options`` go to transformers as they are (attention, quantization).
+    ``options`` are passed on to ``from_pretrained`` (see :func:`load_options`).
     Raises :class:`ConfigError` naming ``field`` when the folder holds no usable model.
     """
     folder = fetch(name, revision, report, field)
@@ -186,7 +187,7 @@ def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: OnProgress,
 
 
 def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
-    """Name and revision of the model that an adapter was made for. Raises :class:`ConfigError` when it does not say, or has no weights."""
+    """Name and revision of an adapter's base model. Raises :class:`ConfigError` when they are not named or the adapter has no weights."""
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         kind, base, revision = config["peft_type"], config["base_model_name_or_path"], config.get("revision") or "main"
@@ -196,17 +197,17 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
         raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")])
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
-    if not (folder / "adapter_model.safetensors").is_file():  # peft would open a pickle instead
+    if not (folder / "adapter_model.safetensors").is_file():  # without it peft would load a pickle
         way_out = f"if it has an adapter_model.bin, convert it first: {convert_command(name)}"
         raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; {way_out}")])
     return moved_base(base, folder), revision
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer as its tokenizer.json has it.
+    """The tokenizer that tokenizer.json describes.
 
-    For some kinds of models (Qwen 2, say) transformers takes the kind's own class, whatever the folder names, and that class replaces
-    parts of tokenizer.json. Text that comes out as other tokens than tokenizer.json gives shows it.
+    For some model types (Qwen 2, for example) transformers uses the type's own tokenizer class, whatever class the folder names, and that
+    class replaces parts of tokenizer.json. When a test sentence gives other tokens than tokenizer.json does, the plain class is used.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     file = folder / "tokenizer.json"
@@ -230,7 +231,7 @@ class LoadedRewardModel:
     """A sequence-classification model with its own tokenizer.
 
     Attributes:
-        label: index of the output that is the reward.
+        label: index of the output that is the score.
     """
 
     model: PreTrainedModel
@@ -241,10 +242,11 @@ class LoadedRewardModel:
 def check_same_tokens(
     name: str, theirs: LoadedModel | LoadedRewardModel, policy: LoadedModel, field: str, why: str, *, outputs: bool = False
 ) -> None:
-    """Raises :class:`ConfigError` naming ``field`` when the model ``name`` cannot read the policy's tokens, which ``why`` says it must.
+    """Raises :class:`ConfigError` naming ``field`` when the model ``name`` does not have the policy's vocabulary; ``why`` ends the message.
 
-    Every token of the policy must have the same id there. More tokens (an added pad token, say) do no harm. It must read every id that
-    the policy can write, and with ``outputs`` predict as many: two layers can differ in rows that no token has.
+    Every token of the policy must have the same id in the other model; further tokens (an added pad token, for example) are allowed. Its
+    embedding must have a row for every id that the policy can sample. With ``outputs`` its output layer must have as many rows as the
+    policy's: the sizes of two output layers can differ even with equal tokens, because some rows belong to no token.
     """
     known = theirs.tokenizer.get_vocab()
     other = next((token for token, number in policy.tokenizer.get_vocab().items() if known.get(token) != number), None)
@@ -260,7 +262,7 @@ def check_same_tokens(
 
 
 def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, report: OnProgress, field: str) -> LoadedRewardModel:
-    """Load a reward model. Raises :class:`ConfigError` naming the field when the model or the label cannot be used."""
+    """Load a reward model, frozen. Raises :class:`ConfigError` naming the setting below ``field`` that cannot be used."""
     folder = fetch(name, revision, report, f"{field}.model")
     report(f"Loading the reward model {name}", None)
     try:
@@ -282,7 +284,7 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
     if not label and len(names) == 1:
         return 0
     numbers = {text: index for index, text in names.items()}
-    by_name_or_number = {str(index): index for index in names} | numbers  # a name that looks like a number is a name
+    by_name_or_number = {str(index): index for index in names} | numbers  # a label whose name is a number is found by its name
     if label in by_name_or_number:
         return by_name_or_number[label]
     wanted = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
@@ -290,7 +292,7 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
 
 
 def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
-    """Decoder classifiers have no bias in their head, so a saved ``score.bias`` is dropped in loading: put it back."""
+    """Load a saved ``score.bias``: transformers' decoder classifiers have no bias in their head and ignore it."""
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Linear) or head.bias is not None:
         return

@@ -1,7 +1,7 @@
-"""LoRA added into the base weights for a while, and taken out again without a trace.
+"""LoRA added into the base weights while sampling; afterwards the base weights are bit for bit what they were.
 
-Only layers whose change is known in full are merged: a matrix or an embedding of the ordinary kind with its two factors, and nothing else.
-Whatever else an adapter may keep, now or in later versions of peft, leaves its layer as it is.
+Only layers where the adapter's effect is fully known are merged: a linear layer or an embedding of the ordinary kind, with the two LoRA
+factors and no other parameter. A layer whose adapter has anything else, now or in a later version of peft, is not merged.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ FACTORS = {
     Linear: ("lora_A.{}.weight", "lora_B.{}.weight"),
     Embedding: ("lora_embedding_A.{}", "lora_embedding_B.{}"),
 }
-"""peft's layers that are merged -> the names of all that an adapter keeps there."""
+"""peft's layer classes that can be merged -> the names of all parameters that an adapter has in such a layer."""
 
 
 @contextlib.contextmanager
 def merged_adapters(model: PeftModel) -> Iterator[None]:
-    """Inside, every plain LoRA layer computes with W + ΔW as one matrix; afterwards the very same W is back.
+    """Inside, every plain LoRA layer computes with W + ΔW as one matrix; afterwards the original tensor W is back.
 
-    Layers where that is not the same function up to rounding, or not possible, stay as they are: DoRA, quantised bases,
-    trained biases, half-precision weights (adding ΔW to them would round it away), weights that another layer uses too, and
-    all that keep something which is not known here.
+    Layers where this is not possible, or not the same function up to rounding, stay as they are: DoRA, quantised weights, trained biases,
+    half-precision weights (ΔW would be lost in rounding), weights that another layer uses too, and adapters with unknown parameters.
     """
     shared = _shared_weights(model)
     layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer) and _can_merge(layer, shared)]
@@ -42,7 +41,7 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
         with torch.no_grad():
             for layer, weight in zip(layers, weights, strict=True):
                 weight.data = weight.data + sum(layer.get_delta_weight(name) for name in _active(layer))
-                layer._disable_adapters = True  # peft's own switch would also stop the adapters' gradients
+                layer._disable_adapters = True  # peft's own method would also switch off the adapters' gradients
         yield
     finally:
         for layer, weight, original in zip(layers, weights, originals, strict=True):
@@ -51,34 +50,34 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
 
 
 def can_merge(model: PeftModel) -> bool:
-    """Whether :func:`merged_adapters` reaches everything that peft has put on the model."""
+    """Whether :func:`merged_adapters` merges every layer that peft has changed."""
     shared = _shared_weights(model)
     changed = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
     return all(isinstance(layer, LoraLayer) and _can_merge(layer, shared) for layer in changed)
 
 
 def _shared_weights(model: PeftModel) -> set[int]:
-    """``id`` of every parameter that the model has under more than one name: tied embeddings, blocks that share their matrices."""
+    """``id`` of every parameter that the model has under more than one name: tied embeddings, blocks that use the same matrices."""
     counts = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     return {number for number, count in counts.items() if count > 1}
 
 
 def _can_merge(layer: LoraLayer, shared: set[int]) -> bool:
     weight = getattr(layer.base_layer, "weight", None)
-    plain = _is_known(layer) and not layer.lora_variant and not layer.merged and not layer.disable_adapters
-    whole = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
-    return plain and whole and id(weight) not in shared
+    plain_lora = _is_known(layer) and not layer.lora_variant and not layer.merged and not layer.disable_adapters
+    float32 = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
+    return plain_lora and float32 and id(weight) not in shared
 
 
 def _is_known(layer: LoraLayer) -> bool:
-    """Whether the layer computes f(W + ΔW), and each adapter keeps two factors there and nothing else."""
+    """Whether the layer computes f(W + ΔW), and each adapter has exactly two factors in it and no other parameter or buffer."""
     base = layer.base_layer
     if type(layer) is Embedding:
-        ordinary = type(base) is nn.Embedding and base.max_norm is None  # others scale or shift what they look up
+        ordinary = type(base) is nn.Embedding and base.max_norm is None  # others scale or renormalise their output
     else:
         ordinary = type(layer) is Linear and isinstance(base, nn.Linear | Conv1D)
-    kept = {name for parts in (layer.named_parameters(), layer.named_buffers()) for name, _ in parts if not name.startswith("base_layer.")}
-    return ordinary and kept == {name.format(adapter) for adapter in layer.scaling for name in FACTORS[type(layer)]}
+    names = {name for parts in (layer.named_parameters(), layer.named_buffers()) for name, _ in parts if not name.startswith("base_layer.")}
+    return ordinary and names == {name.format(adapter) for adapter in layer.scaling for name in FACTORS[type(layer)]}
 
 
 def _active(layer: LoraLayer) -> list[str]:

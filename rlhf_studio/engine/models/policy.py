@@ -1,12 +1,13 @@
-"""The policy with its value head, and the reference it is held to.
+"""A causal LM that computes logits for response tokens only, and the policy: that model with its value head.
 
 One forward pass through the trunk gives both the next-token logits and the values, unless the critic has a trunk of its own.
+
+Shapes: B episodes, T longest response, L tokens of a row, N response tokens of the whole batch, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import threading
 from collections.abc import Callable, Iterator
 
@@ -15,10 +16,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 
-from rlhf_studio.engine.compute.device import placed
-from rlhf_studio.engine.compute.packing import attending_within, pack, pack_rows
-from rlhf_studio.engine.distributed.sharding import alike, part
-from rlhf_studio.engine.models.adapters import reference_switched_on
+from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack
 from rlhf_studio.engine.models.critic import Trunk
 from rlhf_studio.engine.models.kv_cache import new_cache
 from rlhf_studio.engine.models.merging import merged_adapters
@@ -27,48 +25,53 @@ from rlhf_studio.engine.types import TokenBatch
 
 
 def plain_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """The transformers model itself, LoRA layers inside it or not."""
+    """The transformers model inside peft's wrapper; its layers keep their LoRA. A model without LoRA as it is."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
-def spread(x: Tensor, mask: Tensor) -> Tensor:
-    """(N,) numbers, one per response token in the mask's order, to (B, T) with 0 behind the mask. Gradients pass through."""
+def to_padded(x: Tensor, mask: Tensor) -> Tensor:
+    """(N,) numbers, one per True entry of ``mask`` (B, T) in its order, to (B, T) with 0 where the mask is False. Keeps gradients."""
     return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_scatter(mask, x)
 
 
-class _OutputReads:
-    """Cuts down what a model's output layer reads, for the calling thread alone: lanes use one model at the same time.
+class _OutputSelector:
+    """Lets a model's output layer compute logits for some positions only.
+
+    The selection belongs to the calling thread: lanes use the same model at the same time.
 
     Args:
-        layer: the output layer; it keeps a hook that does nothing outside of the block.
+        layer: the output layer. It gets a forward pre-hook, which does nothing outside of the ``with`` block.
     """
 
     def __init__(self, layer: nn.Module):
-        self._here = here = threading.local()
+        self._thread = thread = threading.local()
 
-        def cut(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            if getattr(here, "choose", None) is None:
+        def select_inputs(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            if getattr(thread, "select", None) is None:
                 return None
-            here.read.append(here.choose(inputs[0]))
-            return here.read[0].unsqueeze(0), *inputs[1:]
+            thread.selected.append(thread.select(inputs[0]))
+            return thread.selected[0].unsqueeze(0), *inputs[1:]
 
-        layer.register_forward_pre_hook(cut)
+        layer.register_forward_pre_hook(select_inputs)
 
     @contextlib.contextmanager
-    def __call__(self, choose: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
-        """Inside, the layer reads ``choose(hidden)`` (N, H) instead of all hidden states (B, L, H), as a batch of one."""
-        self._here.choose, self._here.read = choose, []
+    def __call__(self, select: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+        """Inside, the layer gets ``select(hidden)`` (N, H), as a batch of one, instead of all hidden states (B, L, H).
+
+        The list that is yielded holds the selected states after the forward pass.
+        """
+        self._thread.select, self._thread.selected = select, []
         try:
-            yield self._here.read
+            yield self._thread.selected
         finally:
-            self._here.choose, self._here.read = None, []
+            self._thread.select, self._thread.selected = None, []
 
 
 class ResponseModel(nn.Module):
-    """A causal language model that is asked for its response tokens only.
+    """A causal language model that computes logits for response tokens only.
 
-    What the model's own output layer reads is cut down to the positions that are wanted, so that no logits are computed for
-    prompts and padding, and whatever a family does to its logits afterwards still happens.
+    The model's own output layer is called with the wanted positions only: no logits are computed for prompts and padding, and whatever
+    the model does to its logits afterwards (a cap, a scale) still happens.
 
     Args:
         model: any causal LM of transformers, with or without LoRA.
@@ -77,31 +80,34 @@ class ResponseModel(nn.Module):
     def __init__(self, model: PreTrainedModel | PeftModel):
         super().__init__()
         self.model = model
-        self.output_reads = _OutputReads(plain_model(model).get_output_embeddings())
+        self.select_outputs = _OutputSelector(plain_model(model).get_output_embeddings())
         self.position_scheme = position_scheme_of(model)
         self.packs = False
 
-    def pack_rows(self) -> None:
-        """From now on read batches without their padding, where the model can."""
-        self.packs = pack_rows(self.model)
+    def enable_packing(self) -> None:
+        """From now on compute batches as packed rows, without padding, where the model's family allows it."""
+        self.packs = enable_packing(self.model)
 
     def forward(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and hidden states (N, H) that predict the N response tokens, in the order of ``batch.mask``."""
         layout = pack(batch) if self.packs else batch
-        with self.output_reads(layout.predicting) as read, attending_within(layout):
+        with self.select_outputs(layout.predicting) as selected, attention_for(layout):
             output = self.model(**self.position_scheme.of_inputs(layout.model_inputs()), use_cache=False)
-        return output.logits.squeeze(0), read[0]  # a view: an index's backward pass would fill a copy
+        return output.logits.squeeze(0), selected[0]  # squeeze is a view; the backward pass of an index would fill a copy of the logits
 
-    def new_cache(self, room: int) -> Cache:
-        """An empty key-value cache for :meth:`next_logits`, for up to ``room`` tokens."""
-        return new_cache(self.model.config, room)
+    def new_cache(self, max_length: int) -> Cache:
+        """An empty key-value cache for :meth:`next_logits`, for rows of up to ``max_length`` tokens."""
+        return new_cache(self.model.config, max_length)
 
     @torch.no_grad()
     def next_logits(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
-        """One decoding step: logits (B, V) and hidden states (B, H) after the last of ``ids`` (B, L); ``cache`` grows by L."""
-        with self.output_reads(lambda hidden: hidden[:, -1]) as read:
+        """One decoding step: logits (B, V) and hidden states (B, H) at the last of ``ids`` (B, L); L tokens are added to ``cache``.
+
+        ``attention`` is the mask (B, tokens in the cache + L) of what is attended to, ``positions`` the position ids (B, L) of ``ids``.
+        """
+        with self.select_outputs(lambda hidden: hidden[:, -1]) as selected:
             output = self.model(input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True)
-        return output.logits.squeeze(0), read[0]
+        return output.logits.squeeze(0), selected[0]
 
 
 class Policy(ResponseModel):
@@ -110,7 +116,7 @@ class Policy(ResponseModel):
     Args:
         model: a causal LM, already wrapped with LoRA where wanted.
         value_head: linear layer from the policy's hidden size to 1; or, with ``critic``, from the critic's.
-        critic: a trunk of its own for the values; None shares the policy's.
+        critic: a trunk of its own for the values; None: the value head uses the policy's hidden states.
     """
 
     def __init__(self, model: PreTrainedModel | PeftModel, value_head: nn.Linear, critic: Trunk | None = None):
@@ -122,13 +128,16 @@ class Policy(ResponseModel):
     def has_lora(self) -> bool:
         return isinstance(self.model, PeftModel)
 
-    def pack_rows(self) -> None:
-        super().pack_rows()
+    def enable_packing(self) -> None:
+        super().enable_packing()
         if self.critic is not None:
-            self.critic.packs = pack_rows(self.critic.model)
+            self.critic.enable_packing()
 
     def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) and float32 values (N,) of the N response tokens: the value of the state before each."""
+        """Logits (N, V) and float32 values (N,) for the N response tokens; a token's value is that of the state before it.
+
+        With ``detach_trunk`` the value loss trains the value head only, not the trunk that it shares with the policy.
+        """
         logits, hidden = self(batch)
         if self.critic is not None:
             hidden = self.critic(batch)
@@ -154,63 +163,7 @@ class Policy(ResponseModel):
     def merged(self) -> Iterator[None]:
         """Inside, LoRA is added into the base weights: one matrix product per layer instead of three. For sampling only.
 
-        The base weights themselves are put back afterwards, not subtracted back, so that nothing drifts.
+        Afterwards the original weights are back. ΔW is not subtracted again, which would leave a rounding error each time.
         """
         with merged_adapters(self.model) if self.has_lora else contextlib.nullcontext():
             yield
-
-
-class Reference:
-    """What the policy is held to: a frozen model, or the policy itself with other adapters or none.
-
-    Args:
-        policy: as it is before training.
-        dtype: number format of a frozen copy.
-        model: the frozen model; None takes the policy's own base under LoRA, and a copy of the policy without.
-    """
-
-    def __init__(self, policy: Policy, dtype: torch.dtype, model: PreTrainedModel | None = None):
-        self._policy = policy
-        self._copy: ResponseModel | None = None
-        if model is None and not policy.has_lora:
-            model = copy.deepcopy(policy.model)
-        if model is not None:
-            self._copy = ResponseModel(placed(model.requires_grad_(False), dtype)).eval()
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[ResponseModel]:
-        """The reference model; with LoRA the adapters are switched inside the block. Enter once per batch: switching is slow."""
-        if self._copy is not None:
-            yield self._copy
-        else:
-            with reference_switched_on(self._policy.model):
-                yield self._policy
-
-    def pack_rows(self) -> None:
-        """Let a frozen copy read batches without padding, as the policy does."""
-        if self._copy is not None:
-            self._copy.pack_rows()
-
-    @property
-    def frozen_copy(self) -> PreTrainedModel | None:
-        """The frozen model, where it is one of its own."""
-        return self._copy and self._copy.model
-
-    @torch.no_grad()
-    def follow(self, share: float) -> None:
-        """Mix ``share`` of the policy into the frozen copy: an exponential moving average of its weights."""
-        assert self._copy is not None, "a reference that follows is a copy"
-        with self._policy.merged():
-            ours = {name.replace(".base_layer.", "."): weight for name, weight in plain_model(self._policy.model).named_parameters()}
-            for name, parameter in self._copy.model.named_parameters():
-                part(parameter).lerp_(part(ours[name]).to(parameter.dtype), share)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The frozen copy's own weights by name, for a checkpoint; empty without a copy."""
-        return {} if self._copy is None else dict(self._copy.model.named_parameters())
-
-    @torch.no_grad()
-    def restore(self, weights: dict[str, Tensor]) -> None:
-        """Copy saved weights back, bit for bit."""
-        for name, parameter in self.weights().items():
-            part(parameter).copy_(part(alike(weights[name], parameter)))

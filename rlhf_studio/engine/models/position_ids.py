@@ -1,4 +1,4 @@
-"""Position ids: the numbers that a model gives to the tokens of a row."""
+"""Position ids: which number a model expects for each token of a row."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rlhf_studio.engine.types import position_ids
 
 @dataclass(frozen=True)
 class PositionScheme:
-    """How a model numbers the tokens of a row.
+    """How a model counts position ids.
 
-    Nearly all count from 0. RoBERTa and its kin count from behind the id of their padding token; such a token within a row gets its own id
-    as its number and is not counted.
+    Nearly all models count from 0. RoBERTa and models derived from it count from the padding token's id plus 1; there, a padding token
+    inside a text gets the padding id as its position id and is not counted.
 
     Attributes:
-        padding: that id; None counts from 0.
+        padding: the padding token's id for such models; None counts from 0.
     """
 
     padding: int | None = None
 
     def __call__(self, ids: Tensor, real: Tensor) -> Tensor:
-        """(B, L) numbers of the tokens ``ids`` (B, L) where ``real`` (B, L) is True; what lies under False is read by nothing."""
+        """(B, L) position ids of the tokens ``ids`` (B, L). Where ``real`` (B, L) is False, at padding, the value does not matter."""
         if self.padding is None:
             return position_ids(real)
         counted = real.bool() & (ids != self.padding)
         return counted.long().cumsum(dim=1) * counted + self.padding
 
     def of_inputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What a model is called with, its positions counted from 0 in each row, with the model's own numbers."""
+        """The keyword arguments ``inputs`` of a model, whose position ids count from 0 in each row, with the model's own position ids."""
         if self.padding is None:
             return inputs
         ids = inputs["input_ids"]
@@ -39,7 +39,7 @@ class PositionScheme:
 
 
 def position_scheme_of(model: nn.Module) -> PositionScheme:
-    """How this model numbers tokens. Families that count from behind their padding id have a function for it in their embeddings."""
+    """How this model counts position ids. Models that start after their padding id have a method for it in their embeddings module."""
     for module in model.modules():
         if hasattr(module, "create_position_ids_from_input_ids") and isinstance(getattr(module, "padding_idx", None), int):
             return PositionScheme(module.padding_idx)

@@ -1,12 +1,15 @@
-"""The proof of a run's forward passes: before anything is trained, the numbers that it would learn from are held against the models' own.
+"""The parity check: before anything is trained, the numbers that a run would learn from are compared with the models' own forward passes.
 
-Episodes are sampled padded and with a cache, read packed or padded, in lanes, with adapters merged or switched off; a family that any of
-this does not suit would be trained on wrong log-probabilities without a word. So a few rows of unequal length, one of them as long as the
-run will ever make one, go through every pass, and once more each by itself: ``model(input_ids=row)``, without padding, mask, positions or
-cache. Where the two differ by more than rounding, the run stops.
+A run samples padded rows with a key-value cache, computes packed or padded rows, in lanes, with LoRA merged or switched off. A model for
+which one of these is wrong would be trained on wrong log-probabilities without any error. So a few rows of unequal length, one of them as
+long as the run's longest, are computed in every way in which the run computes them. The independent answer is each row alone, by
+``model(input_ids=row)``: without padding, mask, position ids or cache. Where the two differ by more than rounding, the run stops.
 
-A fresh value head says 0 and fresh adapters change nothing, so mistakes with them would not show: during the proof they are random ones.
-Adapters that are split over processes (FSDP) stay as they are; sampling does not merge them either.
+A new value head predicts 0 for every input, and new adapters change nothing, so a mistake with them would not show. During the check they
+get random weights; afterwards the original weights are back. Adapters that are sharded (FSDP) keep their weights: sampling does not merge
+them either.
+
+Shapes: B episodes, T longest response.
 """
 
 from __future__ import annotations
@@ -21,33 +24,33 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.compute.packing import own_attention
+from rlhf_studio.engine.compute.packing import transformers_attention
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.loop.prompts import PromptBatch, PromptStream, pad_left
+from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.models.adapters import POLICY
 from rlhf_studio.engine.models.critic import Trunk
-from rlhf_studio.engine.models.forward import ForwardOutput
-from rlhf_studio.engine.models.policy import Policy, ResponseModel, plain_model, spread
-from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, rounded_anew, tolerance_of
-from rlhf_studio.engine.rewards.scorer import Episodes
-from rlhf_studio.engine.types import NonFiniteError, TokenBatch
+from rlhf_studio.engine.models.policy import Policy, ResponseModel, plain_model, to_padded
+from rlhf_studio.engine.padding import pad_left
+from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, tolerance_of, with_rounding_noise
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, TokenBatch
 from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
 
-SMALL = 20_000_000  # weights
-ROWS = 4  # prompts of all lengths
-TELLING = 0.25  # size of an adapter's change to a matrix during the proof, over the matrix's own
-MOST_SAMPLED = 256  # tokens that are really sampled; a longer plan is reached with a longer prompt
+SMALL_MODEL = 20_000_000  # weights
+ROWS = 4  # prompts, from the shortest to the longest
+RANDOM_ADAPTER_SIZE = 0.25  # of a random adapter's change to a matrix, relative to the matrix; root mean squares
+MOST_SAMPLED = 256  # tokens that are sampled; a longer response_length is reached with a longer prompt
 
 
 @dataclass(frozen=True)
 class ParityReport:
-    """What was found where nothing was wrong.
+    """The result of a check in which all numbers agreed.
 
     Attributes:
-        largest: difference of a single log-probability, value or score.
-        scale: largest logit by size, over the temperature.
-        noise: by how much log-probabilities moved when every layer of the policy was rounded anew; 0 in float32.
+        largest: largest difference of a single log-probability, value or score.
+        scale: largest logit of the policy by size, over the temperature.
+        noise: by how much its log-probabilities moved, in root mean square, with other rounding in every layer; 0 in float32.
     """
 
     largest: float
@@ -60,31 +63,40 @@ class ParityReport:
 
 
 @dataclass(frozen=True)
-class _Own:
-    """What a model says by itself: (B, T) log-probabilities and values, and how large logits and hidden states are.
+class _Expected:
+    """Numbers of a model's plain forward pass, and what their tolerance depends on.
 
     Attributes:
-        noise, values_noise: by how much the numbers of a row move at most, in root mean square, when all is rounded anew; 0 in float32.
+        numbers: (B, T) log-probabilities or values.
+        scale: how large the numbers are that they are computed from: the largest logit by size over the temperature, or the largest root
+            mean square of a hidden state.
+        noise: by how much a row's numbers move at most, in root mean square, with other rounding in every layer; 0 in float32.
     """
 
-    logprobs: Tensor
-    values: Tensor
+    numbers: Tensor
     scale: float
-    width: float
     noise: float = 0.0
-    values_noise: float = 0.0
 
 
-def prove(models: Models, stream: PromptStream) -> ParityReport:
-    """Compare every pass of the run with the models' own. Every process calls this, with the same rows.
+@dataclass(frozen=True)
+class _Subject:
+    """What is compared, for the error message: the setting that names the model, the model, and the quantity."""
 
-    Nothing stays changed: no random state, no weight. Raises :class:`ParityError` in all processes.
+    setting: str
+    model: str
+    quantity: str
+
+
+def check_parity(models: Models, stream: PromptStream) -> ParityReport:
+    """Compare every forward pass of the run with the models' own. All ranks call this, with the same rows.
+
+    Afterwards all weights and random states are what they were. Raises :class:`ParityError` on all ranks when any rank finds a difference.
     """
     ranks = models.compute.ranks
-    models = replace(models, stop_id=None, compute=replace(models.compute, lanes=models.compute.lanes.for_few()))
+    models = replace(models, stop_id=None, compute=replace(models.compute, lanes=models.compute.lanes.with_one_row_each()))
     check = _ParityCheck(models)
     try:
-        with _threads_for(models):
+        with _one_thread_for_small_models(models):
             check.run(stream)
     except ParityError as error:
         ranks.raise_together(str(error), ParityError)
@@ -94,89 +106,92 @@ def prove(models: Models, stream: PromptStream) -> ParityReport:
 
 
 class _ParityCheck:
+    """The comparisons of one check. After :meth:`run`, ``largest``, ``scale`` and ``noise`` are those of :class:`ParityReport`."""
+
     def __init__(self, models: Models):
         self._models, self._config = models, models.config
-        self._yardstick = tolerance_of(models)
+        self._tolerance = tolerance_of(models)
         self.largest = self.scale = self.noise = 0.0
 
     def run(self, stream: PromptStream) -> None:
-        """Everything, in the order in which a step computes it."""
-        self._on_one_side(stream)
-        prompts, limits = _rows(self._models, stream)
-        with _as_refusal(self._config.model.policy):
+        """All comparisons, in the order in which a training step computes the numbers. Raises :class:`ParityError`."""
+        self._lengths_on_one_side(stream)
+        prompts, limits = _prompts_and_limits(self._models, stream)
+        with _errors_as_parity_errors(self._config.model.policy):
             tokens = self._policy_and_reference(prompts, limits)
         self._rewards(prompts, tokens)
 
-    def _on_one_side(self, stream: PromptStream) -> None:
+    def _lengths_on_one_side(self, stream: PromptStream) -> None:
+        """Some rotary embeddings use other frequencies for texts above a length: all texts of the run must be on one side of it."""
         policy, copy, model = self._models.policy, self._models.reference.frozen_copy, self._config.model
         critic = policy.critic and policy.critic.model
-        for name, read in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), ("the critic", critic)):
-            boundary = None if read is None else rotation_boundary(read.config.get_text_config().to_dict())
+        for name, network in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), ("the critic", critic)):
+            boundary = None if network is None else rotation_boundary(network.config.get_text_config().to_dict())
             if problem := boundary_problem(name, boundary, stream.lengths, self._config.generation.response_length):
                 raise ParityError(f"data.max_prompt_tokens: {problem}; nothing was trained")
 
     def _policy_and_reference(self, prompts: PromptBatch, limits: Tensor) -> TokenBatch:
-        models, policy, model = self._models, self._models.policy, self._config.model
-        with _telling_head(policy), _telling_adapters(models):
-            tokens, said = _sampled(models, prompts, limits)
-            own = _own(models, policy, tokens, policy)
-            if policy.critic is not None:  # its values are read later
-                said = replace(said, values=own.values)
+        """Sample responses, and compare every pass over them. Returns the sampled batch."""
+        models, policy, names = self._models, self._models.policy, self._config.model
+        with _random_value_head(policy), _random_adapters(models):
+            tokens, sampled = _sample(models, prompts, limits)
+            logprobs, values = _plain_pass(models, policy, tokens, policy)
+            if policy.critic is not None:  # sampling computes no values then: nothing to compare
+                sampled = replace(sampled, values=values.numbers)
             passes = {
-                "what is noted while sampling": said,
-                "what is read of the responses": models.forward_pass.read(policy, tokens, 0, critic=policy),
-                "what the update reads": _update(models, policy, tokens),
+                "while sampling": sampled,
+                "in the forward pass over the responses": models.forward_pass.run(policy, tokens, 0, critic=policy),
+                "in the forward pass of the update": _update_pass(models, policy, tokens),
             }
             with models.reference.active() as reference:
-                read = models.forward_pass.read(reference, tokens, 0)
-        for doing, ours in passes.items():
-            what = f"log-probabilities ({doing})"
-            self._hold_against("model.policy", model.policy, what, (ours.logprobs, own.logprobs), tokens, (own.scale, own.noise))
-            field, name = ("critic.start", "the critic") if policy.critic else ("model.policy", model.policy)
-            self._hold_against(field, name, f"values ({doing})", (ours.values, own.values), tokens, (own.width, own.values_noise))
-        own = _own(models, policy, tokens) if policy.has_lora else own
-        self.scale, self.noise = own.scale, own.noise
-        with models.reference.active() as reference:  # its own pass knows nothing of the random adapters
-            own = _own(models, reference, tokens)
-        name = model.reference or model.policy
-        what = "log-probabilities of the reference"
-        self._hold_against("model.reference", name, what, (read.logprobs, own.logprobs), tokens, (own.scale, own.noise))
+                reference_output = models.forward_pass.run(reference, tokens, 0)
+        critic_setting, critic_name = ("critic.start", "the critic") if policy.critic else ("model.policy", names.policy)
+        for where, output in passes.items():
+            self._compare(_Subject("model.policy", names.policy, f"log-probabilities {where}"), output.logprobs, logprobs, tokens)
+            self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
+        if policy.has_lora:
+            logprobs, _ = _plain_pass(models, policy, tokens)
+        self.scale, self.noise = logprobs.scale, logprobs.noise
+        with models.reference.active() as reference:  # computed without the random adapters, on which the reference must not depend
+            logprobs, _ = _plain_pass(models, reference, tokens)
+        subject = _Subject("model.reference", names.reference or names.policy, "log-probabilities of the reference")
+        self._compare(subject, reference_output.logprobs, logprobs, tokens)
         return tokens
 
     def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
         responses = decode_responses(self._models, tokens)
         stopped = ends_with_stop(tokens, self._models.stop_id).tolist()
         episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
-        for field, model in self._models.scorer.models():
-            scores, own, noise = model(episodes), model.alone(episodes), 0.0
+        for setting, model in self._models.scorer.models():
+            scores, expected, noise = model(episodes), model.alone(episodes), 0.0
             if model.half:
-                with rounded_anew(model.network):
-                    noise = _root_mean_square(model.alone(episodes) - own)
-            self._judge(field, model.name, "scores", scores - own, (float(own.abs().max()), noise), Tolerance(model.half))
+                with with_rounding_noise(model.network):
+                    noise = _root_mean_square(model.alone(episodes) - expected)
+            scale = float(expected.abs().max())
+            self._judge(_Subject(setting, model.name, "scores"), scores - expected, (scale, noise), Tolerance(model.half))
 
-    def _hold_against(
-        self, field: str, name: str, what: str, passes: tuple[Tensor, Tensor], tokens: TokenBatch, sizes: tuple[float, float]
-    ) -> None:
-        """``passes`` are ours and the model's own; ``sizes`` the scale and the noise of the latter."""
-        ours, own = passes
+    def _compare(self, subject: _Subject, numbers: Tensor, expected: _Expected, tokens: TokenBatch) -> None:
+        """Compare ``numbers`` (B, T) with the expected ones, row by row, at the response tokens."""
         for row, kept in enumerate(tokens.mask):
-            self._judge(field, name, what, (ours - own)[row][kept].cpu(), sizes, self._yardstick)
+            difference = (numbers - expected.numbers)[row][kept].cpu()
+            self._judge(subject, difference, (expected.scale, expected.noise), self._tolerance)
 
-    def _judge(self, field: str, name: str, what: str, difference: Tensor, sizes: tuple[float, float], tolerance: Tolerance) -> None:
-        size, allowed = tolerance.measure(difference, *sizes)
+    def _judge(self, subject: _Subject, difference: Tensor, scale_and_noise: tuple[float, float], tolerance: Tolerance) -> None:
+        """Raises :class:`ParityError` when ``difference`` (n,) is larger than rounding explains, or not a number."""
+        size, allowed = tolerance.measure(difference, *scale_and_noise)
         if not size <= allowed:
             raise ParityError(
-                f"{field}: {name} cannot be used here: its {what} differ by {size:.2g} from its own forward pass of one row "
-                f"without padding, and rounding explains {allowed:.2g} at most; nothing was trained"
+                f"{subject.setting}: {subject.model} cannot be used here: its {subject.quantity} differ by {size:.2g} from its own forward "
+                f"pass of one row without padding, and rounding explains {allowed:.2g} at most; nothing was trained"
             )
         self.largest = max(self.largest, float(difference.abs().max()))
 
 
 @contextlib.contextmanager
-def _threads_for(models: Models) -> Iterator[None]:
-    """Rows of a small model one at a time: a CPU's threads would wait for each other five times as long as one takes for all."""
+def _one_thread_for_small_models(models: Models) -> Iterator[None]:
+    """Inside, torch uses one thread for a small model on a CPU: for single rows several threads are five times slower than one."""
     threads, size = torch.get_num_threads(), sum(weight.numel() for weight in models.policy.model.parameters())
-    if models.compute.device.type == "cpu" and size < SMALL:
+    if models.compute.device.type == "cpu" and size < SMALL_MODEL:
         torch.set_num_threads(1)
     try:
         yield
@@ -185,8 +200,8 @@ def _threads_for(models: Models) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_refusal(name: str) -> Iterator[None]:
-    """A model that cannot be asked at all is refused with what it says."""
+def _errors_as_parity_errors(name: str) -> Iterator[None]:
+    """Any error of the model's own code becomes a :class:`ParityError` that names the model ``name`` and the cause."""
     try:
         yield
     except (ParityError, NonFiniteError, torch.OutOfMemoryError):
@@ -196,8 +211,11 @@ def _as_refusal(name: str) -> Iterator[None]:
         raise ParityError(f"model.policy: {name} cannot be used here: its forward pass fails ({cause}); nothing was trained") from error
 
 
-def _rows(models: Models, stream: PromptStream) -> tuple[PromptBatch, Tensor]:
-    """Prompts of all lengths, shortest first, and how many tokens (B,) are sampled for each. The last row is as long as any will be."""
+def _prompts_and_limits(models: Models, stream: PromptStream) -> tuple[PromptBatch, Tensor]:
+    """Prompts from the shortest to the longest, and how many tokens (B,) are sampled for each.
+
+    The last row, prompt and response together, is as long as the longest row that the run can have.
+    """
     longest = models.config.generation.response_length
     sampled = min(longest, MOST_SAMPLED)
     prompts = stream.of_all_lengths(max(min(ROWS, models.config.ppo.batch_size // models.compute.ranks.size), 2))
@@ -209,39 +227,46 @@ def _rows(models: Models, stream: PromptStream) -> tuple[PromptBatch, Tensor]:
     return replace(prompts, ids=ids, mask=mask), limits
 
 
-def _sampled(models: Models, prompts: PromptBatch, limits: Tensor) -> tuple[TokenBatch, ForwardOutput]:
-    """Responses up to their limits, whatever token would end one, and what the policy noted on the way."""
+def _sample(models: Models, prompts: PromptBatch, limits: Tensor) -> tuple[TokenBatch, ForwardOutput]:
+    """Responses of exactly ``limits`` tokens, sampled as in a rollout but without a stop token, and what was computed while sampling."""
     settings = models.config.generation.model_copy(update={"response_length": int(limits.max())})
     generator = torch.Generator(device=models.compute.device).manual_seed(models.config.engine.seed + 3)
     return generate(models, prompts, settings, generator, limits=limits.to(models.compute.device))
 
 
-def _update(models: Models, policy: Policy, tokens: TokenBatch) -> ForwardOutput:
-    """What the update reads: in parts of a micro-batch, with gradients. Split weights expect a backward pass after those."""
+def _update_pass(models: Models, policy: Policy, tokens: TokenBatch) -> ForwardOutput:
+    """Log-probabilities and values as the update computes them: in micro-batches, with gradients.
+
+    Without gradients where weights are sharded: FSDP expects a backward pass after each forward pass with gradients.
+    """
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
     with torch.set_grad_enabled(not models.compute.ranks.sharded):
-        for index in torch.arange(len(tokens), device=tokens.mask.device).split(models.forward_pass.size):
-            part = tokens.rows(index)
+        for index in torch.arange(len(tokens), device=tokens.mask.device).split(models.forward_pass.micro_batch_size):
+            batch = tokens.rows(index)
             with models.compute.autocast():
-                logits, said = policy.logits_and_values(part)
-            chosen, _ = consume_logits(logits, part.response_ids[part.mask], models.config.generation.temperature)
-            width = part.mask.shape[1]
-            logprobs[index, :width], values[index, :width] = (spread(x.detach(), part.mask) for x in (chosen, said))
+                logits, predicted = policy.logits_and_values(batch)
+            chosen, _ = consume_logits(logits, batch.response_ids[batch.mask], models.config.generation.temperature)
+            width = batch.mask.shape[1]
+            logprobs[index, :width], values[index, :width] = (to_padded(x.detach(), batch.mask) for x in (chosen, predicted))
     return ForwardOutput(logprobs, torch.zeros_like(logprobs), values, None)
 
 
-def _own(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None = None) -> _Own:
-    """The model's own forward pass, one episode at a time; in half precision once more, to see what rounding alone changes."""
-    own = _alone(models, model, tokens, critic)
+def _plain_pass(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None = None) -> tuple[_Expected, _Expected]:
+    """Log-probabilities and values (0 without ``critic``) by the model's plain forward pass, one episode at a time.
+
+    In half precision there is a second pass, with other rounding, to measure the noise.
+    """
+    logprobs, values = _one_row_at_a_time(models, model, tokens, critic)
     if not tolerance_of(models).half:
-        return own
-    with rounded_anew(model):
-        again = _alone(models, model, tokens, critic)
-    noise, values_noise = (
-        max(_root_mean_square((after - before)[row][kept]) for row, kept in enumerate(tokens.mask))
-        for after, before in ((again.logprobs, own.logprobs), (again.values, own.values))
-    )
-    return replace(own, noise=noise, values_noise=values_noise)
+        return logprobs, values
+    with with_rounding_noise(model):
+        disturbed = _one_row_at_a_time(models, model, tokens, critic)
+    return _with_noise(logprobs, disturbed[0], tokens), _with_noise(values, disturbed[1], tokens)
+
+
+def _with_noise(plain: _Expected, disturbed: _Expected, tokens: TokenBatch) -> _Expected:
+    difference = disturbed.numbers - plain.numbers
+    return replace(plain, noise=max(_root_mean_square(difference[row][kept]) for row, kept in enumerate(tokens.mask)))
 
 
 def _root_mean_square(numbers: Tensor) -> float:
@@ -249,38 +274,39 @@ def _root_mean_square(numbers: Tensor) -> float:
 
 
 @torch.no_grad()
-def _alone(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None) -> _Own:
-    """One pass. The output layer is spared all but the response, which may be large."""
+def _one_row_at_a_time(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None) -> tuple[_Expected, _Expected]:
+    """Log-probabilities and values. The output layer computes logits for the response only, to save memory."""
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
-    scale = width = 0.0
+    logit_scale = hidden_scale = 0.0
     for row, kept in enumerate(tokens.mask):
         prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][kept]
         ids, wanted = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
-        with models.compute.autocast(), own_attention(model.model), model.output_reads(_slicing(wanted)) as read:
+        with models.compute.autocast(), transformers_attention(model.model), model.select_outputs(_slicing(wanted)) as selected:
             logits = model.model(input_ids=ids).logits.squeeze(0).float() / models.config.generation.temperature
-        scale = max(scale, float(logits.abs().max()))
+        logit_scale = max(logit_scale, float(logits.abs().max()))
         logprobs[row, : len(response)] = logits.log_softmax(dim=-1).gather(1, response[:, None]).squeeze(1)
         if critic is not None:
-            hidden = read[0] if critic.critic is None else _own_states(models, critic.critic, ids)[wanted]
-            width = max(width, float(hidden.float().square().mean(dim=-1).sqrt().max()))
+            hidden = selected[0] if critic.critic is None else _plain_hidden(models, critic.critic, ids)[wanted]
+            hidden_scale = max(hidden_scale, float(hidden.float().square().mean(dim=-1).sqrt().max()))
             values[row, : len(response)] = critic.values(hidden)
-    return _Own(logprobs, values, scale, width)
+    return _Expected(logprobs, logit_scale), _Expected(values, hidden_scale)
 
 
 def _slicing(wanted: slice) -> Callable[[Tensor], Tensor]:
     return lambda hidden: hidden[0, wanted]
 
 
-def _own_states(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
-    with models.compute.autocast(), own_attention(trunk.model):
+def _plain_hidden(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
+    """Hidden states (L, H) of one row ``ids`` (1, L)."""
+    with models.compute.autocast(), transformers_attention(trunk.model):
         return trunk(ids)
 
 
 @contextlib.contextmanager
-def _telling_head(policy: Policy) -> Iterator[None]:
-    """Inside, the value head is a random one: a head that starts at 0 would say 0 whatever it reads."""
+def _random_value_head(policy: Policy) -> Iterator[None]:
+    """Inside, the value head has random weights: with weights of 0 it would predict 0 for every input."""
     generator = torch.Generator().manual_seed(0)
-    with _put_back(list(policy.value_head.parameters())) as parameters:
+    with _restored(list(policy.value_head.parameters())) as parameters:
         for parameter in parameters:
             drawn = torch.randn(parameter.shape, generator=generator) * policy.value_head.in_features**-0.5
             parameter.detach().copy_(drawn)
@@ -288,33 +314,36 @@ def _telling_head(policy: Policy) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _telling_adapters(models: Models) -> Iterator[None]:
-    """Inside, the policy's adapters are random ones: with factors that start at 0, merged, unmerged and off are one and the same model.
+def _random_adapters(models: Models) -> Iterator[None]:
+    """Inside, the policy's adapters have random weights: while one factor is 0, the model is the same with LoRA merged, on and off.
 
-    Each changes its matrix by a quarter of the matrix's own size, which moves log-probabilities by far more than rounding does.
-    Adapters that are split over processes (FSDP) stay as they are: no process holds a whole factor.
+    Each adapter changes its matrix by a quarter of the matrix's size, which moves log-probabilities by far more than rounding does.
+    Sharded adapters (FSDP) keep their weights, because no rank holds a full factor.
     """
     if not models.policy.has_lora or models.compute.ranks.sharded:
         yield
         return
     factors = [found for layer in models.policy.model.modules() if isinstance(layer, LoraLayer) for found in _factors(layer)]
     generator = torch.Generator().manual_seed(1)
-    with _put_back([changed for _, changed, _ in factors]):
-        for kept, changed, wanted in factors:
-            drawn = torch.randn(changed.shape, generator=generator) * wanted / (_size(kept) or 1.0)
-            changed.detach().copy_(drawn)
+    with _restored([second for _, second, _ in factors]):
+        for first, second, wanted in factors:
+            drawn = torch.randn(second.shape, generator=generator) * wanted / (_size(first) or 1.0)
+            second.detach().copy_(drawn)
         yield
 
 
 def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """The policy's two factors in a layer, the one that starts at 0 as the second, and what the product of their sizes is to be."""
-    for first, second in ((layer.lora_A, layer.lora_B), (layer.lora_embedding_B, layer.lora_embedding_A)):
-        if POLICY in first:
-            kept, changed = (getattr(factors[POLICY], "weight", factors[POLICY]) for factors in (first, second))
+    """The policy's two factors in a layer, second the one that is initialised with 0, and the wanted product of their sizes.
+
+    The size of scaling · B A is about scaling · sqrt(r) · size(A) · size(B) for random factors of rank r.
+    """
+    for firsts, seconds in ((layer.lora_A, layer.lora_B), (layer.lora_embedding_B, layer.lora_embedding_A)):
+        if POLICY in firsts:
+            first, second = (getattr(factors[POLICY], "weight", factors[POLICY]) for factors in (firsts, seconds))
             weight = getattr(layer.get_base_layer(), "weight", None)
-            readable = isinstance(weight, Tensor) and weight.is_floating_point()  # quantized ones are of a usual size
-            size = _size(weight) if readable else kept.shape[-1] ** -0.5
-            yield kept, changed, TELLING * size / (layer.scaling[POLICY] * layer.r[POLICY] ** 0.5)
+            readable = isinstance(weight, Tensor) and weight.is_floating_point()  # of a quantized matrix, a usual size is assumed
+            size = _size(weight) if readable else first.shape[-1] ** -0.5
+            yield first, second, RANDOM_ADAPTER_SIZE * size / (layer.scaling[POLICY] * layer.r[POLICY] ** 0.5)
 
 
 def _size(weight: Tensor) -> float:
@@ -323,11 +352,11 @@ def _size(weight: Tensor) -> float:
 
 
 @contextlib.contextmanager
-def _put_back(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Afterwards the parameters are what they were, bit for bit."""
-    before = [parameter.detach().clone() for parameter in parameters]
+def _restored(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Inside, the parameters may be changed; afterwards they are what they were, bit for bit."""
+    originals = [parameter.detach().clone() for parameter in parameters]
     try:
         yield parameters
     finally:
-        for parameter, number in zip(parameters, before, strict=True):
-            parameter.detach().copy_(number)
+        for parameter, original in zip(parameters, originals, strict=True):
+            parameter.detach().copy_(original)

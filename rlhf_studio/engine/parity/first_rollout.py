@@ -1,4 +1,4 @@
-"""What must hold for every row of the first rollout, after a start or a resume, before the first optimizer step."""
+"""The check of the first rollout after a start or a resume, before the first optimizer step: every row's ratio is 1."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from rlhf_studio.engine.types import Rollout
 
 
 def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: float = 0.0, *, at_start: bool) -> str:
-    """Before the first update: every row is read again, among other rows, and must say what it will be trained against; the ratio is 1.
+    """Compute the log-probabilities of every row again, in other micro-batches, and compare them with the rollout's: the ratio must be 1.
 
-    ``scale`` and ``noise`` are those of the proof: how large logits are, and how far rounding moves log-probabilities.
+    With ``at_start``, and a reference that has the policy's own weights, the KL must be 0 too.
 
-    With ``at_start`` and a reference of the policy's own weights the KL must be 0 too. In half precision it need not be: the reference's
-    weights are rounded and the policy's are not, and how far that goes depends on the model. So there it is a warning, which is returned;
-    empty where all is well. All else raises :class:`ParityError`, in all processes.
+    Args:
+        models: the run's models.
+        rollout: the first rollout; nothing has been learned from it.
+        scale: largest logit by size, from the :class:`ParityReport`.
+        noise: how far rounding moves log-probabilities, from the :class:`ParityReport`.
+        at_start: the run starts, and is not resumed.
+
+    Returns:
+        A warning for people when the KL is not 0 in half precision: there the reference's weights are rounded and the policy's are not,
+        and how much that changes depends on the model. Empty when all is well.
+
+    Raises:
+        ParityError: on all ranks, for any other difference.
     """
     ranks, config = models.compute.ranks, models.config
     tolerance, mask = tolerance_of(models), rollout.tokens.mask
-    mine = torch.arange(len(mask), device=mask.device)[ranks.rows(len(mask))].flip(0)
+    mine = torch.arange(len(mask), device=mask.device)[ranks.rows(len(mask))].flip(0)  # another order: other micro-batches
     part = rollout.tokens.rows(mine)
     width = part.mask.shape[1]
-    again = models.forward_pass.read(models.policy, part, 0).logprobs
+    again = models.forward_pass.run(models.policy, part, 0).logprobs
     wrong = _beyond(tolerance, again - rollout.logprobs[mine, :width], part.mask, (scale, noise))
     problem = f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained" if wrong else ""
     warning = ""
@@ -43,14 +53,19 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
     return warning
 
 
-def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, sizes: tuple[float, float]) -> str:
-    """What is wrong in the worst row. Twice is allowed what the proof allows, for there are many more rows. Empty where all is well."""
-    found = [tolerance.measure(row[kept], *sizes) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
+def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_noise: tuple[float, float]) -> str:
+    """What is wrong in the worst row of ``difference`` (b, T), as a clause; empty when all is well.
+
+    ``scale_and_noise`` are those of :func:`check_first_rollout`. Twice the tolerance of :func:`check_parity` is allowed, because many more
+    rows are compared.
+    """
+    found = [tolerance.measure(row[kept], *scale_and_noise) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
     size, allowed = max(found, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
     return "" if size <= 2 * allowed else f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most"
 
 
 def _reference_is_start(config: RunConfig) -> bool:
+    """Whether the reference's weights are the policy's at the start of training."""
     model = config.model
-    same = not model.reference or (model.reference, model.reference_revision) == (model.policy, model.revision)
-    return same and not config.lora.changes_base  # PiSSA and OLoRA take the base apart and round
+    same_name = not model.reference or (model.reference, model.reference_revision) == (model.policy, model.revision)
+    return same_name and not config.lora.changes_base  # PiSSA and OLoRA split the base weights, which rounds them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
 from rlhf_studio.engine.types import Rollout
 from rlhf_studio.runs.records import EventRecord
@@ -14,7 +14,7 @@ def check_before_training(trainer: Trainer) -> EventRecord:
 
     All ranks call this. Raises :class:`ParityError` where a model's numbers are not its own.
     """
-    report = prove(trainer.models, trainer.prompts)
+    report = check_parity(trainer.models, trainer.prompts)
 
     def check(rollout: Rollout) -> list[EventRecord]:
         at_start = trainer.progress.step == 0

@@ -18,11 +18,11 @@ from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
-from rlhf_studio.engine.models.load_critic import load_critic
+from rlhf_studio.engine.models.critic import load_critic
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
-from rlhf_studio.engine.models.load_reference import LoadedReference, load_reference
 from rlhf_studio.engine.models.merging import can_merge
-from rlhf_studio.engine.models.policy import Policy, Reference
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 from rlhf_studio.engine.types import OnProgress
@@ -64,10 +64,10 @@ def make_policy(
     ``loaded`` is the language model as it is before training, ``start`` what its reference is to be; the policy takes the model itself.
     Raises :class:`ConfigError` for settings that the model does not allow.
     """
-    model = placed(loaded.model, compute.home)
+    model = placed(loaded.model, compute.load_device)
     critic, head = load_critic(config, loaded, report)
-    policy = Policy(_with_lora(model, config, loaded, start), head, critic).to(compute.home)
-    reference = Reference(policy, compute.dtype, start.model and placed(start.model, compute.home))
+    policy = Policy(_with_lora(model, config, loaded, start), head, critic).to(compute.load_device)
+    reference = Reference(policy, compute.dtype, start.model and placed(start.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
@@ -77,8 +77,8 @@ def make_policy(
     if compute.ranks.sharded:
         _shard(policy, reference, compute)
     if compute.device.type == "cpu" and not compute.ranks.sharded and not config.model.gradient_checkpointing:
-        policy.pack_rows()
-        reference.pack_rows()
+        policy.enable_packing()
+        reference.enable_packing()
     return policy, reference
 
 

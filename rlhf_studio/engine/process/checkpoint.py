@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.distributed.sharding import alike, part, plain_class, whole_weights
+from rlhf_studio.engine.distributed.sharding import full_state_dict, local_part, shard_like, unsharded_class
 from rlhf_studio.engine.loop.state import TrainingState
 from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
@@ -43,8 +43,8 @@ def put_together(run_dir: Path, policy: Policy, ranks: Ranks) -> WholeWeights:
         return WholeWeights()
     everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))  # the first process knows what it has written
     names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
-    critic = None if policy.critic is None else whole_weights(policy.critic.model, keep=ranks.is_main)
-    return WholeWeights(whole_weights(policy.model, names, keep=ranks.is_main), critic)
+    critic = None if policy.critic is None else full_state_dict(policy.critic.model, keep=ranks.is_main)
+    return WholeWeights(full_state_dict(policy.model, names, keep=ranks.is_main), critic)
 
 
 def save_checkpoint(
@@ -122,12 +122,12 @@ def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> 
         raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
     with torch.no_grad():
         for name, tensor in saved.items():
-            part(target[name]).copy_(part(alike(tensor, target[name])))
+            local_part(target[name]).copy_(local_part(shard_like(tensor, target[name])))
 
 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
-    return plain_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
+    return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
@@ -147,7 +147,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, tensor in flat.items():
         index, name = key.split(".", 1)
-        own = tensor if name == "step" else alike(tensor, parameters[int(index)])
+        own = tensor if name == "step" else shard_like(tensor, parameters[int(index)])
         state["state"].setdefault(int(index), {})[name] = own
     optimizer.load_state_dict(state)
     return TrainingState(numbers, tensors, state, reference)

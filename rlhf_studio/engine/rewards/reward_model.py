@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.config import EnsembleReward, RewardModelReward
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.compute.lanes import dealt
-from rlhf_studio.engine.compute.packing import attending_within, own_attention, pack_rows, pack_texts
+from rlhf_studio.engine.compute.lanes import balanced_parts
+from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
 from rlhf_studio.engine.models.classifiers import unused_id
 from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.chats import OwnChat
@@ -57,7 +57,7 @@ class RewardModelScorer:
         positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
         self._reads_last = _reads_its_last_token(loaded.model)
-        self._packs = compute.device.type == "cpu" and self._reads_last and pack_rows(loaded.model)
+        self._packs = compute.device.type == "cpu" and self._reads_last and enable_packing(loaded.model)
         self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
@@ -84,9 +84,9 @@ class RewardModelScorer:
 
     def _parts(self, order: list[int]) -> list[list[int]]:
         """Texts that are scored together; ``order`` ascends in length."""
-        size = self._compute.lanes.share(len(order), self._settings.batch_size)
+        size = self._compute.lanes.rows_per_part(len(order), self._settings.batch_size)
         if self._packs:
-            return dealt(order, math.ceil(len(order) / size))
+            return balanced_parts(order, math.ceil(len(order) / size))
         return [order[start : start + size] for start in range(0, len(order), size)]  # of equal length together: less padding
 
     @property
@@ -105,7 +105,7 @@ class RewardModelScorer:
             for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True):
                 encoded = self._encode(text, stopped)
                 inputs = {"input_ids": encoded.ids} | ({} if encoded.types is None else {"token_type_ids": encoded.types})
-                with self._compute.autocast(), own_attention(self._model):
+                with self._compute.autocast(), transformers_attention(self._model):
                     output = self._model(**{name: torch.tensor([row], device=self._compute.device) for name, row in inputs.items()})
                 scores.append(self._pick(output.logits.float()).cpu())
         finally:
@@ -148,7 +148,7 @@ class RewardModelScorer:
 
     def _score_packed(self, texts: list[_Text]) -> Tensor:
         row = pack_texts([text.ids for text in texts], self._compute.device)
-        with self._compute.autocast(), attending_within(row):
+        with self._compute.autocast(), attention_for(row):
             states = self._model.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
             logits = self._model.score(row.predicting(states))
         return self._pick(logits.float()).cpu()

@@ -1,10 +1,13 @@
-"""Sampling responses token by token with a key-value cache.
+"""Sampling responses token by token, with a key-value cache.
 
-Our own loop rather than ``generate()``: the model's generation_config cannot leak in (top_k 50, forced tokens, repetition
-penalty), log-probabilities, values and entropy are taken while the logits are at hand, and rows that have ended leave the batch.
+The engine has its own loop instead of transformers' ``generate()``, for three reasons: the model's generation_config cannot change what is
+sampled (top_k 50, forced tokens, repetition penalty); log-probabilities, entropy and values are computed while the logits exist; and rows
+whose response has ended leave the batch.
 
-Each token is drawn with one random number of its own (inverse of the cumulative distribution), so that an episode's text
-depends on its own numbers only: not on the batch it is in, nor on the process that plays it.
+Each token is drawn with one random number of its own, by the inverse of the cumulative distribution. So an episode's text depends on its
+own random numbers only: not on the batch that it is in, and not on the rank or lane that samples it.
+
+Shapes: B episodes, b of them still in the batch, P prompt length, T longest response, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,15 +19,14 @@ from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
-from rlhf_studio.engine.models.forward import TOP, ForwardOutput
+from rlhf_studio.engine.models.forward import TOP_K, ForwardOutput
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.position_ids import PositionScheme
-from rlhf_studio.engine.sampling.draw import Drawn, draw_next
-from rlhf_studio.engine.sampling.traced_step import DecodingStep
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 
-SHRINK_BELOW = 0.8  # rows that ended are dropped when fewer than this share goes on: dropping copies the cache
+SHRINK_BELOW = 0.8  # finished rows leave the batch when less than this fraction is unfinished: it costs a copy of the cache
 
 
 @torch.no_grad()
@@ -38,124 +40,133 @@ def sample_responses(
     stop_id: int | None,
     pad_id: int,
     limits: Tensor | None = None,
-    recorded: int = 0,
+    top_rows: int = 0,
     ranks: Ranks = ONE_RANK,
     later_step: DecodingStep | None = None,
 ) -> tuple[TokenBatch, ForwardOutput]:
     """Sample one response per prompt.
 
     Args:
-        policy: what is sampled.
+        policy: the model to sample from.
         prompt_ids, prompt_mask: (B, P), left-padded.
         uniforms: (B, L) float64 in [0, 1), the random number of each token; L is at least the longest limit.
-        stop_id: token that ends a response and belongs to it; None samples up to the limit.
-        pad_id: fills the places after the end; its value never matters.
+        stop_id: the token that ends a response and belongs to it; None samples up to the limit.
+        pad_id: the id behind a response's end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
-        recorded: leading episodes whose likeliest tokens are noted.
-        later_step: the policy's recorded step, for the tokens after the first; None asks the policy.
-        ranks: whose weights these are. Split weights need everyone for each token: whoever is done goes along until all are.
+        top_rows: for so many episodes, from the first on, the likeliest tokens at each position are kept.
+        ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
+            computing until all ranks have finished.
+        later_step: the policy's traced step, for the tokens after the first; None uses the model itself.
 
     Returns:
-        The token batch (T is the longest response), and what the policy said about it; values are 0 when the critic has its own trunk.
+        The token batch (T is the longest response), and its log-probabilities, entropy and values (0 when the critic has its own trunk).
 
     Raises:
-        NonFiniteError: the model gives no distribution to sample from, because its logits are NaN or infinite.
+        NonFiniteError: the logits are NaN or infinite, so that there is no distribution to sample from.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
-    sheet = _Sheet(prompt_ids, prompt_mask, longest, pad_id, recorded, policy.position_scheme)
-    own_step = functools.partial(draw_next, policy, settings)
-    later_step = later_step or own_step
-    going, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(sheet.room)
+    buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy.position_scheme)
+    model_step = functools.partial(draw_next, policy, settings)
+    later_step = later_step or model_step
+    unfinished, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(buffers.max_length)
     can_shrink = all(isinstance(layer, PreallocatedLayer) for layer in cache.layers)
-    inputs, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
-    for step in range(sheet.longest):
-        ask = later_step if step else own_step
-        drawn = ask(inputs, sheet.attended(step), positions, sheet.of_rows(uniforms[:, step]), cache)
-        going = sheet.write(step, going, drawn) & (sheet.of_rows(limits) > step + 1)
+    ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
+    for step in range(longest):
+        decode_step = later_step if step else model_step
+        drawn = decode_step(StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache))
+        unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1)
         if stop_id is not None:
-            going = going & (drawn.tokens != stop_id)
-        count = int(going.sum())
+            unfinished = unfinished & (drawn.tokens != stop_id)
+        count = int(unfinished.sum())
         if not ranks.any_has_work(count):
             break
-        token = torch.where(going, drawn.tokens, pad_id)
-        if can_shrink and 0 < count < SHRINK_BELOW * len(going):
-            kept = going.nonzero().squeeze(1)
+        token = torch.where(unfinished, drawn.tokens, pad_id)
+        if can_shrink and 0 < count < SHRINK_BELOW * len(unfinished):
+            kept = unfinished.nonzero().squeeze(1)
             cache.batch_select_indices(kept)
-            sheet.keep(kept)
-            going, token = going[kept], token[kept]
-        inputs, positions = token[:, None], sheet.next_positions(step)
-    return sheet.finish()
+            buffers.keep(kept)
+            unfinished, token = unfinished[kept], token[kept]
+        ids, positions = token[:, None], buffers.next_positions(step)
+    return buffers.finish()
 
 
-class _Sheet:
-    """What is written down while sampling. ``rows`` are the episodes still in the batch; None as long as that is all of them."""
+class _ResponseBuffers:
+    """The tokens sampled so far, with their log-probabilities, entropy and values: (B, longest) each, for all episodes.
 
-    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, recorded: int, position_scheme: PositionScheme):
-        self.longest, self._recorded, self._here, self._numbering = longest, recorded, recorded, position_scheme
+    ``_rows`` are the episodes that are still in the batch; None as long as all of them are.
+    """
+
+    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, top_rows: int, position_scheme: PositionScheme):
+        self._top_rows, self._top_rows_in_batch, self._position_scheme = top_rows, top_rows, position_scheme
         self._prompt_ids, self._prompt_mask = prompt_ids, prompt_mask
         self._prompt_lengths = prompt_mask.sum(dim=1)
         self._rows: Tensor | None = None
         shape, device = (len(prompt_ids), longest), prompt_ids.device
         self._ids = torch.full(shape, pad_id, dtype=torch.int64, device=device)
-        # A row that has ended keeps getting padding, which its later (unused) positions may not attend to.
+        # Finished rows that stay in the batch get padding as input; no later token may attend to it.
         self._attention = torch.cat([prompt_mask.long(), torch.zeros(shape, dtype=torch.int64, device=device)], dim=1)
         self._logprobs, self._entropy, self._values = (torch.zeros(shape, device=device) for _ in range(3))
         self._top: list[tuple[Tensor, Tensor]] = []
-        self._last = 0
+        self._length = 0  # of the longest response so far
 
     @property
-    def room(self) -> int:
+    def max_length(self) -> int:
+        """Tokens of prompt and longest possible response together."""
         return self._attention.shape[1]
 
-    def of_rows(self, x: Tensor) -> Tensor:
-        """Of (B, ...) what belongs to the rows in the batch."""
+    def in_batch(self, x: Tensor) -> Tensor:
+        """The rows of ``x`` (B, ...) whose episodes are still in the batch: (b, ...)."""
         return x if self._rows is None else x[self._rows]
 
     def keep(self, places: Tensor) -> None:
-        """Drop all rows of the batch but those at ``places``, which ascend."""
+        """Remove all episodes from the batch except those at ``places`` in it, which ascend."""
         self._rows = places if self._rows is None else self._rows[places]
-        self._here = int((self._rows < self._recorded).sum())
+        self._top_rows_in_batch = int((self._rows < self._top_rows).sum())
 
-    def attended(self, step: int) -> Tensor:
-        """(b, P + step) attention mask of the rows before token ``step`` is drawn."""
-        return self.of_rows(self._attention[:, : self._prompt_ids.shape[1] + step])
+    def attention(self, step: int) -> Tensor:
+        """(b, P + step) attention mask: prompts and the ``step`` response tokens before the one that is drawn next."""
+        return self.in_batch(self._attention[:, : self._prompt_ids.shape[1] + step])
 
     def next_positions(self, step: int) -> Tensor:
-        """(b, 1) position of token ``step``: real tokens before it, where the model counts from 0."""
-        if self._numbering.padding is None:
-            return self.of_rows(self._prompt_lengths)[:, None] + step
+        """(b, 1) position ids of response token ``step``, which was drawn last and is the next input."""
+        if self._position_scheme.padding is None:
+            return self.in_batch(self._prompt_lengths)[:, None] + step
         ids = torch.cat([self._prompt_ids, self._ids[:, : step + 1]], dim=1)
-        return self._numbering(self.of_rows(ids), self.attended(step + 1))[:, -1:]
+        return self._position_scheme(self.in_batch(ids), self.attention(step + 1))[:, -1:]
 
-    def write(self, step: int, going: Tensor, drawn: Drawn) -> Tensor:
-        """Note token ``step`` of the rows that are still going, and return which those are: none after a token that cannot be drawn."""
+    def write(self, step: int, unfinished: Tensor, drawn: Drawn) -> Tensor:
+        """Store token ``step`` of the ``unfinished`` (b,) rows.
+
+        Returns ``unfinished``, or all False when a log-probability is not finite: then sampling must end.
+        """
         rows = slice(None) if self._rows is None else self._rows
-        self._ids[rows, step] = torch.where(going, drawn.tokens, self._ids[rows, step])
-        self._attention[rows, self._prompt_ids.shape[1] + step] = going.long()
-        for noted, now in ((self._logprobs, drawn.logprobs), (self._entropy, drawn.entropy), (self._values, drawn.values)):
-            noted[rows, step] = torch.where(going, now, 0.0)
-        if self._recorded:
-            self._note_top(drawn)
-        self._last = step + 1
-        return going & (torch.isfinite(drawn.logprobs) | ~going).all()
+        self._ids[rows, step] = torch.where(unfinished, drawn.tokens, self._ids[rows, step])
+        self._attention[rows, self._prompt_ids.shape[1] + step] = unfinished.long()
+        for buffer, column in ((self._logprobs, drawn.logprobs), (self._entropy, drawn.entropy), (self._values, drawn.values)):
+            buffer[rows, step] = torch.where(unfinished, column, 0.0)
+        if self._top_rows:
+            self._write_top(drawn)
+        self._length = step + 1
+        return unfinished & (torch.isfinite(drawn.logprobs) | ~unfinished).all()
 
-    def _note_top(self, drawn: Drawn) -> None:
-        best = drawn.distribution[: self._here].topk(min(TOP, drawn.distribution.shape[1]), dim=-1)
-        columns = best.indices.cpu(), (best.values - drawn.excess[: self._here]).cpu()
-        if self._here < self._recorded:
+    def _write_top(self, drawn: Drawn) -> None:
+        count = self._top_rows_in_batch
+        best = drawn.shifted_logits[:count].topk(min(TOP_K, drawn.shifted_logits.shape[1]), dim=-1)
+        columns = best.indices.cpu(), (best.values - drawn.log_total[:count]).cpu()
+        if count < self._top_rows:  # some have left the batch: back to the rows of their episodes
             assert self._rows is not None
-            where = self._rows[: self._here].cpu()
-            columns = tuple(x.new_zeros((self._recorded, x.shape[1])).index_copy(0, where, x) for x in columns)
+            rows = self._rows[:count].cpu()
+            columns = tuple(x.new_zeros((self._top_rows, x.shape[1])).index_copy(0, rows, x) for x in columns)
         self._top.append(columns)
 
     def finish(self) -> tuple[TokenBatch, ForwardOutput]:
-        """What was written down. Raises :class:`NonFiniteError` where it ended early."""
-        logprobs, entropy, values = (x[:, : self._last] for x in (self._logprobs, self._entropy, self._values))
+        """The sampled batch. Raises :class:`NonFiniteError` when a log-probability is not finite."""
+        logprobs, entropy, values = (x[:, : self._length] for x in (self._logprobs, self._entropy, self._values))
         if not torch.isfinite(logprobs).all():
             step, episode = (~torch.isfinite(logprobs)).T.nonzero()[0].tolist()
             raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
-        mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._last]
-        tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._last], mask)
+        mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._length]
+        tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._length], mask)
         top = Alternatives(*(torch.stack(column, dim=1) for column in zip(*self._top, strict=True))) if self._top else None
         return tokens, ForwardOutput(logprobs, entropy, values, top)

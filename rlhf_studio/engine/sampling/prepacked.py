@@ -1,7 +1,8 @@
-"""Weight matrices laid out once for many products with few rows.
+"""Prepacked weights: large matrices in the memory layout in which oneDNN multiplies by them.
 
-A decoding step multiplies each of a model's matrices by a handful of rows. A product lays the matrix out for the processor first,
-which then takes about as long as the arithmetic, and again for the next token. oneDNN hands that layout out and takes it back.
+A decoding step multiplies each weight matrix by a few rows only. For every product oneDNN first copies the matrix into a layout of its own
+("reordering"), which then takes about as long as the product itself, and does so again for the next token. Here the copy is made once per
+rollout (once per run for frozen weights), and the products of all decoding steps use it.
 """
 
 from __future__ import annotations
@@ -20,82 +21,88 @@ from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.estimate.cpu import LEAST_NUMBERS, prepacks_weights
 from rlhf_studio.estimate.machine import processor
 
-ROWS = 8  # the layout is chosen for so many, and serves any number
-ROWS_PER_READING = 16  # reading a large matrix takes a core as long as multiplying so many rows by it
+EXPECTED_ROWS = 8  # oneDNN chooses the layout for this number of rows; it works for any number
+ROWS_PER_WEIGHT_READ = 16  # a core reads a large matrix from memory in the time in which it multiplies this many rows by it
 
 
 def layers_to_prepack(model: nn.Module, tokens: int) -> list[nn.Module]:
-    """The layers of ``model`` whose weights are worth it for responses of ``tokens``; none where oneDNN or the memory is missing."""
+    """The layers of ``model`` whose weights are worth prepacking for responses of ``tokens``. None without oneDNN or enough memory."""
     if not torch.backends.mkldnn.is_available():
         return []
-    layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_worth_it(module.weight)]
+    layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_large(module.weight)]
     needed = sum(layer.weight.nbytes for layer in layers)
     return layers if prepacks_weights(needed, processor().total, tokens) else []
 
 
-def least_rows(model: nn.Module, layers: Sequence[nn.Module]) -> int:
-    """Rows that are worth a lane of their own, when these ``layers`` of ``model`` are laid out.
+def min_rows_per_lane(model: nn.Module, layers: Sequence[nn.Module]) -> int:
+    """Rows for which a lane of their own is faster, when these ``layers`` of ``model`` are prepacked.
 
-    Every lane reads all weights for each token. Where that is most of a step, lanes with few rows read as much as they multiply, and are
-    slower than all threads together, each of which reads its part of every matrix.
+    Every lane reads all weights from memory for each token. When large matrices are most of the model, lanes with few rows spend most
+    of their time reading; then it is faster that all threads compute one batch together, where each reads only a part of every matrix.
     """
     large = sum(layer.weight.numel() for layer in layers)
-    return ROWS_PER_READING if 2 * large > sum(weight.numel() for weight in model.parameters()) else LEAST_ROWS
+    return ROWS_PER_WEIGHT_READ if 2 * large > sum(weight.numel() for weight in model.parameters()) else LEAST_ROWS
 
 
-def _is_worth_it(weight: Tensor) -> bool:
+def _is_large(weight: Tensor) -> bool:
     return weight.numel() >= LEAST_NUMBERS and weight.dtype is torch.float32 and weight.device.type == "cpu"
 
 
 @dataclass
 class PrepackedWeight:
-    """One layer's weights, laid out.
+    """One layer's weights in oneDNN's layout.
 
-    Taken for every rollout and given back after it, so much memory would come back in pieces that an update cannot use: it is kept.
+    Its memory is kept from rollout to rollout and only its content is refreshed. Freed after each rollout, it would come back to the
+    allocator in pieces that the update cannot use.
 
     Attributes:
-        packed: opaque to everything but :func:`multiplying_by`.
-        lasting: the weights are frozen, and no adapter is added to them while sampling.
-        version: torch's count of the changes to them.
+        layer: the layer whose weights these are.
+        packed: the weights; only :func:`using_packed` can use this tensor.
+        frozen: the weights are not trained, and no adapter is added to them while sampling.
+        version: torch's counter of in-place changes of the layer's weights, when they were last copied.
     """
 
     layer: nn.Module
     packed: Tensor
-    lasting: bool
+    frozen: bool
     version: int
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Lay out the weights as they are now, unless they are the same."""
+        """Copy the layer's weights as they are now, unless they are frozen and have not changed."""
         version = self.layer.weight._version
-        if not self.lasting or version != self.version:
-            self.packed.copy_(_lay_out(self.layer))
+        if not self.frozen or version != self.version:
+            self.packed.copy_(_reorder(self.layer))
             self.version = version
 
 
 @torch.no_grad()
-def prepack(layers: Sequence[nn.Module], places: Sequence[int]) -> list[PrepackedWeight]:
-    """The layers' weights as they are now; ``places`` are their addresses while no adapter is added to them."""
+def prepack(layers: Sequence[nn.Module], addresses: Sequence[int]) -> list[PrepackedWeight]:
+    """The layers' weights as they are now.
+
+    ``addresses`` are the weights' memory addresses (``data_ptr``) without adapters: a weight that now is at another address has an adapter
+    added to it.
+    """
     weights = [layer.weight for layer in layers]
-    lasting = [not weight.requires_grad and weight.data_ptr() == place for weight, place in zip(weights, places, strict=True)]
-    return [PrepackedWeight(layer, _lay_out(layer), stays, layer.weight._version) for layer, stays in zip(layers, lasting, strict=True)]
+    frozen = [not weight.requires_grad and weight.data_ptr() == address for weight, address in zip(weights, addresses, strict=True)]
+    return [PrepackedWeight(layer, _reorder(layer), stays, layer.weight._version) for layer, stays in zip(layers, frozen, strict=True)]
 
 
-def _lay_out(layer: nn.Module) -> Tensor:
+def _reorder(layer: nn.Module) -> Tensor:
     matrix = layer.weight.t() if isinstance(layer, Conv1D) else layer.weight
-    return torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), ROWS)
+    return torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), EXPECTED_ROWS)
 
 
 @contextlib.contextmanager
-def multiplying_by(layers: Sequence[nn.Module], packed: Sequence[Tensor]) -> Iterator[None]:
-    """Inside, the layers multiply by these instead of their weights; to be recorded, not to be learned from."""
+def using_packed(layers: Sequence[nn.Module], packed: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, the layers multiply by the ``packed`` weights instead of their own. For tracing; gradients do not pass through."""
     for layer, weights in zip(layers, packed, strict=True):
         layer.forward = functools.partial(_multiply, layer, weights)
     try:
         yield
     finally:
         for layer in layers:
-            del layer.forward  # the class's own shows again
+            del layer.forward  # the method of the class is used again
 
 
 def _multiply(layer: nn.Module, packed: Tensor, x: Tensor) -> Tensor:
@@ -104,7 +111,7 @@ def _multiply(layer: nn.Module, packed: Tensor, x: Tensor) -> Tensor:
 
 @functools.cache
 def _product() -> Any:
-    """The product as TorchScript, made when it is needed: a recording cannot hold the operator's list of no scalars otherwise."""
+    """The product as a TorchScript function: tracing cannot store the operator's empty list of scalars, scripting can."""
 
     def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")

@@ -1,15 +1,17 @@
-"""A decoding step, recorded once and then run from start to end without Python.
+"""The traced decoding step: one step of sampling as a TorchScript program (``torch.jit.trace``) that runs without Python.
 
-One step of a small model is some hundred short operations. Between any two of them stands Python, and lanes that sample at the same
-time wait for each other's turn. TorchScript's interpreter runs a recorded step without Python's lock and without a compiler. torch calls
-it deprecated but ships nothing else of the kind, so nothing depends on it: a recording is only used for families where it is tested, and
-after it gave the model's own numbers for another batch, another length and other tokens. Otherwise sampling goes through the model itself.
+One decoding step of a small model is some hundred short operations. Python runs between any two of them, and lanes that sample at the same
+time wait for Python's global lock (GIL). TorchScript's interpreter runs a traced step without that lock, and needs no compiler.
+
+torch calls TorchScript deprecated, but has no replacement for this use. So the engine can do without it: a traced step is used only for
+model families where it is tested, and only after it has given the model's own numbers for another batch size, another length and other
+tokens than those that it was traced with. In all other cases sampling calls the model itself.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,84 +23,80 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.sampling.draw import Drawn, draw_next
-from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, least_rows, multiplying_by, prepack
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed
 from rlhf_studio.engine.types import position_ids
+from rlhf_studio.inputs.families import TRACED_FAMILIES
 
-TRACED_FAMILIES = {"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"}
-GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a recording would keep the first
-TOLERANCE = 1e-4  # a wrong recording is wrong by far more; rounding adds up over many layers
+GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a trace would keep the first ones
+TOLERANCE = 1e-4  # absolute and relative: rounding adds up over many layers, and a wrong trace is wrong by far more
 
 
 class CannotTrace(Exception):
-    """Why a model's step is not recorded, for people."""
+    """A model's decoding step cannot be traced; the message says why, for people."""
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says, or its kind where it says nothing."""
+    """The first line of an error's message, or the name of its class when the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-DecodingStep = Callable[[Tensor, Tensor, Tensor, Tensor, Cache], Drawn]
-"""Takes token ids (B, 1), the attention mask up to them, their positions, random numbers (B,) and the cache, which grows by one."""
-
-
 class TracedStep:
-    """:func:`drawing.draw_next` for a single token per row, with :class:`PreallocatedLayer` caches.
+    """:func:`draw_next` for one new token per row, with a cache of :class:`PreallocatedLayer`.
 
     Attributes:
-        rows_per_lane: with fewer, lanes sample more slowly apart than together.
+        rows_per_lane: with fewer rows in each lane, sampling in lanes is slower than sampling all rows together.
     """
 
     def __init__(self, script: Any, settings: GenerationConfig, prepacked: Sequence[PrepackedWeight], rows_per_lane: int = LEAST_ROWS):
-        self._script, self._settings, self._laid_out = script, settings, prepacked
+        self._script, self._settings, self._prepacked = script, settings, prepacked
         self.rows_per_lane = rows_per_lane
 
     def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> DecodingStep | None:
-        """The step with the weights as they are now, adapters included where they are merged; any thread may call it.
+        """The step with the weights as they are now; adapters count when they are merged now. Any thread may call what is returned.
 
-        ``lanes`` lay the weights out, for every step that was made ready before too. None where it was recorded for another temperature or
-        other cuts.
+        The prepacked weights are refreshed in ``lanes``; steps that this method returned earlier then use the new weights too. None when
+        the step was traced with another temperature, top-k or top-p.
         """
         if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
             return None
-        lanes.map(PrepackedWeight.refresh, self._laid_out)
+        lanes.map(PrepackedWeight.refresh, self._prepacked)
         return self.run
 
     @torch.no_grad()
-    def run(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, cache: Cache) -> Drawn:
-        """A :data:`DecodingStep` with the weights as they were laid out last."""
-        packed = (weights.packed for weights in self._laid_out)
-        return Drawn(*self._script(ids, attention, positions, uniforms, *packed, *_states(cache)))
+    def run(self, inputs: StepInputs) -> Drawn:
+        """A :data:`DecodingStep` with the weights as they were when last refreshed."""
+        packed = (weights.packed for weights in self._prepacked)
+        return Drawn(*self._script(*inputs[:4], *packed, *_extended_states(inputs.cache)))
 
 
 def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
-    """Record one decoding step of the policy, adapters merged as while sampling. Raises :class:`CannotTrace`."""
+    """Trace one decoding step of the policy, with merged adapters as in sampling. Raises :class:`CannotTrace`."""
     if why := _why_not(policy):
         raise CannotTrace(why)
     layers = layers_to_prepack(policy.model, settings.response_length)
-    places = [layer.weight.data_ptr() for layer in layers]
+    addresses = [layer.weight.data_ptr() for layer in layers]
     with policy.merged(), torch.no_grad():
-        *inputs, cache = _example(policy, rows=2, length=3)
+        *tensors, cache = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, and a warning for each number that the recording keeps: it is checked
+            warnings.simplefilter("ignore")  # deprecation, and numbers that become constants: _check finds wrong ones
             try:
-                prepacked = prepack(layers, places)
-                example = (*inputs, *(weights.packed for weights in prepacked), *_states(cache))
+                prepacked = prepack(layers, addresses)
+                example = (*tensors, *(weights.packed for weights in prepacked), *_extended_states(cache))
                 script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
-                step = TracedStep(script, settings, prepacked, least_rows(policy.model, layers))
+                step = TracedStep(script, settings, prepacked, min_rows_per_lane(policy.model, layers))
                 _check(policy, step.run, settings)
             except CannotTrace:
                 raise
-            except Exception as error:  # whatever a model says to it: the model itself can still be asked
-                raise CannotTrace(f"its step cannot be recorded ({_first_line(error)})") from error
+            except Exception as error:  # any error of any model's code: sampling can still call the model itself
+                raise CannotTrace(f"its step cannot be traced ({_first_line(error)})") from error
     return step
 
 
 def _why_not(policy: Policy) -> str:
     config = policy.model.config
     if config.model_type not in TRACED_FAMILIES:
-        return f"models of the family {config.model_type} are not recorded"
+        return f"models of the family {config.model_type} are not traced"
     if not all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(1).layers):
         return "its key-value cache is of a kind of its own"
     rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
@@ -106,25 +104,27 @@ def _why_not(policy: Policy) -> str:
 
 
 class _Step(nn.Module):
-    """What is recorded: attention over states whose last place this step fills, and products with weights that are handed in."""
+    """The module that is traced. Prepacked weights, keys and values are inputs; the new token's keys and values are written in place."""
 
     def __init__(self, policy: Policy, settings: GenerationConfig, layers: Sequence[nn.Module]):
         super().__init__()
         self.policy, self._settings, self._layers = policy, settings, tuple(layers)
 
     def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """``others`` are the prepacked weights of the layers, then keys and values of each attention layer."""
         packed, states = others[: len(self._layers)], others[len(self._layers) :]
         cache = DynamicCache(config=self.policy.model.config)
         cache.layers = [_FullLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
         lowest = torch.finfo(states[0].dtype).min
-        # Four dimensions are taken as they are; from two, the model would work out a mask in Python, from numbers that change.
+        # A mask of four dimensions is used as it is. From one of two dimensions the model would compute the mask in Python, and the trace
+        # would keep the example's lengths as constants.
         mask = torch.zeros_like(attention, dtype=states[0].dtype).masked_fill(attention == 0, lowest)[:, None, None, :]
-        with multiplying_by(self._layers, packed):
-            return tuple(draw_next(self.policy, self._settings, ids, mask, positions, uniforms, cache))
+        with using_packed(self._layers, packed):
+            return tuple(draw_next(self.policy, self._settings, StepInputs(ids, mask, positions, uniforms, cache)))
 
 
 class _FullLayer(DynamicLayer):
-    """Keys and values (B, heads, length, size) in which the new token's place is there already, at the end."""
+    """Keys and values (b, heads, length, size) that already have a place for the new token, at the end."""
 
     def __init__(self, keys: Tensor, values: Tensor):
         super().__init__()
@@ -140,8 +140,8 @@ class _FullLayer(DynamicLayer):
         return self.keys.shape[2] - 1
 
 
-def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Cache]:
-    """Inputs of a step after ``length`` tokens; the first row has a token less than the others."""
+def _example(policy: Policy, rows: int, length: int) -> StepInputs:
+    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding in its place."""
     vocabulary, generator = policy.model.get_input_embeddings().weight.shape[0], torch.Generator().manual_seed(rows)
     drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
     attention = torch.ones_like(drawn)
@@ -149,17 +149,19 @@ def _example(policy: Policy, rows: int, length: int) -> tuple[Tensor, Tensor, Te
     positions = position_ids(attention)
     cache = policy.new_cache(length + 1)
     policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
-    return drawn[:, -1:], attention, positions[:, -1:], torch.rand(rows, generator=generator, dtype=torch.float64), cache
+    uniforms = torch.rand(rows, generator=generator, dtype=torch.float64)
+    return StepInputs(drawn[:, -1:], attention, positions[:, -1:], uniforms, cache)
 
 
-def _states(cache: Cache) -> list[Tensor]:
-    """Keys and values of each layer, the new token's place included."""
-    return [state for layer in cache.layers for state in layer.grow()]
+def _extended_states(cache: Cache) -> list[Tensor]:
+    """Keys and values of each layer, made longer by a place for the new token."""
+    return [state for layer in cache.layers for state in layer.extend()]
 
 
 def _check(policy: Policy, step: DecodingStep, settings: GenerationConfig) -> None:
+    """Compare ``step`` with the model itself on other sizes than the traced example. Raises :class:`CannotTrace` when they differ."""
     for rows, length in ((3, 7), (1, 2)):
-        ours, own = step(*_example(policy, rows, length)), draw_next(policy, settings, *_example(policy, rows, length))
-        for mine, expected in zip(ours, own, strict=True):
-            if mine.shape != expected.shape or not torch.allclose(mine, expected, atol=TOLERANCE, rtol=TOLERANCE):
-                raise CannotTrace("its recorded step gives other numbers than the model")
+        traced, expected = step(_example(policy, rows, length)), draw_next(policy, settings, _example(policy, rows, length))
+        for ours, theirs in zip(traced, expected, strict=True):
+            if ours.shape != theirs.shape or not torch.allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE):
+                raise CannotTrace("its traced step gives other numbers than the model")

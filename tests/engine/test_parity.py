@@ -19,10 +19,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.engine.loop import trainer as trainer_module
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.critic import Trunk
-from rlhf_studio.engine.models.policy import Policy, Reference, ResponseModel
+from rlhf_studio.engine.models.policy import Policy, ResponseModel
 from rlhf_studio.engine.models.position_ids import PositionScheme
-from rlhf_studio.engine.parity import check as proof
-from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.models.reference import Reference
+from rlhf_studio.engine.parity import check as parity_check
+from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance
 from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, run_engine
@@ -50,11 +51,11 @@ def make(make_trainer: Make, tmp_path: Path) -> Make:
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
-def test_what_is_right_is_proven_and_nothing_stays_changed(make: Make, family: str, lora: dict[str, Any]) -> None:
+def test_a_correct_model_passes_and_nothing_stays_changed(make: Make, family: str, lora: dict[str, Any]) -> None:
     trainer, other = make(family, lora=lora), make(family, lora=lora)
     before = torch.get_rng_state()
-    proof = prove(trainer.models, trainer.prompts)
-    assert 0 < proof.largest < 1e-5 and "largest difference" in proof.sentence()
+    report = check_parity(trainer.models, trainer.prompts)
+    assert 0 < report.largest < 1e-5 and "largest difference" in report.sentence()
     assert torch.equal(torch.get_rng_state(), before)
     assert trainer.step().metrics["objective/kl"] == other.step().metrics["objective/kl"]
 
@@ -150,31 +151,31 @@ def save_judge(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
-        (broken_update, r"model\.policy: .* log-probabilities \(what the update reads\)"),
+        (broken_update, r"model\.policy: .* log-probabilities in the forward pass of the update"),
         (broken_reference, r"model\.reference: .* log-probabilities of the reference"),
-        (broken_critic, r"critic\.start: the critic .* values \(what is read of the responses\)"),
+        (broken_critic, r"critic\.start: the critic .* values in the forward pass over the responses"),
         (broken_rewards, r"reward\.components\.0: .*judge cannot be used here: its scores"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_each_pass_is_looked_at(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], said: str
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], message: str
 ) -> None:
     judge = save_judge(tmp_path / "judge")
     trainer = make(critic={"kind": "separate", "start": "policy"}, reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
-    prove(trainer.models, trainer.prompts)
+    check_parity(trainer.models, trainer.prompts)
     broken(monkeypatch)
-    with pytest.raises(ParityError, match=said):
-        prove(trainer.models, trainer.prompts)
+    with pytest.raises(ParityError, match=message):
+        check_parity(trainer.models, trainer.prompts)
 
 
 def test_every_model_of_an_ensemble_is_looked_at(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judges = [save_judge(tmp_path / name) for name in ("first", "second")]
     ensemble = {"kind": "ensemble", "models": ", ".join(map(str, judges))}
     trainer = make(reward={"components": [{"kind": "length"}, ensemble]})
-    prove(trainer.models, trainer.prompts)
+    check_parity(trainer.models, trainer.prompts)
     original = DistilBertForSequenceClassification.forward
 
     def ignoring(self: DistilBertForSequenceClassification, input_ids: Tensor, attention_mask: Tensor | None = None) -> object:
@@ -182,7 +183,7 @@ def test_every_model_of_an_ensemble_is_looked_at(make: Make, tmp_path: Path, mon
 
     monkeypatch.setattr(DistilBertForSequenceClassification, "forward", ignoring)
     with pytest.raises(ParityError, match=r"reward\.components\.1: .*second cannot be used here: its scores"):
-        prove(trainer.models, trainer.prompts)
+        check_parity(trainer.models, trainer.prompts)
 
 
 def test_the_longest_planned_row_is_among_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,13 +197,13 @@ def test_the_longest_planned_row_is_among_them(make: Make, monkeypatch: pytest.M
 
     monkeypatch.setattr(ResponseModel, "next_logits", late)
     monkeypatch.setattr(trainer, "models", replace(trainer.models, traced_step=None))
-    with pytest.raises(ParityError, match="noted while sampling"):
-        prove(trainer.models, trainer.prompts)
+    with pytest.raises(ParityError, match="log-probabilities while sampling"):
+        check_parity(trainer.models, trainer.prompts)
 
 
 def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many tokens are sampled; the positions of the plan are reached all the same."""
-    monkeypatch.setattr(proof, "MOST_SAMPLED", 4)
+    monkeypatch.setattr(parity_check, "MOST_SAMPLED", 4)
     trainer = make(generation={"response_length": 30})
     asked: list[int] = []
     original = ResponseModel.next_logits
@@ -213,7 +214,7 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
 
     monkeypatch.setattr(ResponseModel, "next_logits", noting)
     monkeypatch.setattr(trainer, "models", replace(trainer.models, traced_step=None))
-    prove(trainer.models, trainer.prompts)
+    check_parity(trainer.models, trainer.prompts)
     assert max(asked) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
 
 
@@ -221,12 +222,12 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
 def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dict[str, str]) -> None:
     """What is right passes, although single numbers are off by more than float32 allows; padding that is attended to does not."""
     trainer = make("llama", model={"dtype": "bfloat16"}, critic=critic, generation={"response_length": 20})
-    assert 1e-3 < prove(trainer.models, trainer.prompts).largest < 0.1
+    assert 1e-3 < check_parity(trainer.models, trainer.prompts).largest < 0.1
     check_before_training(trainer)
     assert not [event for event in trainer.step().events if event.level == "warning"]
     broken_mask(monkeypatch)
-    with pytest.raises(ParityError, match="noted while sampling"):
-        prove(trainer.models, trainer.prompts)
+    with pytest.raises(ParityError, match="log-probabilities while sampling"):
+        check_parity(trainer.models, trainer.prompts)
 
 
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
@@ -238,19 +239,19 @@ def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
     model = {"policy": str(folder), "dtype": "bfloat16"}
     trainer = make_trainer("gpt2", model=model, lora=lora, generation={"response_length": 20})
     before, weights = torch.get_rng_state(), [weight.clone() for weight in trainer.models.policy.parameters()]
-    found = prove(trainer.models, trainer.prompts)
+    found = check_parity(trainer.models, trainer.prompts)
     assert found.noise > 0 and torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(weight, earlier) for weight, earlier in zip(trainer.models.policy.parameters(), weights, strict=True))
     monkeypatch.setattr(Tolerance, "measure", lambda self, *sizes, measure=Tolerance.measure: measure(self, *sizes[:2]))
     with pytest.raises(ParityError):  # without the model's own answer a healthy model was refused
-        prove(trainer.models, trainer.prompts)
+        check_parity(trainer.models, trainer.prompts)
     monkeypatch.undo()
     broken_mask(monkeypatch)
-    with pytest.raises(ParityError, match="noted while sampling"):
-        prove(trainer.models, trainer.prompts)
+    with pytest.raises(ParityError, match="log-probabilities while sampling"):
+        check_parity(trainer.models, trainer.prompts)
 
 
-def test_a_resumed_run_is_proven_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_checked_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are off only once the weights have moved: a fresh start passes, the resume is stopped and leaves the checkpoint."""
     create_run(tmp_path / "run", small_config(tmp_path, engine={"checkpoint_every": 1}, ppo={"steps": 1}), name="run", state="loading")
     assert run_engine(tmp_path / "run", resume=False) == DONE
@@ -278,7 +279,7 @@ def from_folder(folder: Path) -> Tensor:
 
 
 def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row of eight is noted wrongly while sampling: whichever minibatch it would have been in, nothing is trained."""
+    """One row of eight has a wrong log-probability from sampling: whichever minibatch it would be in, nothing is trained."""
     trainer = make()
     check_before_training(trainer)
     weights = [parameter.detach().clone() for parameter in trainer.models.policy.parameters()]

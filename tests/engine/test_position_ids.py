@@ -20,7 +20,7 @@ from transformers import (
 
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.position_ids import PositionScheme
-from rlhf_studio.engine.parity.check import prove
+from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.worker import BAD_INPUT, run_engine
@@ -101,8 +101,8 @@ def test_a_recurrence_that_reads_padding_is_not_trained(make_trainer: Make, tmp_
             parameter.data.fill_(0.5)
     model.save_pretrained(folder)
     trainer = make_trainer(model={"policy": str(folder)}, generation={"response_length": 20})
-    with pytest.raises(ParityError, match="noted while sampling"):
-        prove(trainer.models, trainer.prompts)
+    with pytest.raises(ParityError, match="log-probabilities while sampling"):
+        check_parity(trainer.models, trainer.prompts)
 
 
 @pytest.mark.parametrize("original", [64, 2], ids=["below", "above"])
