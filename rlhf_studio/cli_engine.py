@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
@@ -15,7 +16,6 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
-from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.processes import COORDINATED, is_follower

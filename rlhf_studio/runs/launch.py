@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE, engine_environment
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.commands import send_command
-from rlhf_studio.runs.environment import FOLDER_VARIABLE, engine_environment
 from rlhf_studio.runs.errors import NotRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord

@@ -24,11 +24,11 @@ import threading
 import time
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 
 ENGINE_LOCK = "engine.lock"
 START_LOCK = "start.lock"
-START_FD_VARIABLE = "RLHF_STUDIO_START_FD"
 RETRY_SECONDS = 0.5
 CLOCK_SECONDS = 2.0
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW

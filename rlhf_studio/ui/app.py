@@ -23,9 +23,9 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 import gradio as gr
 from starlette.middleware import Middleware
 
+from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
 from rlhf_studio.preflight import inspect_run
-from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start

@@ -17,13 +17,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
 from rlhf_studio.inputs.machine_checks import share_problems
-from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
+from rlhf_studio.child_process.environment import (
+    NEEDED,
+    PACKAGE_PARENT,
+    START_FD_VARIABLE,
+    child_environment,
+    engine_environment,
+    foreign_environment,
+)
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.environment import NEEDED, PACKAGE_PARENT, child_environment, engine_environment, foreign_environment
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
 from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
@@ -52,11 +59,11 @@ SECRET, HARMLESS = (part.split() for part in SECRETS_AND_OTHERS.split("--"))
 
 
 def test_only_what_is_needed_goes_to_the_engine(tmp_path: Path):
-    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {liveness.START_FD_VARIABLE: "7"}
+    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {START_FD_VARIABLE: "7"}
     seen = engine_environment(environment, tmp_path / "run-one")
     assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen)
     assert seen["PYTHONUNBUFFERED"] == "1" and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
-    assert seen["RLHF_STUDIO_RUN"] == "run-one" and liveness.START_FD_VARIABLE not in seen
+    assert seen["RLHF_STUDIO_RUN"] == "run-one" and START_FD_VARIABLE not in seen
     assert (Path(seen["PYTHONPATH"]) / "rlhf_studio" / "__init__.py").is_file()
     kept = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
     assert kept["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in kept and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in kept

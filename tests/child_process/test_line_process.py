@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
+from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 FOREVER = "import threading; threading.Event().wait()"
