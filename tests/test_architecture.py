@@ -18,12 +18,13 @@ LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 400, 60, 11
 MAY_IMPORT = {
     "child_process": {"config"},
     "config": set(),
+    "exit_codes": set(),
     "config_io": {"config", "from_trl.table"},
     "from_trl": {"config", "config_io"},
     "glossary": set(),
     "ppo": set(),
     "recipes": {"config", "config_io"},
-    "runs": {"config", "config_io", "child_process", "estimate.gpus"},
+    "runs": {"config", "config_io", "exit_codes", "child_process", "estimate.gpus"},
     "inputs": {"config", "config_io", "child_process"},
     "estimate": {"config", "config_io", "inputs"},
     "preflight": {"config", "config_io", "inputs", "estimate"},
@@ -34,7 +35,7 @@ MAY_IMPORT = {
     "engine/models": {"ppo", "config", "config_io", "inputs", "engine.compute", "engine.distributed"},
     "engine/sampling": {"config", "estimate", "engine.models", "engine.compute", "engine.distributed"},
     "engine/rewards": {
-        "ppo", "runs", "config", "config_io", "inputs", "child_process", "world.gold", "engine.models", "engine.compute",
+        "ppo", "runs", "config", "config_io", "exit_codes", "inputs", "child_process", "world.gold", "engine.models", "engine.compute",
         "engine.distributed",
     },  # fmt: skip
     "engine/loop": {
@@ -45,12 +46,15 @@ MAY_IMPORT = {
         "config", "inputs", "engine.loop", "engine.rewards", "engine.sampling", "engine.models", "engine.compute", "engine.distributed",
     },  # fmt: skip
     "engine/stages": {"config", "engine.models"},
-    "engine/process": {"runs", "config", "config_io", "inputs", "child_process", "engine"},
+    "engine/process": {"runs", "config", "config_io", "exit_codes", "inputs", "child_process", "engine"},
     "world_build": {"config", "config_io", "inputs", "world", "engine"},
-    "ui": {"config", "config_io", "glossary", "recipes", "runs", "inputs", "child_process", "estimate", "preflight", "ppo"},
-    "cli": {"config", "config_io", "recipes", "runs", "inputs", "preflight", "engine", "world_build", "ui", "cli_prepare", "cli_engine"},
-    "cli_engine": {"config", "config_io", "runs", "inputs", "preflight", "engine"},
-    "cli_prepare": {"config_io", "inputs", "from_trl"},
+    "ui": {
+        "config", "config_io", "exit_codes", "glossary", "recipes", "runs", "inputs", "child_process", "estimate", "preflight", "ppo",
+    },  # fmt: skip
+    "cli": {
+        "config", "config_io", "exit_codes", "recipes", "child_process", "runs", "inputs", "preflight", "from_trl", "engine", "world_build",
+        "ui",
+    },  # fmt: skip
     "__main__": {"cli"},
     "__init__": set(),
 }

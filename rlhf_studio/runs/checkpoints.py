@@ -1,6 +1,6 @@
 """Checkpoint folders: which are whole, which belong to the run as it is recorded, and where a resumed run goes on.
 
-A checkpoint is whole when everything that its manifest names is there with the recorded size and SHA-256 hash. Files that the
+A checkpoint is whole when everything that its manifest names is there with the size and SHA-256 hash that it names. Files that the
 manifest does not name (``.DS_Store``, an editor's backup) are ignored, here and when it is loaded.
 
 It belongs to the run when its step is still the one that was recorded when it was written: a step that is played again after a
@@ -61,7 +61,7 @@ class NoCheckpoint(StoreError):
 
 
 @dataclass(frozen=True)
-class Start:
+class StartingPoint:
     """Where a resumed run goes on.
 
     Attributes:
@@ -73,10 +73,10 @@ class Start:
     problems: list[str]
 
 
-BEGINNING = Start(None, [])
+BEGINNING = StartingPoint(None, [])
 
 
-def where_to_resume(run_dir: Path) -> Start:
+def where_to_resume(run_dir: Path) -> StartingPoint:
     """The newest checkpoint that can be used. Only looks; reads every file of the checkpoints that it tries.
 
     Raises:
@@ -85,9 +85,9 @@ def where_to_resume(run_dir: Path) -> Start:
     """
     folder, problems = newest_valid(run_dir)
     step = None if folder is None else step_of(folder)
-    steps = RunReader(run_dir).status().recorded
+    steps = RunReader(run_dir).status().last_recorded_step
     if step or not (steps or problems):
-        return Start(step, problems)
+        return StartingPoint(step, problems)
     found = "its only whole checkpoint is of step 0" if step == 0 else "none of its checkpoints can be used" if problems else ""
     why = f"{found} ({'; '.join(problems)})" if problems else found or "it has no checkpoint"
     raise NoCheckpoint(Path(run_dir), why, steps)
@@ -113,11 +113,6 @@ def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
 def by_step(folder: Path) -> list[Path]:
     """Checkpoint folders, oldest first; among them one that was being replaced when the engine was killed, where there is no other."""
     return [path for path in entries_by_step(folder) if is_folder(path)]
-
-
-def verify(folder: Path) -> None:
-    """Raises :class:`CheckpointError` unless all that the manifest names is there with the recorded size and hash."""
-    _verify(folder, read_manifest(folder))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Literal
 from rlhf_studio.runs import liveness, status, studio
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
 
 MAX_ATTEMPTS = 3
@@ -26,9 +27,8 @@ class Claim:
 
     run_id: str
     run_dir: Path
-    resume: bool
+    mode: StartMode
     ticket: liveness.StartTicket
-    from_start: bool = False
 
 
 def has_work(workspace: Workspace) -> bool:
@@ -55,7 +55,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
     try:
         folder = workspace.run_dir(entry.run_id)
         state, seq = RunReader(folder).stored()
-        if state == "finished" or (state != "queued" and not entry.resume):
+        if state == "finished" or (state != "queued" and entry.mode == "train"):
             studio.set_entry(connection, entry.run_id, "done", seq=seq)  # somebody ran it from a shell meanwhile
             return None
         ticket = liveness.StartTicket(folder)
@@ -66,7 +66,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
-    return Claim(entry.run_id, folder, entry.resume, ticket, entry.from_start)
+    return Claim(entry.run_id, folder, entry.mode, ticket)
 
 
 def note_started(workspace: Workspace, run_id: str, pid: int) -> None:

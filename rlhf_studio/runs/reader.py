@@ -39,8 +39,8 @@ class _Moment:
 class RunReader:
     """Reads one run. Cheap to make: nothing is opened before the first call.
 
-    Everything it returns of steps ends at the run's own ``step``. Later rows are from before a resume (``RunStatus.recorded`` says up
-    to where); showing them beside the new ones would mix two histories.
+    Everything it returns of steps ends at the run's own ``step``. Later rows are from before a resume
+    (``RunStatus.last_recorded_step`` says up to where); showing them beside the new ones would mix two histories.
 
     Every method raises StoreError when the folder is not a run, is damaged, or was written by a newer program.
     """

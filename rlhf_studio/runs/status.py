@@ -89,7 +89,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         cause=decode_text(cause),
         pid=pid,
         stop_asked_age=_age(asked) if state in ALIVE else None,
-        recorded=max(step, last),
+        last_recorded_step=max(step, last),
     )
 
 
@@ -118,7 +118,7 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
             return _with(row, "loading", "Starting the engine")
         if locks.alive:
             return row
-    if entry is not None and entry.state == "waiting" and (untouched or (entry.resume and row.state != "finished")):
+    if entry is not None and entry.state == "waiting" and (untouched or (entry.mode != "train" and row.state != "finished")):
         return _waiting(row, studio)
     if entry is not None and claimed and untouched:
         return _waiting(row, studio) if entry.pid is None else _with(row, "failed", cause=early_death(run_dir, entry.exit_code))
@@ -147,8 +147,8 @@ def early_death(run_dir: Path, exit_code: int | None) -> str:
     """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
     how = "" if exit_code is None else f" ({_exit(exit_code)})"
     line = last_log_line(run_dir)
-    said = f" The last line of its log: {line}" if line else " Its log is empty."
-    return f"The engine ended before it could begin{how}.{said} Put that right, then resume the run."
+    log = f" The last line of its log: {line}" if line else " Its log is empty."
+    return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 
 def _interruption(entry: Entry | None, run_dir: Path) -> str:

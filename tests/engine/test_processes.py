@@ -216,10 +216,10 @@ def test_when_others_are_started(tmp_path: Path) -> None:
     assert wants_several(EngineConfig(accelerate_config="some.yaml"), {})
     assert not wants_several(several, {"RANK": "0"})
     assert not wants_several(several, {"RLHF_STUDIO_COORDINATED": "1"})  # a launcher that starts a single process must not start more
-    command = launcher_command(tmp_path, several, resume=True)
+    command = launcher_command(tmp_path, several, "resume")
     assert command[1:3] == ["-m", "accelerate.commands.launch"] and command[-4:] == ["-m", "rlhf_studio", "resume", str(tmp_path)]
     assert command[command.index("--num_processes") + 1] == "2"
-    assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), resume=False)
+    assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), "train")
 
 
 def test_settings_that_processes_cannot_share() -> None:

@@ -19,20 +19,19 @@ from rlhf_studio.config import Permissions, RunConfig, permissions_from_environm
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
-from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, force_stop, kill_engine, start_engine
+from rlhf_studio.runs.launch import _trackers, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter, record_end
 
 
 def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "a run; rm -rf $(x)"
     assert engine_command(folder) == [sys.executable, "-m", "rlhf_studio", "train", str(folder.resolve())]
-    assert engine_command(folder, resume=True)[3] == "resume"
-    assert engine_command(folder, resume=True, from_start=True)[3:] == ["resume", str(folder.resolve()), "--from-start"]
-    echoed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command_text(folder)}"], capture_output=True, text=True, check=True).stdout
-    assert echoed.splitlines() == engine_command(folder)
+    assert engine_command(folder, "resume")[3:] == ["resume", str(folder.resolve())]
+    assert engine_command(folder, "from-start")[3:] == ["resume", str(folder.resolve()), "--from-start"]
     monkeypatch.chdir(tmp_path)
     assert engine_command(Path("-o"))[-1] == str(tmp_path.resolve() / "-o")  # never an option
 
@@ -140,12 +139,12 @@ def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.Monkey
     assert engine_processes(run) == []
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool):
+@pytest.mark.parametrize("mode", ["train", "resume"])
+def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: StartMode):
     use_fake_engine(monkeypatch, "hold")
     run = new_run(tmp_path / "run")
     allowed = Permissions(("/rewards.py",), {"judge": "http://127.0.0.1/canary"})
-    engine = start_engine(run, resume, permissions=allowed)
+    engine = start_engine(run, mode, permissions=allowed)
     try:
         wait_until(lambda: RunReader(run).status().state == "running")
         seen = dict(pair.split("=", 1) for pair in Path(f"/proc/{engine.pid}/environ").read_text().split("\0") if pair)
@@ -176,7 +175,7 @@ def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: py
         start_engine(run)
     assert not (tmp_path / "elsewhere").exists()
     (run / "engine.log").unlink()
-    monkeypatch.setattr(launch, "engine_command", lambda folder, resume, from_start: ["/no/such/program"])
+    monkeypatch.setattr(launch, "engine_command", lambda folder, mode: ["/no/such/program"])
     with pytest.raises(StoreError):
         start_engine(run)
     assert not is_starting(run)  # nothing is left taken
