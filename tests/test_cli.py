@@ -59,6 +59,7 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
         (["--ppo.steps", "many"], "ppo.steps: input should be a whole number"),
         (["--ppo.batch_size", "2"], "ppo.mini_batch_size: 4 is larger than batch_size 2"),
         (["--ppo.nothing", "2"], "ppo.nothing: there is no such setting"),
+        (["--ppo.step", "2"], "ppo.step: there is no such setting; did you mean ppo.steps?"),
         (["--ppo.steps"], "ppo.steps: needs a value"),
         (["--fast"], "unrecognized arguments: --fast"),
         (["--recipe", "world"], "not both"),
@@ -108,7 +109,7 @@ def test_other_bad_input(settings: Path, tmp_path: Path, capsys: pytest.CaptureF
         (["train", "--config", str(settings), "--run-dir", str(tmp_path / "full")], "--run-dir"),
         (["runs", "show", str(tmp_path / "full")], "full"),
         (["runs", "list", "--ppo.steps", "3"], "takes no settings"),
-        (["resume", str(tmp_path / "none")], "none"),
+        (["resume", str(tmp_path / "none")], f"rlhf-studio: There is no run at {tmp_path / 'none'}: config.yaml is missing.\n"),
         (["stop", str(tmp_path / "none")], "not running"),
         (["recipes", "show", "no-such-recipe"], "no-such-recipe"),
     ):

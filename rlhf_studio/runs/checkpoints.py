@@ -76,14 +76,17 @@ class StartingPoint:
 BEGINNING = StartingPoint(None, [])
 
 
-def where_to_resume(run_dir: Path) -> StartingPoint:
+def where_to_resume(run_dir: Path, *, read_again: bool = True) -> StartingPoint:
     """The newest checkpoint that can be used. Only looks; reads every file of the checkpoints that it tries.
+
+    Without ``read_again`` it takes this process's word for files that it has read or written, and that nobody has touched since: for
+    the app, which asks twice before it starts an engine. The engine itself always reads.
 
     Raises:
         NoCheckpoint: steps are recorded (or a checkpoint was damaged), but the run would start at step 0.
         StoreError: the run cannot be read.
     """
-    folder, problems = newest_valid(run_dir)
+    folder, problems = newest_valid(run_dir, read_again=read_again)
     step = None if folder is None else step_of(folder)
     steps = RunReader(run_dir).status().last_recorded_step
     if step or not (steps or problems):
@@ -93,8 +96,11 @@ def where_to_resume(run_dir: Path) -> StartingPoint:
     raise NoCheckpoint(Path(run_dir), why, steps)
 
 
-def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not. Raises StoreError."""
+def newest_valid(run_dir: Path, *, read_again: bool = True) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not. Raises StoreError.
+
+    ``read_again``: see :func:`where_to_resume`.
+    """
     problems: list[str] = []
     try:
         entries = entries_by_step(Path(run_dir) / paths.CHECKPOINTS)
@@ -102,7 +108,7 @@ def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
         raise store_error(error, Path(run_dir) / paths.CHECKPOINTS) from error
     for folder in reversed(entries):
         try:
-            _check(folder)
+            _check(folder, read_again=read_again)
         except CheckpointError as error:
             problems.append(str(error))
             continue
@@ -146,14 +152,15 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
     _known[folder] = _marks(folder, manifest)
 
 
-def _check(folder: Path) -> None:
+def _check(folder: Path, *, read_again: bool = True) -> None:
     if not is_folder(folder):
         what = "a link" if folder.is_symlink() else "a file"
         raise CheckpointError(f"{folder.name}: it is {what}, and only a folder in the run's own folder is taken for a checkpoint")
     manifest = read_manifest(folder)
     if not _belongs(folder, manifest):
         raise CheckpointError(f"{folder.name}: it is not of this run as it is recorded (from before a resume, or renamed)")
-    _verify(folder, manifest)
+    if read_again or not _is_untouched(folder, manifest):
+        _verify(folder, manifest)
     _check_settings(folder)
 
 
@@ -274,11 +281,19 @@ def _is_good(folder: Path) -> bool:
     """As :func:`_check`, but files that this process has read or written, and nobody has touched since, are not read again."""
     try:
         manifest = read_manifest(folder)
-        if _known.get(folder) != _marks(folder, manifest) or not _belongs(folder, manifest):
+        if not _is_untouched(folder, manifest) or not _belongs(folder, manifest):
             _check(folder)
     except (CheckpointError, OSError):
         return False
     return True
+
+
+def _is_untouched(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether this process has read or written these very files."""
+    try:
+        return _known.get(folder) == _marks(folder, manifest)
+    except OSError:
+        return False
 
 
 def _marks(folder: Path, manifest: dict[str, Any]) -> list[tuple[int, ...]]:

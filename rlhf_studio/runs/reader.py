@@ -137,6 +137,8 @@ class RunReader:
         try:
             return config_from_file(path)
         except ConfigError as error:
+            if not path.exists():
+                raise StoreError(f"There is no run at {self.run_dir}: {path.name} is missing.", "missing") from None
             raise StoreError(f"The configuration {path} cannot be used: {error}", "damaged") from error
 
     def working_folder(self) -> Path:

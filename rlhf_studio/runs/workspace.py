@@ -112,7 +112,7 @@ class Workspace:
         """
         folder = self.run_dir(run_id)
         if not from_start and self.status(run_id).state in ("stopped", "failed", "interrupted"):
-            checkpoints.where_to_resume(folder)  # before the queue is locked: it may read gigabytes
+            checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)

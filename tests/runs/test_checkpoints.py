@@ -265,6 +265,20 @@ def test_a_run_that_never_got_going_starts_without_a_question(run: Path) -> None
     assert where_to_resume(run) == StartingPoint(None, [])
 
 
+def test_the_app_reads_a_checkpoint_once_and_again_when_it_was_touched(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = checkpoints.sha256
+    monkeypatch.setattr(checkpoints, "sha256", lambda path: read.append(path.name) or original(path))
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
+    assert where_to_resume(played).step == 6 and len(read) == 6  # the engine trusts nobody
+    model = place(played, 6) / "policy" / "model.safetensors"
+    os.utime(model, ns=(1, 1))
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 9
+    model.unlink()
+    assert where_to_resume(played, read_again=False).step == 4
+
+
 def test_no_checkpoint_at_all(run: Path) -> None:
     with RunWriter(run) as writer:
         writer.commit_step(step_record(1))
