@@ -86,7 +86,7 @@ def _trackers(folder: Path) -> list[str]:
 
 
 def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
-    """End the engine: SIGTERM first (it saves and leaves), and after ``grace`` seconds SIGKILL for it and all its helpers.
+    """End the engine: SIGTERM first (it writes a checkpoint and ends), and after ``grace`` seconds SIGKILL for it and all its helpers.
 
     Returns whether there was anything to end. The engine is found by the lock it holds, or the start ticket that names it,
     its helpers by its session and by the run folder in their environment, so that no other process can be hit.
@@ -109,7 +109,7 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
 def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
     """End the engine by force, with all its helpers and followers, and put that on record. Returns a sentence for the person.
 
-    ``by`` says who asked, e.g. ``an operator``. The engine gets ``grace`` seconds to save and leave by itself.
+    ``by`` says who asked, e.g. ``an operator``. The engine gets ``grace`` seconds to write a checkpoint and end by itself.
 
     Raises:
         NotRunning: there is nothing to end.

@@ -34,7 +34,7 @@ COPY_SECONDS = 5.0  # for the last lines, should something that was left behind 
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
-    """Whether this is one of the processes that leave the run folder to the first."""
+    """Whether this is one of the further processes of a run: only the first writes into the run folder."""
     return int(environment.get("RANK", "0")) > 0
 
 
@@ -100,9 +100,9 @@ def run_processes(
             with liveness.EngineLock(run_dir):  # where the first process had no time to say it
                 record_end(run_dir, EventRecord("info", "stop", f"Stopped: signal {signal.Signals(received[0]).name}."))
         status = RunReader(run_dir).status()
-    except StoreError:  # the run folder is gone; the first process has said so
+    except StoreError:  # the run folder is gone; the first process has printed that
         return FAILED
-    if screen and status.state not in (*OF_STATES, "failed"):  # else the first process has said it
+    if screen and status.state not in (*OF_STATES, "failed"):  # else the first process has printed it
         screen.show(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)")
     return OF_STATES.get(status.state, FAILED)
 

@@ -124,7 +124,7 @@ class RunReader:
         return row, status.derive(row, locks, known, self.run_dir, in_workspace=paths.workspace_of(self.run_dir) is not None)
 
     def stored(self) -> tuple[str, int]:
-        """(state, seq) as the engine wrote them last, whether it still lives or not."""
+        """(state, seq) as the engine wrote them last, whether it still runs or not."""
         with self._reading() as connection:
             state, seq = connection.execute("SELECT state, seq FROM run").fetchone()
         return state, seq

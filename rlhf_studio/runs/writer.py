@@ -125,12 +125,12 @@ class RunWriter:
         if state not in (*ALIVE, "finished", "stopped", "failed"):
             raise ValueError(f"the state {state!r} is not for an engine to store")
         if state in ENDED:
-            self._sparing_no_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
+            self._with_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
         else:
             self._store_state(state, phase, fraction, cause, device)
 
-    def _sparing_no_reserve(self, store: Callable[[], None]) -> None:
-        """Store last words: where the disk is full, give up the run's reserve and try once more."""
+    def _with_reserve(self, store: Callable[[], None]) -> None:
+        """Store how the run ended: where the disk is full, delete the run's reserve and try once more."""
         try:
             store()
         except StoreError as error:
@@ -226,7 +226,7 @@ class RunWriter:
     def event(self, record: EventRecord, step: int | None = None) -> None:
         """Store one line for people; ``step`` None means the run's last step. An error may use up the reserve. Raises StoreError."""
         if record.level == "error":
-            self._sparing_no_reserve(lambda: self._store_event(record, step))
+            self._with_reserve(lambda: self._store_event(record, step))
         else:
             self._store_event(record, step)
 

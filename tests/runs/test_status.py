@@ -135,7 +135,7 @@ def test_the_cause_names_what_is_known(tmp_path: Path):
     assert "Its log is empty" in derived_cause(tmp_path / "6", "queued", entry("claimed"))
     log.write_text("Traceback\nValueError: no model here\n\n")
     del log
-    cause = status.early_death(tmp_path, 2)
+    cause = status.early_end(tmp_path, 2)
     assert "(exit code 2)" in cause and "The last line of its log: ValueError: no model here" in cause and "resume" in cause
     assert "ValueError: no model here" in status._interruption(entry("done", exit_code=1), tmp_path)
 

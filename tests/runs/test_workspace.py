@@ -197,7 +197,7 @@ def test_cancelling_a_new_run(workspace: Workspace):
     assert caught.value.reason == "state"
     assert workspace.resume(second) == 3  # at the end
     entry = studio.read(workspace.root).entries[second]
-    assert not entry.resume  # it never began, so there is nothing to go on from
+    assert entry.mode == "train"  # it never began, so there is nothing to go on from
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "running"])

@@ -24,7 +24,7 @@ class Console:
         self._bar = tqdm(total=total, unit="step", dynamic_ncols=True, file=terminal) if terminal.isatty() else None
 
     def close(self) -> None:
-        """Leave the terminal as it was; the bar must not write once the terminal is given back."""
+        """Remove the bar: it must not write any more once standard output is the terminal's again."""
         if self._bar is not None:
             with self._screen.ignoring_a_lost_terminal():
                 self._bar.close()
@@ -45,7 +45,7 @@ class Console:
             self._bar.write(text, file=self._screen.out)
 
     def phase(self, text: str) -> None:
-        """What is being loaded; the same again is not said twice in a row."""
+        """What is being loaded. A text that is the same as the one before is not printed again."""
         if self._bar is not None and not self._screen.gone:
             with self._screen.ignoring_a_lost_terminal():
                 self._bar.set_description(text)
