@@ -1,4 +1,4 @@
-"""The memory that the first step needed, compared with the estimate from before the start."""
+"""What the first step needed, beside what was estimated before the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlhf_studio.runs.records import EventRecord
 def memory_event(estimated: tuple[int, int] | None, peak: float) -> EventRecord:
     """The event that follows the first step, whose memory/peak is ``peak`` bytes.
 
-    ``estimated``: the least and the most bytes that were estimated when the run was prepared. Nothing is estimated again: that would read
+    ``estimated``: the least and the most bytes that were said when the run was prepared. Nothing is worked out anew: that would read
     the models' files and thousands of prompts again, and ask the hub, while every other process waits.
     """
     text, data = f"After the first step the most memory held was {_size(peak)}", {"peak": peak}
