@@ -70,11 +70,6 @@ class LineProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def alive(self) -> bool:
-        """False once it was killed here. (One that ended by itself is noticed when it is next spoken to.)"""
-        return self._end.alive
-
     def ask(self, message: Mapping[str, Any], seconds: float, most_bytes: int) -> dict[str, Any]:
         """Send one object and wait for one. Raises as :meth:`send` and :meth:`receive`."""
         deadline = time.monotonic() + seconds

@@ -184,22 +184,6 @@ class RunReader:
                 result[number][names[metric]] = rows.read_metric(value, flag)
         return list(result.items())
 
-    def metric_names(self) -> list[str]:
-        """The names of all metrics recorded so far, in the order they first came."""
-        with self._reading() as connection:
-            return list(_metric_names(connection).values())
-
-    def series(self, name: str) -> list[tuple[int, float | None]]:
-        """(step, value) of one metric over the whole run; empty when there is no such metric. For comparing runs."""
-        with self._reading() as connection:
-            return [
-                (step, rows.read_metric(value, flag))
-                for step, value, flag in connection.execute(
-                    f"SELECT step, value, flag FROM metrics JOIN metric_names ON metric = id WHERE name = ? AND {_OF_NOW} ORDER BY step",
-                    (name,),
-                )
-            ]
-
     def non_finite(self) -> list[tuple[int, str, float]]:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
