@@ -5,6 +5,7 @@ Every way in ends in :func:`parse_config`, so a bad value gives the same message
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,11 +80,17 @@ def _problem(finding: Mapping[str, Any]) -> Problem:
     location = [str(part) for part, last in zip(finding["loc"], before, strict=False) if not (part in kinds and isinstance(last, int))]
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
-        message = answer(location[-1]) or message
+        message = answer(location[-1]) or message + _did_you_mean(".".join(location))
     if finding["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
     return Problem(".".join(location), message)
+
+
+def _did_you_mean(name: str) -> str:
+    """The end of a sentence about a setting that there is not: the most similar one, if one is similar."""
+    near = difflib.get_close_matches(name, [known for known, _ in walk_fields()], n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------------
@@ -263,7 +270,7 @@ def _set(target: Any, name: str, path: list[str], value: Any) -> None:
         if rest:
             target.setdefault(head, {})
     else:
-        raise ConfigError([Problem(name, answer(head) or "there is no such setting")])
+        raise ConfigError([Problem(name, answer(head) or "there is no such setting" + _did_you_mean(name))])
     if rest:
         _set(target[key], name, rest, value)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs.policy_checks import sampling_warning
@@ -30,23 +30,23 @@ def settings(tmp_path: Path) -> Path:
 
 def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "3", "--ppo.kl_coef=0.2"]) == 0
+    assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "3", "--ppo.kl_coef=0.2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"run folder: {run_dir}"
     assert any(line.startswith("step 3/3") for line in lines)
     config = RunReader(run_dir).config()
     assert (config.ppo.steps, config.ppo.kl_coef) == (3, 0.2)
 
-    assert cli.main(["runs", "show", str(run_dir), "--json"]) == 0
+    assert main(["runs", "show", str(run_dir), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["state"], shown["step"], shown["total_steps"], shown["cause"]) == ("finished", 3, 3, "")
     assert shown["metrics"]["objective/kl_coef"] == 0.2
     assert [checkpoint["step"] for checkpoint in shown["checkpoints"]] == [3]
 
-    assert cli.main(["runs", "show", str(run_dir)]) == 0
+    assert main(["runs", "show", str(run_dir)]) == 0
     assert "state        finished" in capsys.readouterr().out
-    assert cli.main(["resume", str(run_dir)]) == 0  # nothing left to do
-    assert cli.main(["stop", str(run_dir)]) == 2
+    assert main(["resume", str(run_dir)]) == 0  # nothing left to do
+    assert main(["stop", str(run_dir)]) == 2
     assert "is not running" in capsys.readouterr().err
 
 
@@ -59,13 +59,14 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
         (["--ppo.steps", "many"], "ppo.steps: input should be a whole number"),
         (["--ppo.batch_size", "2"], "ppo.mini_batch_size: 4 is larger than batch_size 2"),
         (["--ppo.nothing", "2"], "ppo.nothing: there is no such setting"),
+        (["--ppo.step", "2"], "ppo.step: there is no such setting; did you mean ppo.steps?"),
         (["--ppo.steps"], "ppo.steps: needs a value"),
         (["--fast"], "unrecognized arguments: --fast"),
         (["--recipe", "world"], "not both"),
         (["--model.policy", str(tmp_path / "none")], "model.policy:"),
         (["--data.prompts", str(tmp_path / "none.txt")], "data.prompts:"),
     ):
-        assert cli.main([*start, *extra]) == 2, extra
+        assert main([*start, *extra]) == 2, extra
         assert part in capsys.readouterr().err
         assert not run_dir.exists()
 
@@ -74,7 +75,7 @@ def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: 
     """A run that another program prepared keeps its folder, with the cause."""
     run_dir = tmp_path / "run"
     following = ["--lora.enabled", "true", "--lora.use_dora", "true", "--ppo.reference_ema", "0.5"]
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(run_dir), *following]) == 2
+    assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), *following]) == 2
     said = capsys.readouterr()
     assert said.out.count("a reference that follows needs plain LoRA") == 1 and "Traceback" not in said.err
     assert f"nothing was trained: {run_dir} was removed again" in said.out
@@ -82,13 +83,13 @@ def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: 
 
     changed = {"lora": {"enabled": True, "use_dora": True}, "ppo": {"reference_ema": 0.5}}
     create_run(run_dir, small_config(tmp_path, **changed), name="prepared", state="queued")
-    assert cli.main(["train", str(run_dir)]) == 2
+    assert main(["train", str(run_dir)]) == 2
     assert "a reference that follows needs plain LoRA" in RunReader(run_dir).status().cause
 
 
 def test_sampling_that_is_cut_off_is_a_warning(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ["train", "--config", str(settings), "--run-dir", str(tmp_path / "run"), "--ppo.steps", "1"]
-    assert cli.main([*start, "--generation.top_k", "5", "--generation.top_p", "0.9"]) == 0
+    assert main([*start, "--generation.top_k", "5", "--generation.top_p", "0.9"]) == 0
     text = "Sampling is cut off (top-k 5 and top-p 0.9)"
     assert f"note: {text}" in capsys.readouterr().err
     events = [event for event in RunReader(tmp_path / "run").events_since(0) if event.text.startswith(text)]
@@ -108,32 +109,32 @@ def test_other_bad_input(settings: Path, tmp_path: Path, capsys: pytest.CaptureF
         (["train", "--config", str(settings), "--run-dir", str(tmp_path / "full")], "--run-dir"),
         (["runs", "show", str(tmp_path / "full")], "full"),
         (["runs", "list", "--ppo.steps", "3"], "takes no settings"),
-        (["resume", str(tmp_path / "none")], "none"),
+        (["resume", str(tmp_path / "none")], f"rlhf-studio: There is no run at {tmp_path / 'none'}: config.yaml is missing.\n"),
         (["stop", str(tmp_path / "none")], "not running"),
         (["recipes", "show", "no-such-recipe"], "no-such-recipe"),
     ):
-        assert cli.main(arguments) == 2, arguments
+        assert main(arguments) == 2, arguments
         assert part in capsys.readouterr().err
 
 
 def test_lists(tmp_path: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
+    assert main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
     assert "No runs in" in capsys.readouterr().out
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "workspace" / "runs" / "first-run")]) == 0
+    assert main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "workspace" / "runs" / "first-run")]) == 0
     capsys.readouterr()
-    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
+    assert main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
     assert "finished" in capsys.readouterr().out
-    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "workspace"), "--json"]) == 0
+    assert main(["runs", "list", "--workspace", str(tmp_path / "workspace"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["run_id"] == "first-run"
-    assert cli.main(["recipes", "list"]) == 0
+    assert main(["recipes", "list"]) == 0
     assert "world" in capsys.readouterr().out
-    assert cli.main(["recipes", "show", "world"]) == 0
+    assert main(["recipes", "show", "world"]) == 0
     assert "kl_coef" in capsys.readouterr().out
 
 
 def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main(["train", "--help"])
+        main(["train", "--help"])
     assert left.value.code == 0
     text = capsys.readouterr().out
     assert "--ppo.kl_coef" in text and "--engine.seed" in text

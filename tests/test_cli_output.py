@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.engine.loop.trainer import Trainer
@@ -49,7 +49,7 @@ def test_a_run_from_the_command_line_has_a_log(
         return original(trainer)
 
     monkeypatch.setattr(Trainer, "step", noisy)
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "run")]) == 0
+    assert main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "run")]) == 0
     shown, log = capsys.readouterr(), RunReader(tmp_path / "run").log_tail()
     for line in ("step 1/2", "step 2/2", "done:"):
         assert line in shown.out and line in log
@@ -64,7 +64,7 @@ def test_the_trace_of_an_unexpected_error_is_in_both_places(
         raise ZeroDivisionError("surprise")
 
     monkeypatch.setattr(Trainer, "step", explode)
-    assert cli.main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "run")]) == 1
+    assert main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "run")]) == 1
     for text in (capsys.readouterr().out, RunReader(tmp_path / "run").log_tail()):
         assert "Traceback (most recent call last)" in text and "failed: ZeroDivisionError: surprise" in text
 
@@ -119,7 +119,7 @@ def test_an_error_at_the_door_is_in_the_log_too(settings: Path, tmp_path: Path) 
 
 
 def test_settings_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", "--ppo.steps", "5", "--name", "my run"]) == 2
+    assert main(["train", "--ppo.steps", "5", "--name", "my run"]) == 2
     line = "rlhf-studio: settings change a recipe or a file, so name one too, for example: "
     assert capsys.readouterr().err == f"{line}train --recipe world --ppo.steps 5 --name 'my run'\n"
 
@@ -161,10 +161,10 @@ def test_the_permission_of_a_function_is_asked_before_anything_is_loaded(
     monkeypatch.setattr(worker, "choose_compute", lambda config: pytest.fail("the machine was looked at"))
     monkeypatch.setattr(build, "load_causal_lm", lambda *arguments: pytest.fail("the model was loaded"))
     for command in ("train", "resume"):
-        assert cli.main([command, str(tmp_path / "run")]) == 2
+        assert main([command, str(tmp_path / "run")]) == 2
         assert "reward.components.0.file" in (said := capsys.readouterr().err) and "--allow-custom-rewards" in said
         assert not (tmp_path / "run" / "engine.log").exists()
-    assert worker.run_engine(tmp_path / "run", resume=False) == 2
+    assert worker.run_engine(tmp_path / "run", "train") == 2
     assert RunReader(tmp_path / "run").status().cause.startswith("reward.components.0.file:")
 
 
@@ -174,6 +174,6 @@ def test_the_newest_events_are_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
         for number in range(205):
             writer.event(EventRecord("info", "phase", f"event {number}"))
         writer.set_state("stopped")
-    assert cli.main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
+    assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
     events = json.loads(capsys.readouterr().out)["events"]
     assert [event["text"] for event in events] == [f"event {number}" for number in range(5, 205)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import STAYS, changes_between, refusals
 from rlhf_studio.config_io import config_from_file, config_to_yaml, walk_fields
@@ -27,7 +27,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps that has finished, with a rate that falls to 0."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "run.yaml").write_text(config_to_yaml(small_config(folder, ppo={"kl_coef": 0.1, "learning_rate": 1e-3})), encoding="utf-8")
-    assert cli.main(["train", "--config", str(folder / "run.yaml"), "--run-dir", str(folder / "run")]) == 0
+    assert main(["train", "--config", str(folder / "run.yaml"), "--run-dir", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -46,7 +46,7 @@ def test_more_steps_and_another_coefficient(ended: Path, capsys: pytest.CaptureF
     before = (ended / "config.yaml").read_text(encoding="utf-8")
     first = RunReader(ended).metrics_since(0)
     assert rates(ended) == pytest.approx([1e-3, 0.5e-3])  # linear over two steps
-    assert cli.main(["resume", str(ended), "--ppo.steps", "4", "--ppo.kl_coef=0.3"]) == 0
+    assert main(["resume", str(ended), "--ppo.steps", "4", "--ppo.kl_coef=0.3"]) == 0
     reader = RunReader(ended)
     status = reader.status()
     assert (status.state, status.step, status.total_steps) == ("finished", 4, 4)
@@ -80,7 +80,7 @@ def test_what_a_resumed_run_keeps_is_refused_by_name(ended: Path, tmp_path: Path
         (["--generation.response_length", "5000"], "generation.response_length"),
         (["--ppo.nothing", "1"], "ppo.nothing: there is no such setting"),
     ):
-        assert cli.main(["resume", str(ended), *arguments]) == 2, arguments
+        assert main(["resume", str(ended), *arguments]) == 2, arguments
         assert expected in capsys.readouterr().err
     assert (sorted(path.name for path in ended.iterdir()), (ended / "config.yaml").read_bytes()) == before
     assert not is_starting(ended)
@@ -88,10 +88,10 @@ def test_what_a_resumed_run_keeps_is_refused_by_name(ended: Path, tmp_path: Path
 
 def test_from_step_0_only_the_run_folder_decides(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--model.policy", str(tmp_path)], ["--lora.r", "8"], ["--name", "other"]):
-        assert cli.main(["resume", str(ended), "--from-start", *arguments]) == 2, arguments
+        assert main(["resume", str(ended), "--from-start", *arguments]) == 2, arguments
         assert f"{arguments[0][2:]}: cannot change when a run is resumed" in capsys.readouterr().err
     assert not (ended / "config-1.yaml").exists()
-    assert cli.main(["resume", str(ended), "--from-start", "--ppo.steps", "1", "--engine.seed", "4"]) == 0
+    assert main(["resume", str(ended), "--from-start", "--ppo.steps", "1", "--engine.seed", "4"]) == 0
     reader = RunReader(ended)
     status = reader.status()
     assert (status.state, status.step, status.total_steps, reader.config().engine.seed) == ("finished", 1, 1, 4)
@@ -101,7 +101,7 @@ def test_from_step_0_only_the_run_folder_decides(ended: Path, tmp_path: Path, ca
 def test_a_run_at_work_keeps_its_settings(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (ended / "config.yaml").read_bytes()
     with EngineLock(ended):
-        assert cli.main(["resume", str(ended), "--ppo.steps", "9"]) == 2
+        assert main(["resume", str(ended), "--ppo.steps", "9"]) == 2
     assert "already working" in capsys.readouterr().err and (ended / "config.yaml").read_bytes() == before
 
 
@@ -115,14 +115,14 @@ def test_checkpoints_that_do_not_say_their_settings(ended: Path) -> None:
     entries = json.loads(manifest.read_text())
     entries["files"]["state.json"] = {"bytes": state.stat().st_size, "sha256": hashlib.sha256(state.read_bytes()).hexdigest()}
     manifest.write_text(json.dumps(entries))
-    assert cli.main(["resume", str(ended), "--ppo.steps", "3", "--ppo.kl_coef", "0.3"]) == 0
+    assert main(["resume", str(ended), "--ppo.steps", "3", "--ppo.kl_coef", "0.3"]) == 0
     (event,) = (event for event in RunReader(ended).newest_events() if event.kind == "setting")
     assert "ppo.steps from 2 to 3" in event.text and "ppo.kl_coef from 0.1 to 0.3" in event.text
     assert RunReader(ended).metrics_since(2)[0][1]["objective/kl_coef"] == 0.3
 
 
 def test_no_change_is_an_ordinary_resume(ended: Path) -> None:
-    assert cli.main(["resume", str(ended), "--ppo.steps", "2"]) == 0
+    assert main(["resume", str(ended), "--ppo.steps", "2"]) == 0
     assert not (ended / "config-1.yaml").exists()
     assert [event.kind for event in RunReader(ended).newest_events()].count("setting") == 0
 

@@ -140,7 +140,7 @@ def test_a_process_for_every_gpu(machine: Callable[..., None], tmp_path: Any) ->
     every = EngineConfig(processes=0)
     machine(["/dev/nvidia0"], BOTH)
     assert number_of_processes(every) == 2 and wants_several(every, {})
-    command = launcher_command(tmp_path, every, resume=False)
+    command = launcher_command(tmp_path, every, "train")
     assert command[command.index("--num_processes") + 1] == "2"
     machine(["/dev/nvidia0"], BOTH, "1")
     assert number_of_processes(every) == 1
@@ -149,5 +149,5 @@ def test_a_process_for_every_gpu(machine: Callable[..., None], tmp_path: Any) ->
     machine(["/dev/nvidia0"], BOTH)
     assert number_of_processes(EngineConfig(processes=0, device="cpu")) == 1
     assert number_of_processes(EngineConfig(processes=5)) == 5
-    named = launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), resume=False)
+    named = launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), "train")
     assert named[named.index("--config_file") + 1] == "some.yaml" and "--num_processes" not in named

@@ -16,7 +16,7 @@ from benchmarks.speed import contestant
 from benchmarks.speed.job import Job
 from benchmarks.speed.meter import Laps
 from benchmarks.speed.workloads import LORA_ALPHA, LORA_RANK
-from rlhf_studio.cli import before_torch
+from rlhf_studio.cli.engine import before_torch
 
 PHASE_OF = {"time/rollout": "rollout", "time/score": "scoring", "time/reference": "scoring", "time/update": "optimisation"}
 NOT_PPO = ("temperature", "seed")

@@ -1,6 +1,6 @@
 """Checkpoint folders: which are whole, which belong to the run as it is recorded, and where a resumed run goes on.
 
-A checkpoint is whole when everything that its manifest names is there with the recorded size and SHA-256 hash. Files that the
+A checkpoint is whole when everything that its manifest names is there with the size and SHA-256 hash that it names. Files that the
 manifest does not name (``.DS_Store``, an editor's backup) are ignored, here and when it is loaded.
 
 It belongs to the run when its step is still the one that was recorded when it was written: a step that is played again after a
@@ -61,7 +61,7 @@ class NoCheckpoint(StoreError):
 
 
 @dataclass(frozen=True)
-class Start:
+class StartingPoint:
     """Where a resumed run goes on.
 
     Attributes:
@@ -73,28 +73,34 @@ class Start:
     problems: list[str]
 
 
-BEGINNING = Start(None, [])
+BEGINNING = StartingPoint(None, [])
 
 
-def where_to_resume(run_dir: Path) -> Start:
+def where_to_resume(run_dir: Path, *, read_again: bool = True) -> StartingPoint:
     """The newest checkpoint that can be used. Only looks; reads every file of the checkpoints that it tries.
+
+    Without ``read_again`` it takes this process's word for files that it has read or written, and that nobody has touched since: for
+    the app, which asks twice before it starts an engine. The engine itself always reads.
 
     Raises:
         NoCheckpoint: steps are recorded (or a checkpoint was damaged), but the run would start at step 0.
         StoreError: the run cannot be read.
     """
-    folder, problems = newest_valid(run_dir)
+    folder, problems = newest_valid(run_dir, read_again=read_again)
     step = None if folder is None else step_of(folder)
-    steps = RunReader(run_dir).status().recorded
+    steps = RunReader(run_dir).status().last_recorded_step
     if step or not (steps or problems):
-        return Start(step, problems)
+        return StartingPoint(step, problems)
     found = "its only whole checkpoint is of step 0" if step == 0 else "none of its checkpoints can be used" if problems else ""
     why = f"{found} ({'; '.join(problems)})" if problems else found or "it has no checkpoint"
     raise NoCheckpoint(Path(run_dir), why, steps)
 
 
-def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not. Raises StoreError."""
+def newest_valid(run_dir: Path, *, read_again: bool = True) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole and belongs to the run, and a sentence for each newer one that is not. Raises StoreError.
+
+    ``read_again``: see :func:`where_to_resume`.
+    """
     problems: list[str] = []
     try:
         entries = entries_by_step(Path(run_dir) / paths.CHECKPOINTS)
@@ -102,7 +108,7 @@ def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
         raise store_error(error, Path(run_dir) / paths.CHECKPOINTS) from error
     for folder in reversed(entries):
         try:
-            _check(folder)
+            _check(folder, read_again=read_again)
         except CheckpointError as error:
             problems.append(str(error))
             continue
@@ -113,11 +119,6 @@ def newest_valid(run_dir: Path) -> tuple[Path | None, list[str]]:
 def by_step(folder: Path) -> list[Path]:
     """Checkpoint folders, oldest first; among them one that was being replaced when the engine was killed, where there is no other."""
     return [path for path in entries_by_step(folder) if is_folder(path)]
-
-
-def verify(folder: Path) -> None:
-    """Raises :class:`CheckpointError` unless all that the manifest names is there with the recorded size and hash."""
-    _verify(folder, read_manifest(folder))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -151,14 +152,15 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
     _known[folder] = _marks(folder, manifest)
 
 
-def _check(folder: Path) -> None:
+def _check(folder: Path, *, read_again: bool = True) -> None:
     if not is_folder(folder):
         what = "a link" if folder.is_symlink() else "a file"
         raise CheckpointError(f"{folder.name}: it is {what}, and only a folder in the run's own folder is taken for a checkpoint")
     manifest = read_manifest(folder)
     if not _belongs(folder, manifest):
         raise CheckpointError(f"{folder.name}: it is not of this run as it is recorded (from before a resume, or renamed)")
-    _verify(folder, manifest)
+    if read_again or not _is_untouched(folder, manifest):
+        _verify(folder, manifest)
     _check_settings(folder)
 
 
@@ -279,11 +281,19 @@ def _is_good(folder: Path) -> bool:
     """As :func:`_check`, but files that this process has read or written, and nobody has touched since, are not read again."""
     try:
         manifest = read_manifest(folder)
-        if _known.get(folder) != _marks(folder, manifest) or not _belongs(folder, manifest):
+        if not _is_untouched(folder, manifest) or not _belongs(folder, manifest):
             _check(folder)
     except (CheckpointError, OSError):
         return False
     return True
+
+
+def _is_untouched(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether this process has read or written these very files."""
+    try:
+        return _known.get(folder) == _marks(folder, manifest)
+    except OSError:
+        return False
 
 
 def _marks(folder: Path, manifest: dict[str, Any]) -> list[tuple[int, ...]]:

@@ -14,6 +14,7 @@ from typing import Literal
 from rlhf_studio.runs import liveness, status, studio
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
 
 MAX_ATTEMPTS = 3
@@ -26,9 +27,8 @@ class Claim:
 
     run_id: str
     run_dir: Path
-    resume: bool
+    mode: StartMode
     ticket: liveness.StartTicket
-    from_start: bool = False
 
 
 def has_work(workspace: Workspace) -> bool:
@@ -55,7 +55,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
     try:
         folder = workspace.run_dir(entry.run_id)
         state, seq = RunReader(folder).stored()
-        if state == "finished" or (state != "queued" and not entry.resume):
+        if state == "finished" or (state != "queued" and entry.mode == "train"):
             studio.set_entry(connection, entry.run_id, "done", seq=seq)  # somebody ran it from a shell meanwhile
             return None
         ticket = liveness.StartTicket(folder)
@@ -66,7 +66,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
-    return Claim(entry.run_id, folder, entry.resume, ticket, entry.from_start)
+    return Claim(entry.run_id, folder, entry.mode, ticket)
 
 
 def note_started(workspace: Workspace, run_id: str, pid: int) -> None:
@@ -104,13 +104,13 @@ def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: stu
         what, seq = outcome(folder, entry)
         if what == "busy":
             return True
-        if what == "unborn" and entry.attempts + 1 < MAX_ATTEMPTS:
+        if what == "never-started" and entry.attempts + 1 < MAX_ATTEMPTS:
             studio.give_back(connection, entry.run_id)
-        elif what == "unborn":
+        elif what == "never-started":
             cause = f"The app ended {MAX_ATTEMPTS} times while it was starting the engine. Resume tries again."
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=cause)
-        elif what == "dead":
-            studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_death(folder, entry.exit_code))
+        elif what == "ended-early":
+            studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))
         else:
             studio.set_entry(connection, entry.run_id, "done", seq=seq)
     except StoreError as error:  # removed or damaged behind our back
@@ -118,11 +118,11 @@ def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: stu
     return False
 
 
-def outcome(run_dir: Path, entry: studio.Entry) -> tuple[Literal["busy", "ended", "dead", "unborn"], int]:
+def outcome(run_dir: Path, entry: studio.Entry) -> tuple[Literal["busy", "ended", "ended-early", "never-started"], int]:
     """What became of a claim, and the run's ``seq`` now.
 
-    busy: the engine works or is coming up. ended: it came to work. dead: it ended before it wrote anything. unborn: the app
-    ended between claiming and starting. Raises StoreError when the run cannot be read.
+    busy: the engine works or is being started. ended: it had begun to work. ended-early: it ended before it wrote anything.
+    never-started: the app ended between claiming the run and starting its engine. Raises StoreError when the run cannot be read.
     """
     locks = status.look_at_locks(run_dir)
     seq = RunReader(run_dir).stored()[1]  # after the locks: what an engine wrote before it let go is in it
@@ -132,4 +132,4 @@ def outcome(run_dir: Path, entry: studio.Entry) -> tuple[Literal["busy", "ended"
         return "ended", seq
     if locks.starting:
         return "busy", seq
-    return ("unborn" if entry.pid is None else "dead"), seq
+    return ("never-started" if entry.pid is None else "ended-early"), seq

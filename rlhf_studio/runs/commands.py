@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from rlhf_studio.runs import liveness, paths, schema
 from rlhf_studio.runs.errors import NotRunning
 from rlhf_studio.runs.records import ALIVE
-from rlhf_studio.runs.values import encode_json
 
 CommandKind = Literal["checkpoint", "stop", "pause", "continue"]
 
 
-def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | None = None) -> int:
+def send_command(run_dir: Path, kind: CommandKind) -> int:
     """Leave a request for the engine and return its number.
 
     An engine that is just being started gets it as well. A request that no engine would read is refused, so that it cannot
@@ -43,8 +41,8 @@ def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | 
             if not starting and (not alive or (early and ended_at is not None)):
                 raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
             return connection.execute(
-                "INSERT INTO commands (kind, payload, payload_flags, sent_at, early) VALUES (?, ?, ?, ?, ?)",
-                (kind, *encode_json(dict(payload or {})), time.time(), int(early)),
+                "INSERT INTO commands (kind, payload, sent_at, early) VALUES (?, '{}', ?, ?)",  # the column was never used
+                (kind, time.time(), int(early)),
             ).lastrowid
     finally:
         connection.close()

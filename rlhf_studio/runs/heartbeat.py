@@ -1,4 +1,4 @@
-"""The engine's signs of life, and whether the folder that it leaves them in is still its own."""
+"""The engine's heartbeat, and whether the run folder that it is written into is still the engine's own."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Place:
         return self._file is not None and self._look() == self._file
 
 
-def beat(connection: sqlite3.Connection, path: Path) -> None:
-    """Note the time as the engine's last sign of life. Raises StoreError."""
+def _beat(connection: sqlite3.Connection, path: Path) -> None:
+    """Store the time of the engine's last heartbeat. Raises StoreError."""
     with schema.transaction(connection, path):
         connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
 
 
 class Heartbeat:
-    """A thread of the engine that notes once per interval that the process lives, over a connection of its own.
+    """A thread of the engine that stores the time once per interval as a sign that the process runs, over a connection of its own.
 
     It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
-    the engine hears of it. When the run folder is not where it was any more, it ends.
+    the engine gets the error. When the run folder is not where it was any more, it ends.
     """
 
     def __init__(self, run_dir: Path, interval: float = 1.0):
@@ -73,7 +73,7 @@ class Heartbeat:
                     connection = schema.connect(self.path)
                     place = Place(self.path)
                     connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
-                beat(connection, self.path)
+                _beat(connection, self.path)
                 self.problem = None
             except (StoreError, sqlite3.Error) as error:
                 self.problem = error

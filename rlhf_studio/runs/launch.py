@@ -6,42 +6,31 @@ The app starts an engine by the same command line that a person can copy; nothin
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE, engine_environment
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs import liveness, paths
-from rlhf_studio.runs.commands import send_command
-from rlhf_studio.runs.environment import FOLDER_VARIABLE, engine_environment
 from rlhf_studio.runs.errors import NotRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode, engine_arguments
 from rlhf_studio.runs.writer import record_end
 
 
-def engine_command(run_dir: Path, resume: bool = False, from_start: bool = False) -> list[str]:
-    """The command that works on a prepared run folder: what the app runs, and what a person may run instead.
-
-    ``from_start`` goes with ``resume``: the run begins again at step 0.
-    """
-    command = [sys.executable, "-m", "rlhf_studio", "resume" if resume else "train", str(Path(run_dir).resolve())]
-    return [*command, "--from-start"] if from_start else command
-
-
-def command_text(run_dir: Path, resume: bool = False) -> str:
-    """The same command as text to paste into a shell, quoted where needed."""
-    return shlex.join(engine_command(run_dir, resume))
+def engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+    """The command that works on a prepared run folder: what the app runs, and what a person may run instead."""
+    return [sys.executable, *engine_arguments(run_dir, mode)]
 
 
 def start_engine(
     run_dir: Path,
-    resume: bool = False,
+    mode: StartMode = "train",
     *,
-    from_start: bool = False,
     ticket: liveness.StartTicket | None = None,
     keep_hub_token: bool = False,
     permissions: Permissions = NOTHING_ALLOWED,
@@ -66,11 +55,11 @@ def start_engine(
         environment = engine_environment(
             os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions, trackers=_trackers(folder)
         )
-        environment[liveness.START_FD_VARIABLE] = str(own_ticket.descriptor)
+        environment[START_FD_VARIABLE] = str(own_ticket.descriptor)
         log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             return subprocess.Popen(
-                engine_command(folder, resume, from_start),
+                engine_command(folder, mode),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -96,13 +85,8 @@ def _trackers(folder: Path) -> list[str]:
         return []
 
 
-def request_stop(run_dir: Path) -> int:
-    """Ask the engine to save and end; it does so at the next safe moment. Raises NotRunning and StoreError."""
-    return send_command(run_dir, "stop")
-
-
 def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
-    """End the engine: SIGTERM first (it saves and leaves), and after ``grace`` seconds SIGKILL for it and all its helpers.
+    """End the engine: SIGTERM first (it writes a checkpoint and ends), and after ``grace`` seconds SIGKILL for it and all its helpers.
 
     Returns whether there was anything to end. The engine is found by the lock it holds, or the start ticket that names it,
     its helpers by its session and by the run folder in their environment, so that no other process can be hit.
@@ -125,7 +109,7 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
 def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
     """End the engine by force, with all its helpers and followers, and put that on record. Returns a sentence for the person.
 
-    ``by`` says who asked, e.g. ``an operator``. The engine gets ``grace`` seconds to save and leave by itself.
+    ``by`` says who asked, e.g. ``an operator``. The engine gets ``grace`` seconds to write a checkpoint and end by itself.
 
     Raises:
         NotRunning: there is nothing to end.

@@ -2,14 +2,14 @@
 
 Two locks in the run folder, on two files that nothing else ever opens:
 
-* ``engine.lock`` (:class:`EngineLock`, POSIX ``lockf``) is held by the engine for as long as it lives. The kernel frees it at
-  the engine's death however it dies, even while a forked helper of the engine lives on.
+* ``engine.lock`` (:class:`EngineLock`, POSIX ``lockf``) is held by the engine as long as its process runs. The kernel frees it when
+  that process ends, in whatever way, even while a forked helper of the engine still runs.
 * ``start.lock`` (:class:`StartTicket`, ``flock``) covers the time before: the app takes it *before* it starts the engine, the
   engine inherits the open file, and gives it up once it holds ``engine.lock``. If app and engine die on the way, it is free.
   An engine started from a shell takes it itself (:func:`announce_start`), because its libraries load for seconds, and writes into
   it who it is: nothing else about such a process says that it is the engine (see :func:`starter_pid`).
 
-So at every moment of a start one of the two is held, and "claimed, but neither is held" means that the engine is dead.
+So at every moment of a start one of the two is held, and "claimed, but neither is held" means that the engine has ended.
 To see both without a gap, look at ``start.lock`` first.
 """
 
@@ -24,11 +24,11 @@ import threading
 import time
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 
 ENGINE_LOCK = "engine.lock"
 START_LOCK = "start.lock"
-START_FD_VARIABLE = "RLHF_STUDIO_START_FD"
 RETRY_SECONDS = 0.5
 CLOCK_SECONDS = 2.0
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -275,10 +275,10 @@ def starter_pid(run_dir: Path) -> int | None:
         raise store_error(error, path) from error
     if len(words) != 2 or not words[0].isdecimal():
         return None
-    pid, said = int(words[0]), words[1]
+    pid, noted = int(words[0]), words[1]
     began = _started_at(pid)
     # Systems give this time to a hundredth of a second, and count it from a start of the clock that is known to a second.
-    return pid if began is not None and _is_number(said) and abs(began - float(said)) <= CLOCK_SECONDS else None
+    return pid if began is not None and _is_number(noted) and abs(began - float(noted)) <= CLOCK_SECONDS else None
 
 
 def _started_at(pid: int) -> float | None:

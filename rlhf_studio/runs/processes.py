@@ -16,24 +16,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.estimate.gpus import find_gpus
+from rlhf_studio.exit_codes import FAILED, OF_STATES
 from rlhf_studio.runs import liveness, paths
-from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode, engine_arguments
 from rlhf_studio.runs.writer import record_end
 
 COORDINATED = "RLHF_STUDIO_COORDINATED"
-EXIT_CODES = {"finished": 0, "stopped": 3}
 POLL_SECONDS = 0.1
 COPY_SECONDS = 5.0  # for the last lines, should something that was left behind hold the pipe open
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
-    """Whether this is one of the processes that leave the run folder to the first."""
+    """Whether this is one of the further processes of a run: only the first writes into the run folder."""
     return int(environment.get("RANK", "0")) > 0
 
 
@@ -48,7 +49,7 @@ def number_of_processes(engine: EngineConfig) -> int:
     return engine.processes or (1 if engine.device == "cpu" else max(len(find_gpus() or ()), 1))
 
 
-def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool, from_start: bool = False) -> list[str]:
+def launcher_command(run_dir: Path, engine: EngineConfig, mode: StartMode) -> list[str]:
     """``accelerate launch`` with what the settings say."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     if engine.accelerate_config:
@@ -57,18 +58,18 @@ def launcher_command(run_dir: Path, engine: EngineConfig, *, resume: bool, from_
         # --multi_gpu means "several processes by torchrun", also on a CPU: --cpu alone starts one process, or needs MPI.
         command += ["--multi_gpu", "--num_machines", "1", "--num_processes", str(number_of_processes(engine))]
         command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    return [*command, "-m", "rlhf_studio", "resume" if resume else "train", str(run_dir), *(["--from-start"] if from_start else [])]
+    return [*command, *engine_arguments(run_dir, mode)]
 
 
 class Terminal(Protocol):
-    """Where a person watches, when this process's own output goes to the log; ``engine.screen.Screen`` is one."""
+    """Where a person watches, when this process's own output goes to the log; ``engine.process.screen.Screen`` is one."""
 
     def show(self, text: str) -> None:
         """Write one line."""
 
 
 def run_processes(
-    run_dir: Path, engine: EngineConfig, permissions: Permissions, *, resume: bool, from_start: bool = False, screen: Terminal | None = None
+    run_dir: Path, engine: EngineConfig, permissions: Permissions, mode: StartMode, *, screen: Terminal | None = None
 ) -> int:
     """Start them, wait for their end, and return the exit code that one process would have returned.
 
@@ -78,12 +79,12 @@ def run_processes(
     if allowed := permissions.as_text():
         environment[PERMISSIONS_VARIABLE] = allowed
     output = subprocess.PIPE if screen else None
-    process = subprocess.Popen(launcher_command(run_dir, engine, resume=resume, from_start=from_start), env=environment, stdout=output)
+    process = subprocess.Popen(launcher_command(run_dir, engine, mode), env=environment, stdout=output)
     copying = threading.Thread(target=_copy, args=(process, screen), daemon=True)
     copying.start()
     # A stop goes to the first process alone: it saves and tells the others. The launcher would kill them all.
-    stops: list[int] = []
-    before = {number: signal.signal(number, _pass_on(run_dir, process, stops)) for number in (signal.SIGTERM, signal.SIGINT)}
+    received: list[int] = []
+    before = {number: signal.signal(number, _pass_on(run_dir, process, received)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         while process.poll() is None:
             if liveness.holder_pid(run_dir):
@@ -95,15 +96,15 @@ def run_processes(
         liveness.release_ticket(run_dir)
     copying.join(COPY_SECONDS)
     try:
-        if stops:
+        if received:
             with liveness.EngineLock(run_dir):  # where the first process had no time to say it
-                record_end(run_dir, EventRecord("info", "stop", f"Stopped: signal {signal.Signals(stops[0]).name}."))
+                record_end(run_dir, EventRecord("info", "stop", f"Stopped: signal {signal.Signals(received[0]).name}."))
         status = RunReader(run_dir).status()
-    except StoreError:  # the run folder is gone; the first process has said so
-        return 1
-    if screen and status.state not in (*EXIT_CODES, "failed"):  # else the first process has said it
+    except StoreError:  # the run folder is gone; the first process has printed that
+        return FAILED
+    if screen and status.state not in (*OF_STATES, "failed"):  # else the first process has printed it
         screen.show(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)")
-    return EXIT_CODES.get(status.state, 1)
+    return OF_STATES.get(status.state, FAILED)
 
 
 def _copy(process: subprocess.Popen[bytes], screen: Terminal | None) -> None:
@@ -114,9 +115,9 @@ def _copy(process: subprocess.Popen[bytes], screen: Terminal | None) -> None:
             screen.show(text)
 
 
-def _pass_on(run_dir: Path, process: subprocess.Popen[bytes], stops: list[int]) -> object:
+def _pass_on(run_dir: Path, process: subprocess.Popen[bytes], received: list[int]) -> object:
     def handler(number: int, _frame: FrameType | None) -> None:
-        stops.append(number)
+        received.append(number)
         holder = liveness.holder_pid(run_dir)
         os.kill(holder or process.pid, number)
 

@@ -11,6 +11,7 @@ from rlhf_studio.runs import claims
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.liveness import StartTicket
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,10 @@ class Process(Protocol):
         """The exit code, or None while it runs; collects the ended process."""
 
 
-class Start(Protocol):
+class StartEngine(Protocol):
     """How an engine is started: :func:`rlhf_studio.runs.launch.start_engine`, or something else in tests."""
 
-    def __call__(self, run_dir: Path, resume: bool = False, *, ticket: StartTicket, from_start: bool = False) -> Process:
+    def __call__(self, run_dir: Path, mode: StartMode, *, ticket: StartTicket) -> Process:
         """Start it; the ticket must be passed on to the process or be held until the engine has its lock."""
 
 
@@ -38,7 +39,7 @@ class Dispatcher:
     Engines outlive the dispatcher. A new one finds the runs that are alive by their locks.
     """
 
-    def __init__(self, workspace: Workspace, start: Start = start_engine, interval: float = 0.5):
+    def __init__(self, workspace: Workspace, start: StartEngine = start_engine, interval: float = 0.5):
         """``interval`` is the longest time in seconds between two looks at the queue."""
         self.workspace = workspace
         self.interval = interval
@@ -109,8 +110,7 @@ class Dispatcher:
 
     def _launch(self, claim: claims.Claim) -> None:
         try:
-            how = {"from_start": True} if claim.from_start else {}
-            process = self._start_engine(claim.run_dir, claim.resume, ticket=claim.ticket, **how)
+            process = self._start_engine(claim.run_dir, claim.mode, ticket=claim.ticket)
         except (StoreError, OSError) as error:
             claims.note_not_started(self.workspace, claim.run_id, f"The engine could not be started: {error}")
             return

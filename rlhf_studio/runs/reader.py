@@ -39,8 +39,8 @@ class _Moment:
 class RunReader:
     """Reads one run. Cheap to make: nothing is opened before the first call.
 
-    Everything it returns of steps ends at the run's own ``step``. Later rows are from before a resume (``RunStatus.recorded`` says up
-    to where); showing them beside the new ones would mix two histories.
+    Everything it returns of steps ends at the run's own ``step``. Later rows are from before a resume
+    (``RunStatus.last_recorded_step`` says up to where); showing them beside the new ones would mix two histories.
 
     Every method raises StoreError when the folder is not a run, is damaged, or was written by a newer program.
     """
@@ -124,7 +124,7 @@ class RunReader:
         return row, status.derive(row, locks, known, self.run_dir, in_workspace=paths.workspace_of(self.run_dir) is not None)
 
     def stored(self) -> tuple[str, int]:
-        """(state, seq) as the engine wrote them last, whether it still lives or not."""
+        """(state, seq) as the engine wrote them last, whether it still runs or not."""
         with self._reading() as connection:
             state, seq = connection.execute("SELECT state, seq FROM run").fetchone()
         return state, seq
@@ -137,6 +137,8 @@ class RunReader:
         try:
             return config_from_file(path)
         except ConfigError as error:
+            if not path.exists():
+                raise StoreError(f"There is no run at {self.run_dir}: {path.name} is missing.", "missing") from None
             raise StoreError(f"The configuration {path} cannot be used: {error}", "damaged") from error
 
     def working_folder(self) -> Path:
@@ -181,22 +183,6 @@ class RunReader:
             ):
                 result[number][names[metric]] = rows.read_metric(value, flag)
         return list(result.items())
-
-    def metric_names(self) -> list[str]:
-        """The names of all metrics recorded so far, in the order they first came."""
-        with self._reading() as connection:
-            return list(_metric_names(connection).values())
-
-    def series(self, name: str) -> list[tuple[int, float | None]]:
-        """(step, value) of one metric over the whole run; empty when there is no such metric. For comparing runs."""
-        with self._reading() as connection:
-            return [
-                (step, rows.read_metric(value, flag))
-                for step, value, flag in connection.execute(
-                    f"SELECT step, value, flag FROM metrics JOIN metric_names ON metric = id WHERE name = ? AND {_OF_NOW} ORDER BY step",
-                    (name,),
-                )
-            ]
 
     def non_finite(self) -> list[tuple[int, str, float]]:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""

@@ -114,7 +114,7 @@ class EventRecord:
 class StepRecord:
     """All that one PPO step leaves behind; stored in one transaction.
 
-    ``metrics`` maps the names of PPO_SPEC section 8 (``objective/kl`` ...) to numbers; non-finite ones are kept as flags.
+    ``metrics`` maps the names of :mod:`rlhf_studio.glossary` (``objective/kl`` ...) to numbers; non-finite ones are kept as flags.
     """
 
     step: int
@@ -155,7 +155,7 @@ class RunStatus:
         phase: what is going on, by name, e.g. "Loading the reward model (3 of 4)".
         fraction: progress of the phase, 0 to 1, or None when unknown.
         step: the newest step of the run as it goes now. What readers return ends here.
-        recorded: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
+        last_recorded_step: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
             from an earlier checkpoint: each is kept, out of the readers' sight, until it is played again.
         epoch: grows when the run went back to an earlier step (resume), so that viewers start over.
         seq: grows with every transaction.
@@ -184,4 +184,4 @@ class RunStatus:
     pid: int | None
     queue_position: int | None = None
     stop_asked_age: float | None = None
-    recorded: int = 0
+    last_recorded_step: int = 0

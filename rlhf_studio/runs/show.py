@@ -33,7 +33,8 @@ def list_values(workspace: Path) -> list[dict[str, Any]]:
 
 def _status_values(status: RunStatus) -> dict[str, Any]:
     """``silent`` is the engine's silence in seconds once it is long enough to mention, as on the page; else null."""
-    return {**dataclasses.asdict(status), "silent": silence(status)}
+    values = dataclasses.asdict(status)
+    return {**values, "recorded": values.pop("last_recorded_step"), "silent": silence(status)}  # the short name is the scripts'
 
 
 def show_text(values: dict[str, Any]) -> str:

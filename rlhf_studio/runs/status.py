@@ -14,8 +14,8 @@ free                  claimed, nothing written since, no engine started yet    q
 free                  lost, nothing written since                              failed
 free                  row says loading, running or paused                      interrupted
 free                  row says queued, cancelled in the queue                  stopped
-free                  row says queued, the queue says it was started           failed (it ended before it said anything)
-free                  row says queued, in a workspace, not in its queue        interrupted (never got going)
+free                  row says queued, the queue says it was started           failed (it ended before it wrote anything)
+free                  row says queued, in a workspace, not in its queue        interrupted (never started)
 free                  anything else                                            as the row says
 ====================  =======================================================  ===========================================
 """
@@ -89,7 +89,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         cause=decode_text(cause),
         pid=pid,
         stop_asked_age=_age(asked) if state in ALIVE else None,
-        recorded=max(step, last),
+        last_recorded_step=max(step, last),
     )
 
 
@@ -118,10 +118,10 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
             return _with(row, "loading", "Starting the engine")
         if locks.alive:
             return row
-    if entry is not None and entry.state == "waiting" and (untouched or (entry.resume and row.state != "finished")):
+    if entry is not None and entry.state == "waiting" and (untouched or (entry.mode != "train" and row.state != "finished")):
         return _waiting(row, studio)
     if entry is not None and claimed and untouched:
-        return _waiting(row, studio) if entry.pid is None else _with(row, "failed", cause=early_death(run_dir, entry.exit_code))
+        return _waiting(row, studio) if entry.pid is None else _with(row, "failed", cause=early_end(run_dir, entry.exit_code))
     if entry is not None and entry.state == "lost" and untouched:
         return _with(row, "failed", cause=entry.cause)
     if row.state in ALIVE:
@@ -129,7 +129,7 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
     if row.state == "queued" and entry is not None and entry.state == "cancelled":
         return _with(row, "stopped", "Cancelled before it started")
     if row.state == "queued" and entry is not None:
-        return _with(row, "failed", cause=early_death(run_dir, entry.exit_code))
+        return _with(row, "failed", cause=early_end(run_dir, entry.exit_code))
     if row.state == "queued" and in_workspace and time.time() - row.created_at > JUST_CREATED_SECONDS:
         return _with(row, "interrupted", cause="The run was prepared but never got going. Resume starts it.")
     return row
@@ -143,12 +143,12 @@ def _waiting(row: RunStatus, studio: Studio) -> RunStatus:
     return replace(_with(row, "queued", "Waiting in the queue"), queue_position=studio.queue_position(row.run_id))
 
 
-def early_death(run_dir: Path, exit_code: int | None) -> str:
+def early_end(run_dir: Path, exit_code: int | None) -> str:
     """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
     how = "" if exit_code is None else f" ({_exit(exit_code)})"
     line = last_log_line(run_dir)
-    said = f" The last line of its log: {line}" if line else " Its log is empty."
-    return f"The engine ended before it could begin{how}.{said} Put that right, then resume the run."
+    log = f" The last line of its log: {line}" if line else " Its log is empty."
+    return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 
 def _interruption(entry: Entry | None, run_dir: Path) -> str:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.values import decode_text, encode_text
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -29,8 +30,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 STUDIO_VERSION = len(MIGRATIONS)
 
-# What the column ``resume`` says.
-_NEW, _GO_ON, _FROM_START = 0, 1, 2
+_MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
+"""The column ``resume`` holds the place in this list."""
 
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 _COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
@@ -44,8 +45,7 @@ class Entry:
         position: order in the queue, smallest first.
         state: waiting; claimed (being started or running); done (the engine came to work and ended); lost (it ended before
             it could begin); cancelled.
-        resume: it goes on with a run that has begun already.
-        from_start: that one begins again at step 0, because a person said so.
+        mode: how the engine is to be started; ``from-start`` only because a person said so.
         seq: the run's ``seq`` when this state was set. Once the run's own has grown, the run's own row knows better.
         pid: the engine started by the app; None while claimed means that none was started yet.
         attempts: how often a claim was given back because the app ended between claiming and starting.
@@ -56,13 +56,12 @@ class Entry:
     run_id: str
     position: int
     state: EntryState
-    resume: bool
+    mode: StartMode
     seq: int
     pid: int | None
     attempts: int
     exit_code: int | None
     cause: str
-    from_start: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,19 +134,22 @@ def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> d
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM queue WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position", (run_id,)
     )
-    return {
-        row[0]: Entry(row[0], row[1], row[2], row[3] != _NEW, *row[4:8], decode_text(row[8]), from_start=row[3] == _FROM_START)
-        for row in rows
-    }
+    return {row[0]: Entry(*row[:3], _mode(row[3]), *row[4:8], decode_text(row[8])) for row in rows}
 
 
-def append(connection: sqlite3.Connection, run_id: str, *, resume: bool, seq: int, from_start: bool = False) -> None:
+def _mode(stored: int) -> StartMode:
+    if stored not in range(len(_MODES)):
+        raise ValueError(f"unknown way to start a run: {stored!r}")
+    return _MODES[stored]
+
+
+def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int) -> None:
     """Put a run at the end of the queue; forgets what was known of earlier starts."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute(
         f"""INSERT INTO queue ({_COLUMNS}, changed_at)
             SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
-        (run_id, (_FROM_START if from_start else _GO_ON) if resume else _NEW, seq, time.time()),
+        (run_id, _MODES.index(mode), seq, time.time()),
     )
 
 

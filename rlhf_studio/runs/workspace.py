@@ -13,6 +13,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.start import StartMode
 
 MAX_NAME = 120
 
@@ -94,7 +95,7 @@ class Workspace:
         create_run(folder, config, name=name, memory=memory)
         try:
             with studio.change(self.root) as connection:
-                studio.append(connection, run_id, resume=False, seq=0)
+                studio.append(connection, run_id, "train", seq=0)
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise
@@ -111,7 +112,7 @@ class Workspace:
         """
         folder = self.run_dir(run_id)
         if not from_start and self.status(run_id).state in ("stopped", "failed", "interrupted"):
-            checkpoints.where_to_resume(folder)  # before the queue is locked: it may read gigabytes
+            checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
@@ -119,8 +120,8 @@ class Workspace:
             if run.state not in ("stopped", "failed", "interrupted"):
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
             reader.config()  # a run whose configuration is damaged would only fail again
-            resume = reader.stored()[0] != "queued"
-            studio.append(connection, run_id, resume=resume, seq=run.seq, from_start=resume and from_start)
+            mode: StartMode = "train" if reader.stored()[0] == "queued" else "from-start" if from_start else "resume"
+            studio.append(connection, run_id, mode, seq=run.seq)
             position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
         assert position is not None
         return position

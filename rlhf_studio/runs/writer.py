@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
-from rlhf_studio.runs.heartbeat import Place, beat
+from rlhf_studio.runs.heartbeat import Place
 from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, State, StepRecord, WatchRecord
-from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
+from rlhf_studio.runs.values import decode_text, encode_number, encode_text
 
 JOURNAL_SECONDS = 2.0
 
@@ -32,7 +31,6 @@ class Command:
 
     id: int
     kind: str
-    payload: dict[str, Any]
 
 
 class RunWriter:
@@ -127,12 +125,12 @@ class RunWriter:
         if state not in (*ALIVE, "finished", "stopped", "failed"):
             raise ValueError(f"the state {state!r} is not for an engine to store")
         if state in ENDED:
-            self._sparing_no_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
+            self._with_reserve(lambda: self._store_state(state, phase, fraction, cause, device))
         else:
             self._store_state(state, phase, fraction, cause, device)
 
-    def _sparing_no_reserve(self, store: Callable[[], None]) -> None:
-        """Store last words: where the disk is full, give up the run's reserve and try once more."""
+    def _with_reserve(self, store: Callable[[], None]) -> None:
+        """Store how the run ended: where the disk is full, delete the run's reserve and try once more."""
         try:
             store()
         except StoreError as error:
@@ -169,12 +167,6 @@ class RunWriter:
         existed = reserve.exists()
         reserve.unlink(missing_ok=True)
         return existed
-
-    def heartbeat(self) -> None:
-        """Note that the engine lives. Changes nothing else, ``seq`` included. Raises StoreError."""
-        with self._lock:
-            self.check_place()
-            beat(self._connection, self.path)
 
     def estimated_memory(self) -> tuple[int, int] | None:
         """The least and the most bytes that were estimated before the start; None without an estimate. Raises StoreError."""
@@ -234,7 +226,7 @@ class RunWriter:
     def event(self, record: EventRecord, step: int | None = None) -> None:
         """Store one line for people; ``step`` None means the run's last step. An error may use up the reserve. Raises StoreError."""
         if record.level == "error":
-            self._sparing_no_reserve(lambda: self._store_event(record, step))
+            self._with_reserve(lambda: self._store_event(record, step))
         else:
             self._store_event(record, step)
 
@@ -264,12 +256,10 @@ class RunWriter:
         with self._lock:
             self.check_place()
             try:
-                found = self._connection.execute(
-                    "SELECT id, kind, payload, payload_flags FROM commands WHERE acknowledged_at IS NULL ORDER BY id"
-                ).fetchall()
+                found = self._connection.execute("SELECT id, kind FROM commands WHERE acknowledged_at IS NULL ORDER BY id").fetchall()
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
-        return [Command(number, decode_text(kind), decode_json(payload, flags)) for number, kind, payload, flags in found]
+        return [Command(number, decode_text(kind)) for number, kind in found]
 
     def acknowledge(self, command_id: int, outcome: str) -> None:
         """Say what became of a request. Raises StoreError, also when there is no such open request."""

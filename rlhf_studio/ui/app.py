@@ -23,12 +23,13 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 import gradio as gr
 from starlette.middleware import Middleware
 
+from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
+from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
-from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
-from rlhf_studio.runs.queue import Dispatcher, Start
+from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html_train, live_page, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
@@ -39,7 +40,6 @@ from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-BAD_INPUT = 2
 TRAIN, LIVE, RUNS = "train", "live", "runs"
 QUEUE_SECONDS = 0.05
 
@@ -162,7 +162,7 @@ def launch(
     host: str = "127.0.0.1",
     port: int | None = None,
     read_only: bool = False,
-    start: Start = start_engine,
+    start: StartEngine = start_engine,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
     allow_hosts: Sequence[str] = (),

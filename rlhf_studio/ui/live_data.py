@@ -189,7 +189,7 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "phase": status.phase,
         "fraction": finite(status.fraction),
         "step": status.step,
-        "recorded": status.recorded,
+        "recorded": status.last_recorded_step,
         "total": status.total_steps,
         "created_at": status.created_at,
         "started_at": status.started_at,

@@ -23,7 +23,7 @@ def question(workspace: Workspace, data: Any) -> Json:
     try:
         if not isinstance(run_id, str):
             return {"problem": "There is no such run."}
-        where_to_resume(workspace.run_dir(run_id))
+        where_to_resume(workspace.run_dir(run_id), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
     except StoreError as error:

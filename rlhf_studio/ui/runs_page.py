@@ -66,7 +66,7 @@ def row_of(run: RunStatus, summary: Json) -> Json:
 
 def loss_of(reader: RunReader, name: str) -> str:
     """What deleting this run takes away, in one sentence or two."""
-    steps = reader.status().recorded
+    steps = reader.status().last_recorded_step
     checkpoints = reader.checkpoints()
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
     parts = [f"{grouped(steps)} recorded {'step' if steps == 1 else 'steps'} with every response and token"] if steps else []

@@ -15,10 +15,10 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.runs.environment import child_environment
-from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested
 from rlhf_studio.ui.train_page import plain, texts_in

@@ -137,7 +137,7 @@ def run_loop(folder: Path, kills: int, seed: int, longest: float = 3.0) -> list[
     config = small_config(folder, ppo=PPO, engine={"checkpoint_every": 2, "keep_checkpoints": KEEP, "seed": seed})
     run_dir, draw, results, diary = folder / "run", random.Random(seed), [], 0
     create_run(run_dir, config, name="killed", state="loading")
-    child = fork_engine(run_dir, resume=False)
+    child = fork_engine(run_dir, "train")
     while len(look(run_dir).whole) < KEEP:
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
@@ -146,7 +146,7 @@ def run_loop(folder: Path, kills: int, seed: int, longest: float = 3.0) -> list[
         damaged = spoil(run_dir, draw, look(run_dir))
         before = look(run_dir)
         usable = [step for step in before.whole if 0 < step <= before.step and belongs(run_dir, step)]
-        child = fork_engine(run_dir, resume=True)
+        child = fork_engine(run_dir, "resume")
         time.sleep(draw.uniform(0.0, longest))
         ended = os.waitpid(child, os.WNOHANG)[0]  # a refusal, which must not happen: there is always a good one
         if not ended:

@@ -23,12 +23,13 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.start import StartMode
 from tests.engine.conftest import small_config
 
 PPO = {"steps": 24, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 50, "kl_target": 0.5}
 
 
-def fork_engine(run_dir: Path, *, resume: bool) -> int:
+def fork_engine(run_dir: Path, mode: StartMode) -> int:
     """Start the engine in a child process; returns its pid."""
     child = os.fork()
     if child:
@@ -36,7 +37,7 @@ def fork_engine(run_dir: Path, *, resume: bool) -> int:
     with open(run_dir / "engine.log", "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    os._exit(run_engine(run_dir, resume=resume))
+    os._exit(run_engine(run_dir, mode))
 
 
 def exit_code(child: int) -> int:
@@ -59,7 +60,7 @@ def history(run_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
 def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, object]:
     """Kill the engine ``moment`` seconds after its start, look at the run, resume it to the end."""
     create_run(run_dir, config, name="killed", state="loading")
-    child = fork_engine(run_dir, resume=False)
+    child = fork_engine(run_dir, "train")
     time.sleep(moment)
     os.kill(child, signal.SIGKILL)
     exit_code(child)
@@ -67,7 +68,7 @@ def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, obje
     while (status := RunReader(run_dir).status()).state not in ("interrupted", "finished") and time.monotonic() < asked + 5:
         time.sleep(0.05)
     seen = time.monotonic() - asked
-    code = exit_code(fork_engine(run_dir, resume=True)) if status.state == "interrupted" else 0
+    code = exit_code(fork_engine(run_dir, "resume")) if status.state == "interrupted" else 0
     return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
 
 
@@ -79,7 +80,7 @@ def run_loop(folder: Path, kills: int, seed: int, lora: bool) -> list[dict[str, 
     config = small_config(folder, ppo=PPO, lora=settings, engine={"checkpoint_every": 4, "seed": seed}, reward=scaling)
     create_run(folder / "whole", config, name="whole", state="loading")
     started = time.monotonic()
-    assert exit_code(fork_engine(folder / "whole", resume=False)) == 0
+    assert exit_code(fork_engine(folder / "whole", "train")) == 0
     duration = time.monotonic() - started
     wanted, wanted_history = final_weights(folder / "whole", config.ppo.steps), history(folder / "whole")
     moments, results = random.Random(seed), []

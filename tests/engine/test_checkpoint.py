@@ -15,7 +15,7 @@ from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import checkpoint
 from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
-from rlhf_studio.runs.checkpoints import newest_valid, verify
+from rlhf_studio.runs.checkpoints import newest_valid
 
 SETTINGS = {
     "ppo": {
@@ -180,8 +180,6 @@ def test_damaged_checkpoints_are_passed_over(make_trainer: Callable[..., Trainer
     trainer.step()
     bad = save(trainer, tmp_path / "run")
     damage(bad)
-    with pytest.raises(CheckpointError, match="step-000001"):
-        verify(bad)
     chosen, told = newest_valid(tmp_path / "run")
     assert chosen == good
     assert len(told) == 1 and "step-000001" in told[0]

@@ -19,12 +19,13 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import make_optimizer
 from rlhf_studio.engine.models import load_model as loading
 from rlhf_studio.engine.models.adapters import save_model
-from rlhf_studio.engine.process.worker import DONE, run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.stages.sft import run_training
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import PROMPTS, small_config
 from tests.engine.small_models import save_policy, save_reward_model
@@ -107,7 +108,7 @@ def test_a_run_keeps_its_last_checkpoints(tmp_path: Path) -> None:
     engine = {"checkpoint_every": 1, "keep_checkpoints": 1, "watch_prompts": 0}
     config = small_config(tmp_path, ppo={"steps": 2, "ppo_epochs": 1}, engine=engine, generation={"response_length": 1})
     create_run(tmp_path / "run", config, name="run", state="loading")
-    assert run_engine(tmp_path / "run", resume=False) == DONE
+    assert run_engine(tmp_path / "run", "train") == DONE
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000002"]
 
 

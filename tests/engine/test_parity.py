@@ -26,8 +26,9 @@ from rlhf_studio.engine.parity import check as parity_check
 from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance
-from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.types import Samples, TokenBatch
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -86,7 +87,7 @@ def test_a_wrong_pass_stops_the_run_before_the_first_step(
     policy = save_policy(tmp_path / "gemma2", "gpt2" if broken is broken_sampling else "gemma2", spread=0.2)
     broken(monkeypatch)
     create_run(tmp_path / "run", small_config(tmp_path, model={"policy": str(policy)}), name="run", state="loading")
-    assert run_engine(tmp_path / "run", resume=False) == BAD_INPUT
+    assert run_engine(tmp_path / "run", "train") == BAD_INPUT
     status = RunReader(tmp_path / "run").status()
     assert status.state == "failed" and status.step == 0
     assert status.cause.startswith("model.policy: ") and "its own forward pass" in status.cause and "nothing was trained" in status.cause
@@ -254,7 +255,7 @@ def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
 def test_a_resumed_run_is_checked_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are off only once the weights have moved: a fresh start passes, the resume is stopped and leaves the checkpoint."""
     create_run(tmp_path / "run", small_config(tmp_path, engine={"checkpoint_every": 1}, ppo={"steps": 1}), name="run", state="loading")
-    assert run_engine(tmp_path / "run", resume=False) == DONE
+    assert run_engine(tmp_path / "run", "train") == DONE
     start = from_folder(tmp_path / "policy")
     original = ResponseModel.forward
 
@@ -265,8 +266,8 @@ def test_a_resumed_run_is_checked_with_its_restored_weights(tmp_path: Path, monk
 
     monkeypatch.setattr(ResponseModel, "forward", once_trained)
     create_run(tmp_path / "other", small_config(tmp_path, ppo={"steps": 1}), name="other", state="loading")
-    assert run_engine(tmp_path / "other", resume=False) == DONE
-    assert run_engine(tmp_path / "run", resume=True) == BAD_INPUT
+    assert run_engine(tmp_path / "other", "train") == DONE
+    assert run_engine(tmp_path / "run", "resume") == BAD_INPUT
     assert RunReader(tmp_path / "run").status().cause.startswith("model.policy: ")
     assert [checkpoint.step for checkpoint in RunReader(tmp_path / "run").checkpoints()] == [1]
 

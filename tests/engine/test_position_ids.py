@@ -23,8 +23,9 @@ from rlhf_studio.engine.models.position_ids import PositionScheme
 from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.worker import BAD_INPUT, run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import collect, small_config
@@ -118,7 +119,7 @@ def test_texts_on_one_side_of_the_boundary(make_trainer: Make, tmp_path: Path, o
 def test_texts_on_both_sides_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     config = small_config(tmp_path, model={"policy": str(save(tmp_path / "longrope", longrope(12)))}, generation={"response_length": 8})
     create_run(tmp_path / "run", config, name="run", state="loading")
-    assert run_engine(tmp_path / "run", resume=False) == BAD_INPUT
+    assert run_engine(tmp_path / "run", "train") == BAD_INPUT
     cause = RunReader(tmp_path / "run").status().cause
     assert cause.startswith("data.max_prompt_tokens: ") and "more than 12 tokens" in cause
     assert "keep data.max_prompt_tokens at 4 or less" in cause and "nothing was trained" in cause

@@ -17,13 +17,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
 from rlhf_studio.inputs.machine_checks import share_problems
-from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
@@ -216,10 +216,10 @@ def test_when_others_are_started(tmp_path: Path) -> None:
     assert wants_several(EngineConfig(accelerate_config="some.yaml"), {})
     assert not wants_several(several, {"RANK": "0"})
     assert not wants_several(several, {"RLHF_STUDIO_COORDINATED": "1"})  # a launcher that starts a single process must not start more
-    command = launcher_command(tmp_path, several, resume=True)
+    command = launcher_command(tmp_path, several, "resume")
     assert command[1:3] == ["-m", "accelerate.commands.launch"] and command[-4:] == ["-m", "rlhf_studio", "resume", str(tmp_path)]
     assert command[command.index("--num_processes") + 1] == "2"
-    assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), resume=False)
+    assert "--num_processes" not in launcher_command(tmp_path, EngineConfig(accelerate_config="some.yaml"), "train")
 
 
 def test_settings_that_processes_cannot_share() -> None:

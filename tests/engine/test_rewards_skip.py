@@ -115,7 +115,7 @@ def test_the_first_answers_to_the_watched_prompts_cannot_be_scored(
     monkeypatch.setattr(Scorer, "parts", parts)
     run_dir = tmp_path / "run"
     create_run(run_dir, small_config(tmp_path, reward=LENGTH, ppo={"steps": 1}, engine={"non_finite": choice}), name="run", state="loading")
-    code = run_engine(run_dir, resume=False)
+    code = run_engine(run_dir, "train")
     reader = RunReader(run_dir)
     said = "The answers to the watched prompts were left out: reward component length: no luck."
     if choice == "stop":
@@ -151,7 +151,7 @@ def test_a_whole_run_with_a_function_that_fails_once(tmp_path: Path, choice: str
     )
     run_dir = tmp_path / "run"
     create_run(run_dir, config, name="run", state="loading")
-    code = run_engine(run_dir, resume=False, permissions=permissions_from_flags([str(file)], []))
+    code = run_engine(run_dir, "train", permissions=permissions_from_flags([str(file)], []))
     reader = RunReader(run_dir)
     status = reader.status()
     folder, problems = newest_valid(run_dir)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from rlhf_studio import cli
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.child_process.line_process import LineEnded, LineProcess
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, config_to_yaml
 from rlhf_studio.engine.rewards import trial as trial_module
 from rlhf_studio.engine.rewards.score_server import BAD_REQUEST, answer
 from rlhf_studio.engine.rewards.trial import Text, Trial
-from rlhf_studio.runs.environment import child_environment
-from rlhf_studio.runs.line_process import LineEnded, LineProcess
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_reward_model
 

@@ -60,7 +60,7 @@ def accelerate_file(folder: Path) -> Path:
 def in_two_processes(folder: Path, *runs: str | Path) -> None:
     """``runs``: train or resume, and a prepared folder; again and again. One launch for all, since starting takes most of the time."""
     engine = EngineConfig(accelerate_config=str(accelerate_file(folder)))
-    command = [*launcher_command(folder, engine, resume=False)[:-4], "-m", "tests.engine.sharded_runs", *map(str, runs)]
+    command = [*launcher_command(folder, engine, "train")[:-4], "-m", "tests.engine.sharded_runs", *map(str, runs)]
     environment = {**os.environ, COORDINATED: "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

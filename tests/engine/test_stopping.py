@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.engine.process import followers, stopping, worker
-from rlhf_studio.engine.process.followers import LeaderWatch
+from rlhf_studio.engine.process.followers import RunEndWatcher
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
-from rlhf_studio.engine.process.worker import STOPPED
+from rlhf_studio.exit_codes import STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
@@ -27,7 +27,7 @@ from tests.runs.store_helpers import wait_until
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(stopping, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stopping, "POLL_SECONDS", 0.02)
     create_run(tmp_path / "run", small_config(tmp_path, ppo={"steps": 1}), name="run", state="loading")
     return tmp_path / "run"
 
@@ -64,7 +64,7 @@ def ended(run_dir: Path) -> tuple[str, str, list[str]]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_long_python_loop_at_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     hang(monkeypatch, layers_without_end)
-    child = fork_engine(run_dir, resume=False)
+    child = fork_engine(run_dir, "train")
     wait_until(lambda: loading(run_dir))
     os.kill(child, number)
     assert exit_code(child) == STOPPED
@@ -73,7 +73,7 @@ def test_a_signal_ends_a_long_python_loop_at_once(run_dir: Path, monkeypatch: py
 
 def test_a_request_in_the_run_folder_ends_it_too(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hang(monkeypatch, layers_without_end)
-    child = fork_engine(run_dir, resume=False)
+    child = fork_engine(run_dir, "train")
     wait_until(lambda: loading(run_dir))
     send_command(run_dir, "stop")
     assert exit_code(child) == STOPPED
@@ -83,9 +83,9 @@ def test_a_request_in_the_run_folder_ends_it_too(run_dir: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("way", ["signal", "request"])
 def test_c_code_that_does_not_return_is_ended_from_outside(run_dir: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setattr(stopping, "PATIENCE", 0.1)
+    monkeypatch.setattr(stopping, "GRACE_SECONDS", 0.1)
     hang(monkeypatch, a_call_that_does_not_return)
-    child = fork_engine(run_dir, resume=False)
+    child = fork_engine(run_dir, "train")
     wait_until(lambda: loading(run_dir))
     os.kill(child, signal.SIGTERM) if way == "signal" else send_command(run_dir, "stop")
     assert exit_code(child) == STOPPED
@@ -101,7 +101,7 @@ def test_once_training_it_is_an_orderly_stop() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == "signal SIGTERM"
         with pytest.raises(StopRequested, match="SIGTERM"), signals.at_once():
-            raise AssertionError("what came before is heeded first")
+            raise AssertionError("what came before is raised first")
 
 
 def test_a_second_signal_does_not_disturb_the_last_words() -> None:
@@ -115,11 +115,11 @@ def test_a_second_signal_does_not_disturb_the_last_words() -> None:
 # --- followers -----------------------------------------------------------------------------------------------------------------
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, float | None]], early: int = 3, farewell: int = 2) -> list[int]:
+def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, float | None]], early: int = 3, after_end: int = 2) -> list[int]:
     """What a follower's watch ended the process with, which began at second 100 and sees these states one after the other."""
-    monkeypatch.setattr(followers, "LOOK_SECONDS", 0)
-    monkeypatch.setattr(followers, "EARLY_LOOKS", early)
-    monkeypatch.setattr(followers, "FAREWELL_LOOKS", farewell)
+    monkeypatch.setattr(followers, "POLL_SECONDS", 0)
+    monkeypatch.setattr(followers, "LOOKS_AT_EARLIER_END", early)
+    monkeypatch.setattr(followers, "LOOKS_AFTER_END", after_end)
     left: list[int] = []
     seen, done = iter(states), threading.Event()
 
@@ -131,11 +131,11 @@ def watched(monkeypatch: pytest.MonkeyPatch, states: list[tuple[str, float | Non
             raise StoreError("There is no run there.", "missing")
         return now
 
-    def leave(code: int) -> None:
+    def end_process(code: int) -> None:
         left.append(code)
         done.set()
 
-    with LeaderWatch(state, 100.0, leave):
+    with RunEndWatcher(state, 100.0, end_process):
         assert done.wait(20)
     return left
 
@@ -145,7 +145,7 @@ def test_a_follower_leaves_once_the_run_has_ended(monkeypatch: pytest.MonkeyPatc
     assert watched(monkeypatch, [*begun, *[("stopped", 104.0)] * 3]) == [0]
     assert watched(monkeypatch, [*begun, *[("failed", 104.0)] * 3]) == [1]
     assert watched(monkeypatch, [*begun, *[("gone", None)] * 3]) == [1]
-    assert watched(monkeypatch, [*begun, *[("stopped", 104.0)] * 2]) == []  # time to leave in the ordinary way
+    assert watched(monkeypatch, [*begun, *[("stopped", 104.0)] * 2]) == []  # time to end by itself
     assert watched(monkeypatch, [("stopped", 104.0)] * 3) == [0]  # it began and ended before the first look
 
 

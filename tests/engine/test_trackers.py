@@ -17,7 +17,8 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.trackers import COLUMNS, TrackedRun, Trackers, flat_settings
-from rlhf_studio.engine.process.worker import DONE, STOPPED, run_engine
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.inputs import tracker_checks
 from rlhf_studio.inputs.tracker_checks import tracker_problems
 from rlhf_studio.runs.commands import send_command
@@ -207,10 +208,10 @@ def test_tensorboard_reads_a_run_that_was_interrupted_and_resumed(make_run: Call
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stepped)
-        assert run_engine(run_dir, resume=False) == STOPPED
+        assert run_engine(run_dir, "train") == STOPPED
     for path in (run_dir / "checkpoints").glob("step-000003/manifest.json"):
         path.write_text("damaged")
-    assert run_engine(run_dir, resume=True) == DONE
+    assert run_engine(run_dir, "resume") == DONE
     reader = EventAccumulator(str(run_dir / "tensorboard")).Reload()
     stored = dict(RunReader(run_dir).metrics_since(0, limit=10))
     kl = reader.Scalars("objective/kl")
@@ -231,7 +232,7 @@ def test_a_run_outlives_its_tracker(make_run: Callable[..., Path], calls: Calls,
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=fail, __spec__=object()))
     run_dir = make_run("wandb, trackio")
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     warnings = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "tracker"]
     assert warnings == ["Reporting to wandb has ended (ConnectionError: no network). The run goes on; everything is in the run folder."]
     steps = [keywords["step"] for path, _, keywords in calls if path == "trackio.init().log"]

@@ -15,8 +15,9 @@ import torch
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
-from rlhf_studio.engine.process.worker import BAD_INPUT, DONE, FAILED, STOPPED, run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards import components
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning
@@ -55,7 +56,7 @@ def kinds(run_dir: Path) -> list[str]:
 
 def test_a_whole_run(make_run: Callable[..., Path]) -> None:
     run_dir = make_run()
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     reader = RunReader(run_dir)
     status = reader.status()
     assert (status.state, status.step, status.total_steps, status.cause) == ("finished", 4, 4, "")
@@ -69,7 +70,7 @@ def test_a_whole_run(make_run: Callable[..., Path]) -> None:
 def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
     """The identities that the inspector shows hold for what was stored: rewards, deltas, advantages, returns."""
     run_dir = make_run(ppo={"steps": 2, "gamma": 0.9, "lam": 0.8, "kl_coef": 0.3})
-    run_engine(run_dir, resume=False)
+    run_engine(run_dir, "train")
     reader = RunReader(run_dir)
     for sample in range(3):
         record = reader.rollout(2, sample)
@@ -95,12 +96,12 @@ def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
 def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     run_dir = make_run()
     at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
-    assert run_engine(run_dir, resume=False) == STOPPED
+    assert run_engine(run_dir, "train") == STOPPED
     status = RunReader(run_dir).status()
     assert (status.state, status.step) == ("stopped", 3)
     assert RunReader(run_dir).checkpoints()[-1].step == 3
     monkeypatch.undo()
-    assert run_engine(run_dir, resume=True) == DONE
+    assert run_engine(run_dir, "resume") == DONE
     assert RunReader(run_dir).status().state == "finished"
 
 
@@ -108,7 +109,7 @@ def test_stop_and_checkpoint_commands(make_run: Callable[..., Path], monkeypatch
     run_dir = make_run(engine={"checkpoint_every": 0})
     at_step(monkeypatch, 1, lambda: send_command(run_dir, "checkpoint"))
     at_step(monkeypatch, 2, lambda: send_command(run_dir, "stop"))
-    assert run_engine(run_dir, resume=False) == STOPPED
+    assert run_engine(run_dir, "train") == STOPPED
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [1, 2]
 
 
@@ -122,7 +123,7 @@ def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.M
         send_command(run_dir, "continue")
 
     monkeypatch.setattr(worker, "sleep", woken)
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     assert seen == ["paused"]
 
 
@@ -135,13 +136,13 @@ def test_stop_while_loading(make_run: Callable[..., Path], monkeypatch: pytest.M
         return original(config)
 
     monkeypatch.setattr(worker, "choose_compute", asked)
-    assert run_engine(run_dir, resume=False) == STOPPED
+    assert run_engine(run_dir, "train") == STOPPED
     assert RunReader(run_dir).status().step == 0
 
 
 def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(lora={"enabled": True, "target_modules": "no_such_layer"})
-    assert run_engine(run_dir, resume=False) == BAD_INPUT
+    assert run_engine(run_dir, "train") == BAD_INPUT
     status = RunReader(run_dir).status()
     assert status.state == "failed" and status.cause.startswith("lora.target_modules:")
 
@@ -149,7 +150,7 @@ def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
 def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(reward={"components": [{"kind": "length", "name": "broken"}]})
     monkeypatch.setattr(components, "length_rule", lambda settings: lambda text, tokens: math.nan)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     cause = RunReader(run_dir).status().cause
     assert "broken gave nan" in cause and "the prompt" in cause
 
@@ -168,14 +169,14 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_non_finite_gradient_stops_before_the_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
     poison(monkeypatch)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert "gradient norm is not finite" in RunReader(run_dir).status().cause
 
 
 def test_non_finite_gradient_can_be_skipped(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(engine={"non_finite": "skip"}, ppo={"steps": 2, "ppo_epochs": 1, "batch_size": 8, "mini_batch_size": 8})
     poison(monkeypatch)
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     assert kinds(run_dir).count("skip") == 2
     assert RunReader(run_dir).non_finite() != []  # the missing gradient norm is kept as a flag
 
@@ -191,7 +192,7 @@ def test_non_finite_rollout_names_quantity_and_prompt(make_run: Callable[..., Pa
         return original(trainer)
 
     monkeypatch.setattr(Trainer, "step", broken)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert "values is not finite in episode 0" in RunReader(run_dir).status().cause
 
 
@@ -202,7 +203,7 @@ def test_unexpected_error_is_recorded(make_run: Callable[..., Path], monkeypatch
         raise ZeroDivisionError("surprise")
 
     at_step(monkeypatch, 2, explode)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert "ZeroDivisionError: surprise" in RunReader(run_dir).status().cause
 
 
@@ -213,17 +214,17 @@ def test_out_of_memory_says_what_to_lower(make_run: Callable[..., Path], monkeyp
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     at_step(monkeypatch, 1, explode)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert "ppo.micro_batch_size" in RunReader(run_dir).status().cause
 
 
 def test_resume_passes_over_a_damaged_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
     at_step(monkeypatch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    run_engine(run_dir, resume=False)
+    run_engine(run_dir, "train")
     monkeypatch.undo()
     (run_dir / "checkpoints" / "step-000004" / "state.json").write_text("{}")
-    assert run_engine(run_dir, resume=True) == DONE
+    assert run_engine(run_dir, "resume") == DONE
     texts = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
     assert "passed over" in texts[0] and "step 2" in texts[1]
     assert [step for step, _ in RunReader(run_dir).metrics_since(0)] == [1, 2, 3, 4]
@@ -232,13 +233,13 @@ def test_resume_passes_over_a_damaged_checkpoint(make_run: Callable[..., Path], 
 def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
     run_dir = make_run()
     with EngineLock(run_dir), pytest.raises(AlreadyRunning):
-        run_engine(run_dir, resume=False)
+        run_engine(run_dir, "train")
     assert RunReader(run_dir).status().step == 0
 
 
 def test_notes_for_people(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(ppo={"steps": 1, "batch_size": 64, "mini_batch_size": 64}, generation={"top_k": 3})
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     events = RunReader(run_dir).events_since(0)
     assert "6 prompts for a batch of 64" in " ".join(event.text for event in events if event.kind == "health")
     assert [event.text.split(",")[0] for event in events if event.level == "warning"] == ["Sampling is cut off (top-k 3)"]
@@ -254,8 +255,8 @@ def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypat
         return original(folder, step, *arguments)
 
     monkeypatch.setattr(worker, "save_checkpoint", full)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert "No space left on device" in RunReader(run_dir).status().cause
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]
     monkeypatch.undo()
-    assert run_engine(run_dir, resume=True) == DONE
+    assert run_engine(run_dir, "resume") == DONE

@@ -15,7 +15,8 @@ from rlhf_studio import cli
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
-from rlhf_studio.engine.process.worker import FAILED, run_engine
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.exit_codes import FAILED
 from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import RESERVE, create_run
 from rlhf_studio.runs.reader import RunReader
@@ -60,7 +61,7 @@ def test_a_deleted_folder_ends_the_engine_at_the_next_step(
         pytest.importorskip("tensorboard")
     run_dir = make_run(report_to=",".join(trackers))
     begun = after_step(monkeypatch, 2, lambda: shutil.rmtree(run_dir))
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert begun == [1, 2] and not run_dir.exists()
     captured = capsys.readouterr()
     assert f"The run folder {run_dir} was deleted, moved or replaced" in captured.out and "Traceback" not in captured.out + captured.err
@@ -74,7 +75,7 @@ def test_a_folder_that_goes_while_a_checkpoint_is_asked_for(make_run: Callable[.
         return original(*arguments)
 
     monkeypatch.setattr(worker, "save_checkpoint", gone)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert not run_dir.exists(), "it must not be made again"
 
 
@@ -90,7 +91,7 @@ def test_a_moved_folder_is_left_as_it_was(make_run: Callable[..., Path], monkeyp
         seen["steps"] = [step for step, _ in RunReader(run_dir.with_name("moved")).metrics_since(0)]
 
     after_step(monkeypatch, 3, move)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert run_dir.exists() == new_one and (not new_one or tree(run_dir) == seen["new"])
     assert [step for step, _ in RunReader(run_dir.with_name("moved")).metrics_since(0)] == seen["steps"] == [1, 2]
 
@@ -98,7 +99,7 @@ def test_a_moved_folder_is_left_as_it_was(make_run: Callable[..., Path], monkeyp
 def test_a_folder_that_goes_while_loading(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir, original = make_run(), worker.choose_compute
     monkeypatch.setattr(worker, "choose_compute", lambda config: (shutil.rmtree(run_dir), original(config))[1])
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     assert not run_dir.exists()
 
 
@@ -127,7 +128,7 @@ def test_a_disk_that_is_full_while_loading(
     run_dir = make_run()
     monkeypatch.setattr(worker, "Heartbeat", lambda folder: nullcontext())
     Disk(run_dir, monkeypatch, full_from)
-    assert run_engine(run_dir, resume=False) == FAILED
+    assert run_engine(run_dir, "train") == FAILED
     status = RunReader(run_dir).status()
     assert (status.state, status.step) == ("failed", 0) and "The disk is full" in status.cause
     captured = capsys.readouterr()

@@ -13,7 +13,8 @@ import pytest
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.process import stopping, worker
 from rlhf_studio.engine.process.stopping import Signals
-from rlhf_studio.engine.process.worker import DONE, STOPPED, Worker, run_engine
+from rlhf_studio.engine.process.worker import Session, Worker, run_engine
+from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -38,13 +39,13 @@ def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) ->
 
 def test_a_signal_while_loading(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     while_loading(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run_engine(run_dir, resume=False) == STOPPED
+    assert run_engine(run_dir, "train") == STOPPED
     reader = RunReader(run_dir)
     assert (reader.status().state, reader.status().step) == ("stopped", 0)
     assert [event.text for event in reader.events_since(0) if event.kind == "stop"] == ["Stopped: signal SIGTERM."]
 
 
-def test_a_pause_while_loading_is_heeded_before_the_first_step(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_while_loading_takes_effect_before_the_first_step(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
     seen: list[tuple[str, int]] = []
 
@@ -53,7 +54,7 @@ def test_a_pause_while_loading_is_heeded_before_the_first_step(run_dir: Path, mo
         send_command(run_dir, "continue")
 
     monkeypatch.setattr(worker, "sleep", woken)
-    assert run_engine(run_dir, resume=False) == DONE
+    assert run_engine(run_dir, "train") == DONE
     assert seen == [("paused", 0)]
 
 
@@ -84,6 +85,6 @@ def test_an_unknown_request_is_answered() -> None:
         def event(self, record: object) -> None:
             raise AssertionError("nothing is to be put on record")
 
-    engine = Worker(Path("nowhere"), RunConfig(), Writer(), Signals())  # type: ignore[arg-type]
+    engine = Worker(Session(Path("nowhere"), RunConfig()), Writer(), Signals())  # type: ignore[arg-type]
     assert engine._carry_out(4, "dance", None, paused=True) is True  # type: ignore[arg-type]
     assert Writer.answers == [(4, "unknown command")]

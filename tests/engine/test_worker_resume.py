@@ -13,7 +13,8 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process.worker import DONE, STOPPED, run_engine
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -28,7 +29,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     create_run(tmp_path / "run", config, name="run", state="loading")
     with monkeypatch.context() as patch:
         before_step(patch, 5, stop)
-        assert run_engine(tmp_path / "run", resume=False) == STOPPED
+        assert run_engine(tmp_path / "run", "train") == STOPPED
     assert [point.step for point in RunReader(tmp_path / "run").checkpoints()] == [2, 4, 5]
     return tmp_path / "run"
 
@@ -72,7 +73,7 @@ def test_stray_files_in_every_checkpoint_cost_nothing(played: Path) -> None:
         (folder / "policy" / "._config.json").write_bytes(b"\0\5\x16\7")
         (folder / "kept by hand").mkdir()
     before = recorded(played)
-    assert run_engine(played, resume=True) == DONE
+    assert run_engine(played, "resume") == DONE
     assert said(played) == ["Resumed from the checkpoint of step 5."]
     assert {step: row for step, row in recorded(played).items() if step <= 5} == before
 
@@ -87,22 +88,22 @@ def test_steps_after_the_checkpoint_stay_until_they_are_played_again(played: Pat
 
     before_step(monkeypatch, 3, lambda: note("at_start"))
     before_step(monkeypatch, 4, lambda: (note("one_later"), stop()))
-    assert run_engine(played, resume=True) == STOPPED
+    assert run_engine(played, "resume") == STOPPED
     rows, status = seen["at_start"]
-    assert rows == before and (status.step, status.recorded, status.epoch) == (2, 5, 1)
+    assert rows == before and (status.step, status.last_recorded_step, status.epoch) == (2, 5, 1)
     rows, status = seen["one_later"]
     assert rows.keys() == before.keys() and [step for step in rows if rows[step] != before[step]] == [3]
-    assert (status.step, status.recorded) == (3, 5)
+    assert (status.step, status.last_recorded_step) == (3, 5)
     rows, status = recorded(played), RunReader(played).status()
     assert [step for step in rows if rows[step] != before[step]] == [3, 4]
-    assert (status.state, status.step, status.recorded) == ("stopped", 4, 5)
+    assert (status.state, status.step, status.last_recorded_step) == ("stopped", 4, 5)
     assert [step for step, _ in RunReader(played).metrics_since(0)] == [1, 2, 3, 4] == RunReader(played).rollout_steps()
     assert "step-000005" in {path.name for path in (played / "checkpoints").iterdir()}, "damaged, but the only trace of step 5"
     assert [text.split(".")[0] for text in said(played)[:2]] == ["A checkpoint was passed over"] * 2
     monkeypatch.undo()
-    assert run_engine(played, resume=True) == DONE
+    assert run_engine(played, "resume") == DONE
     assert said(played)[-1] == "Resumed from the checkpoint of step 4."
-    assert RunReader(played).status().recorded == 6
+    assert RunReader(played).status().last_recorded_step == 6
     assert [step for step, row in recorded(played).items() if row == before.get(step)] == [1, 2]
 
 
@@ -145,10 +146,10 @@ def test_after_from_start_the_old_checkpoints_are_not_gone_on_from(played: Path,
     with monkeypatch.context() as patch:
         before_step(patch, 2, killed)
         with pytest.raises(KeyboardInterrupt):
-            run_engine(played, resume=True, from_start=True)
+            run_engine(played, "from-start")
     assert RunReader(played).status().step == 1
     with pytest.raises(StoreError, match="not of this run as it is recorded") as caught:
-        run_engine(played, resume=True)
+        run_engine(played, "resume")
     assert caught.value.reason == "from-start"
 
 

@@ -24,7 +24,8 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.process.worker import DONE, run_engine
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -72,7 +73,7 @@ def measure_type(model_type: str, mode: str, folder: Path) -> dict[str, Any]:
     if report.problems:
         return {"outcome": "refused", "text": "; ".join(str(problem) for problem in report.problems).replace(str(policy), "the model")}
     create_run(run_dir, config, name=model_type, state="loading")
-    code = run_engine(run_dir, resume=False)
+    code = run_engine(run_dir, "train")
     reader = RunReader(run_dir)
     if code != DONE:
         cause = reader.status().cause.replace(str(policy), "the model")

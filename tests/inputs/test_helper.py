@@ -89,6 +89,19 @@ def test_whoever_waits_may_give_up(write_helper: Any, monkeypatch: pytest.Monkey
         ask(write_helper("import signal; signal.pause()"), tick=stop)
 
 
+def test_a_helper_ends_with_the_process_that_asked_it() -> None:
+    """Also when that one was killed and could end nobody: its end of the pipe closes."""
+    body = "from rlhf_studio.inputs.helper import *; answer(read_task()); import threading; threading.Event().wait()"
+    process = subprocess.Popen([sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout
+    process.stdin.write(b'{"a": 1}\n')
+    process.stdin.flush()
+    assert process.stdout.readline() == b'{"a": 1}\n'
+    process.stdin.close()
+    assert process.wait(60) == 1
+    process.stdout.close()
+
+
 def test_a_helper_works_ahead_only_a_little(write_helper: Any) -> None:
     """Closing in the middle ends it, and what nobody asked for is not made."""
     module = write_helper("number = 0\nwhile True:\n    number += 1\n    answer({'number': number, 'text': 'x' * 10_000})")

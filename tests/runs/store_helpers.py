@@ -18,6 +18,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import launch
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import TOKEN_QUANTITIES, EventRecord, RolloutRecord, StepRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.start import StartMode, engine_arguments
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -136,9 +137,8 @@ def use_fake_engine(monkeypatch: Any, mode: str) -> None:
     monkeypatch.setenv("RLHF_STUDIO_FAKE_ENGINE", mode)
 
 
-def fake_command(run_dir: Path, resume: bool = False, from_start: bool = False) -> list[str]:
-    command = [sys.executable, str(FAKE_ENGINE), "resume" if resume else "train", str(run_dir)]
-    return [*command, "--from-start"] if from_start else command
+def fake_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+    return [sys.executable, str(FAKE_ENGINE), *engine_arguments(run_dir, mode)[2:]]
 
 
 def start_fake(run_dir: Path, mode: str, resume: bool = False) -> subprocess.Popen[bytes]:

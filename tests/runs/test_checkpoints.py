@@ -15,7 +15,7 @@ import pytest
 from store_helpers import new_run, step_record
 
 from rlhf_studio.runs import checkpoints
-from rlhf_studio.runs.checkpoints import CheckpointError, NoCheckpoint, Start, newest_valid, only_named, verify, where_to_resume
+from rlhf_studio.runs.checkpoints import CheckpointError, NoCheckpoint, StartingPoint, newest_valid, only_named, where_to_resume
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
 
@@ -31,6 +31,12 @@ def write(folder: Path, step: int, at: float | None = None, text: str = "weights
     entries = {name: {"bytes": len(content), "sha256": hashlib.sha256(content.encode()).hexdigest()} for name, content in files.items()}
     (folder / "manifest.json").write_text(json.dumps({"format": 1, "step": step, "recorded_at": at, "files": entries}))
     return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file has the hash that the manifest names."""
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    return all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == entry["sha256"] for name, entry in files.items())
 
 
 def place(run: Path, step: int) -> Path:
@@ -70,7 +76,7 @@ def played(run: Path) -> Path:
 def test_files_that_the_manifest_does_not_name_are_ignored(played: Path) -> None:
     for step in (2, 4, 6):
         stray(place(played, step))
-    assert where_to_resume(played) == Start(6, [])
+    assert where_to_resume(played) == StartingPoint(6, [])
 
 
 def test_loaders_see_only_what_the_manifest_names(played: Path) -> None:
@@ -149,7 +155,7 @@ def test_damaged_ones_are_passed_over_and_named(played: Path, damage: str) -> No
     assert len(problems) == 1 and problems[0].startswith("step-000006: ") and said in problems[0]
     assert place(played, 6).exists()
     problems[0].encode()  # can be printed and stored
-    assert where_to_resume(played) == Start(4, problems)
+    assert where_to_resume(played) == StartingPoint(4, problems)
     assert [point.step for point in RunReader(played).checkpoints()][:2] == [2, 4]  # the page answers, too
 
 
@@ -178,7 +184,7 @@ def test_links_and_files_are_passed_over_and_left_alone(played: Path) -> None:
     assert [point.step for point in RunReader(played).checkpoints()] == [2, 6]
     save(played, 8, keep=1)
     assert names(played) == sorted({*before, "step-000008"} - {"step-000002", "step-000006"})
-    verify(disk)
+    assert is_whole(disk)
 
 
 def test_what_stands_in_the_way_of_a_checkpoint_is_moved_aside(played: Path) -> None:
@@ -197,13 +203,13 @@ def test_what_stands_in_the_way_of_a_checkpoint_is_moved_aside(played: Path) -> 
     ]
     assert os.readlink(folder / "step-000006.moved-aside-1") == str(disk)
     assert (folder / ".step-000006.part.moved-aside-1").read_text() == "a part"
-    verify(disk)
-    assert where_to_resume(played) == Start(6, [])
+    assert is_whole(disk)
+    assert where_to_resume(played) == StartingPoint(6, [])
     place(played, 6).rename(folder / ".step-000006.old")  # killed while it was being replaced, and then somebody put a file there
     place(played, 6).write_text("notes")
-    assert [point.step for point in RunReader(played).checkpoints()] == [6] and where_to_resume(played) == Start(6, [])
+    assert [point.step for point in RunReader(played).checkpoints()] == [6] and where_to_resume(played) == StartingPoint(6, [])
     save(played, 8, keep=2)
-    verify(place(played, 6))
+    assert is_whole(place(played, 6))
     assert (folder / "step-000006.moved-aside-2").read_text() == "notes"
 
 
@@ -239,7 +245,7 @@ def test_a_checkpoint_of_a_step_that_was_played_again_is_not_gone_on_from(played
         assert start.step == 4 and "from before a resume" in start.problems[0]
         assert [point.step for point in RunReader(played).checkpoints()] == [2, 4]
         checkpoint(played, 6)
-    assert where_to_resume(played) == Start(6, [])
+    assert where_to_resume(played) == StartingPoint(6, [])
     assert [point.step for point in RunReader(played).checkpoints()] == [2, 4, 6]
 
 
@@ -249,14 +255,28 @@ def test_checkpoints_of_older_versions_count(played: Path) -> None:
         known = json.loads(path.read_text())
         del known["recorded_at"]
         path.write_text(json.dumps(known))
-    assert where_to_resume(played) == Start(6, [])
+    assert where_to_resume(played) == StartingPoint(6, [])
 
 
 # --- where a run goes on -----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_never_got_going_starts_without_a_question(run: Path) -> None:
-    assert where_to_resume(run) == Start(None, [])
+    assert where_to_resume(run) == StartingPoint(None, [])
+
+
+def test_the_app_reads_a_checkpoint_once_and_again_when_it_was_touched(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = checkpoints.sha256
+    monkeypatch.setattr(checkpoints, "sha256", lambda path: read.append(path.name) or original(path))
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
+    assert where_to_resume(played).step == 6 and len(read) == 6  # the engine trusts nobody
+    model = place(played, 6) / "policy" / "model.safetensors"
+    os.utime(model, ns=(1, 1))
+    assert where_to_resume(played, read_again=False).step == 6 and len(read) == 9
+    model.unlink()
+    assert where_to_resume(played, read_again=False).step == 4
 
 
 def test_no_checkpoint_at_all(run: Path) -> None:
@@ -280,7 +300,7 @@ def test_only_damaged_checkpoints(played: Path) -> None:
 
 def test_the_checkpoint_of_the_beginning_is_no_way_on_for_recorded_steps(run: Path) -> None:
     checkpoint(run, 0)  # stopped before its first step
-    assert where_to_resume(run) == Start(0, [])
+    assert where_to_resume(run) == StartingPoint(0, [])
     with RunWriter(run) as writer:
         writer.commit_step(step_record(1))
     with pytest.raises(NoCheckpoint, match="only whole checkpoint is of step 0"):
@@ -310,7 +330,7 @@ def test_only_good_checkpoints_are_counted_when_old_ones_are_removed(played: Pat
         forget()
     save(played, 8, keep=2)
     assert names(played) == ["step-000004", "step-000006", "step-000008"], "4 and 8 are the two good ones; 6 is damaged"
-    assert where_to_resume(played) == Start(8, [])
+    assert where_to_resume(played) == StartingPoint(8, [])
 
 
 def test_a_damaged_one_goes_when_enough_good_ones_came_after_it(played: Path) -> None:
@@ -401,17 +421,17 @@ def test_a_failed_sync_leaves_one_too(played: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match="Input/output"):
         save(played, 6, keep=1)
     monkeypatch.undo()
-    assert where_to_resume(played) == Start(6, [])
+    assert where_to_resume(played) == StartingPoint(6, [])
 
 
 def test_a_folder_that_was_being_replaced_is_usable_before_it_has_its_name_back(played: Path) -> None:
     place(played, 6).rename(place(played, 6).with_name(".step-000006.old"))
-    assert where_to_resume(played) == Start(6, [])
+    assert where_to_resume(played) == StartingPoint(6, [])
     write(place(played, 6).with_name(".step-000007.gone"), 7)
     write(place(played, 6).with_name(".step-000008.part"), 8)
     checkpoints.tidy(played / "checkpoints")
     assert names(played) == ["step-000002", "step-000004", "step-000006"]
-    verify(place(played, 6))
+    assert is_whole(place(played, 6))
 
 
 def test_a_name_that_is_no_string(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from store_helpers import end, run_python, start_fake, wait_until
 
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
-from rlhf_studio.runs.launch import request_stop
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
@@ -16,7 +15,7 @@ def test_stopping_a_running_engine(run: Path):
     engine = start_fake(run, "hold")
     try:
         wait_until(lambda: RunReader(run).status().step >= 2)
-        assert request_stop(run) == 1
+        assert send_command(run, "stop") == 1
         assert engine.wait(20) == 3
         assert RunReader(run).status().state == "stopped"
     finally:

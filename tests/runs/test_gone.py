@@ -50,7 +50,6 @@ def test_every_call_notices_and_nothing_is_written(run: Path, change: Callable[[
         lambda: writer.watched(0, []),
         lambda: writer.go_back(0),
         writer.pending_commands,
-        writer.heartbeat,
         writer.check_place,
     ]
     for call in calls:

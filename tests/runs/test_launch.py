@@ -7,25 +7,31 @@ from pathlib import Path
 import pytest
 from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
+from rlhf_studio.child_process.environment import (
+    NEEDED,
+    PACKAGE_PARENT,
+    START_FD_VARIABLE,
+    child_environment,
+    engine_environment,
+    foreign_environment,
+)
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.environment import NEEDED, PACKAGE_PARENT, child_environment, engine_environment, foreign_environment
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
-from rlhf_studio.runs.launch import _trackers, command_text, engine_command, engine_processes, force_stop, kill_engine, start_engine
+from rlhf_studio.runs.launch import _trackers, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter, record_end
 
 
 def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "a run; rm -rf $(x)"
     assert engine_command(folder) == [sys.executable, "-m", "rlhf_studio", "train", str(folder.resolve())]
-    assert engine_command(folder, resume=True)[3] == "resume"
-    assert engine_command(folder, resume=True, from_start=True)[3:] == ["resume", str(folder.resolve()), "--from-start"]
-    echoed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command_text(folder)}"], capture_output=True, text=True, check=True).stdout
-    assert echoed.splitlines() == engine_command(folder)
+    assert engine_command(folder, "resume")[3:] == ["resume", str(folder.resolve())]
+    assert engine_command(folder, "from-start")[3:] == ["resume", str(folder.resolve()), "--from-start"]
     monkeypatch.chdir(tmp_path)
     assert engine_command(Path("-o"))[-1] == str(tmp_path.resolve() / "-o")  # never an option
 
@@ -52,11 +58,11 @@ SECRET, HARMLESS = (part.split() for part in SECRETS_AND_OTHERS.split("--"))
 
 
 def test_only_what_is_needed_goes_to_the_engine(tmp_path: Path):
-    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {liveness.START_FD_VARIABLE: "7"}
+    environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {START_FD_VARIABLE: "7"}
     seen = engine_environment(environment, tmp_path / "run-one")
     assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen)
     assert seen["PYTHONUNBUFFERED"] == "1" and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
-    assert seen["RLHF_STUDIO_RUN"] == "run-one" and liveness.START_FD_VARIABLE not in seen
+    assert seen["RLHF_STUDIO_RUN"] == "run-one" and START_FD_VARIABLE not in seen
     assert (Path(seen["PYTHONPATH"]) / "rlhf_studio" / "__init__.py").is_file()
     kept = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
     assert kept["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in kept and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in kept
@@ -133,12 +139,12 @@ def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.Monkey
     assert engine_processes(run) == []
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool):
+@pytest.mark.parametrize("mode", ["train", "resume"])
+def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: StartMode):
     use_fake_engine(monkeypatch, "hold")
     run = new_run(tmp_path / "run")
     allowed = Permissions(("/rewards.py",), {"judge": "http://127.0.0.1/canary"})
-    engine = start_engine(run, resume, permissions=allowed)
+    engine = start_engine(run, mode, permissions=allowed)
     try:
         wait_until(lambda: RunReader(run).status().state == "running")
         seen = dict(pair.split("=", 1) for pair in Path(f"/proc/{engine.pid}/environ").read_text().split("\0") if pair)
@@ -169,7 +175,7 @@ def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: py
         start_engine(run)
     assert not (tmp_path / "elsewhere").exists()
     (run / "engine.log").unlink()
-    monkeypatch.setattr(launch, "engine_command", lambda folder, resume, from_start: ["/no/such/program"])
+    monkeypatch.setattr(launch, "engine_command", lambda folder, mode: ["/no/such/program"])
     with pytest.raises(StoreError):
         start_engine(run)
     assert not is_starting(run)  # nothing is left taken

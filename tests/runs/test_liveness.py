@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from store_helpers import end, open_descriptors, python_environment, run_python, start_fake, wait_until
 
+from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, holder_pid, is_alive, is_starting
@@ -244,17 +245,17 @@ def test_the_ticket_is_exclusive_and_passes_to_the_child(tmp_path: Path):
 def test_the_engine_gives_the_ticket_up_once_it_has_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ticket = StartTicket(tmp_path)
     ticket.take()
-    monkeypatch.setenv(liveness.START_FD_VARIABLE, str(ticket.descriptor))
+    monkeypatch.setenv(START_FD_VARIABLE, str(ticket.descriptor))
     with EngineLock(tmp_path):
         assert is_alive(tmp_path) and not is_starting(tmp_path)
-        assert liveness.START_FD_VARIABLE not in os.environ
+        assert START_FD_VARIABLE not in os.environ
 
 
 def test_a_wrong_descriptor_in_the_environment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "mine").write_text("mine")
     with (tmp_path / "mine").open() as mine:
         for text in (str(mine.fileno()), "987654", "nonsense"):
-            monkeypatch.setenv(liveness.START_FD_VARIABLE, text)
+            monkeypatch.setenv(START_FD_VARIABLE, text)
             ticket = StartTicket(tmp_path)
             ticket.take()
             with EngineLock(tmp_path):
@@ -264,7 +265,7 @@ def test_a_wrong_descriptor_in_the_environment_is_left_alone(tmp_path: Path, mon
 
 
 def test_an_engine_from_a_shell_announces_itself(run: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(liveness.START_FD_VARIABLE, raising=False)
+    monkeypatch.delenv(START_FD_VARIABLE, raising=False)
     with RunWriter(run) as writer:
         writer.set_state("loading")
     assert RunReader(run).status().state == "interrupted"
@@ -274,7 +275,7 @@ def test_an_engine_from_a_shell_announces_itself(run: Path, monkeypatch: pytest.
     other = run_python(ANNOUNCE, run)
     assert "being started by somebody else" in other
     with EngineLock(run):
-        assert not is_starting(run) and liveness.START_FD_VARIABLE not in os.environ
+        assert not is_starting(run) and START_FD_VARIABLE not in os.environ
         assert "An engine is already working on" in run_python(ANNOUNCE, run)
         with pytest.raises(AlreadyRunning):
             liveness.announce_start(run)

@@ -11,11 +11,13 @@ from store_helpers import HERE, config, end, new_run, open_descriptors, python_e
 
 from rlhf_studio.runs import claims, liveness, studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint
+from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.launch import engine_processes, kill_engine, request_stop, start_engine
+from rlhf_studio.runs.launch import engine_processes, kill_engine, start_engine
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive, is_starting
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 
@@ -119,7 +121,7 @@ def test_stop_and_resume_through_the_queue(workspace: Workspace, monkeypatch: py
     tick_until(dispatcher, workspace, run_id, "running")
     with pytest.raises(StoreError, match="is not waiting"):
         workspace.cancel(run_id)
-    request_stop(workspace.run_dir(run_id))
+    send_command(workspace.run_dir(run_id), "stop")
     tick_until(dispatcher, workspace, run_id, "stopped")
     wait_until(lambda: dispatcher.tick() is None and not dispatcher._children)
     step = workspace.status(run_id).step
@@ -129,15 +131,15 @@ def test_stop_and_resume_through_the_queue(workspace: Workspace, monkeypatch: py
     assert workspace.resume(run_id, from_start=True) == 1
     seen = []
 
-    def start(folder: Path, resume: bool = False, *, ticket: StartTicket, **how: bool) -> subprocess.Popen[bytes]:
-        seen.append((resume, how))
-        return start_engine(folder, resume, ticket=ticket, **how)
+    def start(folder: Path, mode: StartMode, *, ticket: StartTicket) -> subprocess.Popen[bytes]:
+        seen.append(mode)
+        return start_engine(folder, mode, ticket=ticket)
 
     monkeypatch.setattr(dispatcher, "_start_engine", start)
     dispatcher.tick()
-    assert seen == [(True, {"from_start": True})] and state(workspace, run_id) in ("loading", "running")  # never "stopped" again
+    assert seen == ["from-start"] and state(workspace, run_id) in ("loading", "running")  # never "stopped" again
     wait_until(lambda: workspace.status(run_id).step > step)
-    request_stop(workspace.run_dir(run_id))
+    send_command(workspace.run_dir(run_id), "stop")
     tick_until(dispatcher, workspace, run_id, "stopped")
 
 
@@ -316,7 +318,7 @@ def test_the_app_is_killed_and_another_adopts_the_run(workspace: Workspace):
     app = start_app(workspace, "train")
     try:
         assert app.adopted == [ids[0]]  # type: ignore[attr-defined]
-        request_stop(workspace.run_dir(ids[0]))
+        send_command(workspace.run_dir(ids[0]), "stop")
         wait_until(lambda: state(workspace, ids[2]) == "finished")
         assert state(workspace, ids[0]) == "stopped"
         check_journal(workspace, ids)

@@ -25,7 +25,7 @@ FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, Fals
 
 
 def entry(state: str, seq: int = 5, **changes: object) -> Entry:
-    return replace(Entry("run-one", 1, state, False, seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
+    return replace(Entry("run-one", 1, state, "train", seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
 
 
 def test_silence_and_when_force_is_offered(tmp_path: Path):
@@ -84,10 +84,10 @@ def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monke
         ("stopped", STARTING, entry("claimed", seq=4), True, "stopped"),  # a helper outlived the engine and kept the ticket
         # both free
         ("queued", FREE, entry("waiting"), True, "queued"),
-        ("stopped", FREE, entry("waiting", resume=True), True, "queued"),
-        ("interrupted-on-disk", FREE, entry("waiting", resume=True), True, "queued"),
-        ("stopped", FREE, entry("waiting", resume=True, seq=4), True, "queued"),
-        ("finished", FREE, entry("waiting", resume=True, seq=4), True, "finished"),  # ran from a shell meanwhile
+        ("stopped", FREE, entry("waiting", mode="resume"), True, "queued"),
+        ("interrupted-on-disk", FREE, entry("waiting", mode="resume"), True, "queued"),
+        ("stopped", FREE, entry("waiting", mode="resume", seq=4), True, "queued"),
+        ("finished", FREE, entry("waiting", mode="resume", seq=4), True, "finished"),  # ran from a shell meanwhile
         ("queued", FREE, entry("claimed"), True, "failed"),
         ("stopped", FREE, entry("claimed"), True, "failed"),
         ("queued", FREE, entry("claimed", pid=None), True, "queued"),
@@ -135,7 +135,7 @@ def test_the_cause_names_what_is_known(tmp_path: Path):
     assert "Its log is empty" in derived_cause(tmp_path / "6", "queued", entry("claimed"))
     log.write_text("Traceback\nValueError: no model here\n\n")
     del log
-    cause = status.early_death(tmp_path, 2)
+    cause = status.early_end(tmp_path, 2)
     assert "(exit code 2)" in cause and "The last line of its log: ValueError: no model here" in cause and "resume" in cause
     assert "ValueError: no model here" in status._interruption(entry("done", exit_code=1), tmp_path)
 

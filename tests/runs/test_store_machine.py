@@ -106,10 +106,6 @@ class Store(RuleBasedStateMachine):
         self.events.append(record)
         self.seq += 1
 
-    @rule()
-    def beat(self) -> None:
-        self.writer.heartbeat()
-
     @rule(clean=st.booleans())
     def end_and_open_again(self, clean: bool) -> None:
         if clean:
@@ -125,7 +121,7 @@ class Store(RuleBasedStateMachine):
         for reader in self.readers:
             status = reader.status()
             assert (status.step, status.epoch, status.seq) == (self.step, self.epoch, self.seq)
-            assert status.recorded == max([self.step, *self.before])
+            assert status.last_recorded_step == max([self.step, *self.before])
         reader = self.readers[0]
         seen = dict(reader.metrics_since(0))
         assert list(seen) == sorted(self.steps)

@@ -197,7 +197,7 @@ def test_cancelling_a_new_run(workspace: Workspace):
     assert caught.value.reason == "state"
     assert workspace.resume(second) == 3  # at the end
     entry = studio.read(workspace.root).entries[second]
-    assert not entry.resume  # it never began, so there is nothing to go on from
+    assert entry.mode == "train"  # it never began, so there is nothing to go on from
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "running"])
@@ -208,12 +208,28 @@ def test_resuming_and_changing_ones_mind(workspace: Workspace, state: str):
     before = workspace.status(ended)
     assert before.state == ("interrupted" if state == "running" else state)
     assert workspace.resume(ended) == 2
-    assert workspace.status(ended).state == "queued" and studio.read(workspace.root).entries[ended].resume
+    assert workspace.status(ended).state == "queued" and studio.read(workspace.root).entries[ended].mode == "resume"
     with pytest.raises(StoreError, match="is queued; only a stopped, failed or interrupted run"):
         workspace.resume(ended)
     workspace.cancel(ended)
     assert workspace.status(ended).state == before.state
     assert workspace.queue_position(waiting) == 1
+
+
+def test_how_a_queued_run_is_to_start_is_kept_as_ever(workspace: Workspace):
+    """The queue of an app of yesterday opens: the column holds 0 for a new run, 1 to go on, 2 to begin again."""
+    ids = [workspace.submit(config()) for _ in range(3)]
+    with studio.change(workspace.root) as connection:
+        for stored, run_id in enumerate(ids):
+            connection.execute("UPDATE queue SET resume = ? WHERE run_id = ?", (stored, run_id))
+    entries = studio.read(workspace.root).entries
+    assert [entries[run_id].mode for run_id in ids] == ["train", "resume", "from-start"]
+    with studio.change(workspace.root) as connection:
+        studio.append(connection, ids[0], "from-start", seq=0)
+        assert connection.execute("SELECT resume FROM queue WHERE run_id = ?", (ids[0],)).fetchone() == (2,)
+        connection.execute("UPDATE queue SET resume = 3")
+    with pytest.raises(StoreError, match="unknown way to start a run: 3"):
+        studio.read(workspace.root)
 
 
 def test_runs_that_cannot_be_resumed(workspace: Workspace):

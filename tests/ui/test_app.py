@@ -16,9 +16,9 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs.environment import NO_HUB_TOKEN
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module

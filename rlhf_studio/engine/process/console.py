@@ -24,9 +24,9 @@ class Console:
         self._bar = tqdm(total=total, unit="step", dynamic_ncols=True, file=terminal) if terminal.isatty() else None
 
     def close(self) -> None:
-        """Leave the terminal as it was; the bar must not write once the terminal is given back."""
+        """Remove the bar: it must not write any more once standard output is the terminal's again."""
         if self._bar is not None:
-            with self._screen.leaving_the_run_alone():
+            with self._screen.ignoring_a_lost_terminal():
                 self._bar.close()
 
     def say(self, text: str) -> None:
@@ -41,13 +41,13 @@ class Console:
         if self._bar is None:
             self._screen.show(text) if self._has_log else print(text, flush=True)
             return
-        with self._screen.leaving_the_run_alone():
+        with self._screen.ignoring_a_lost_terminal():
             self._bar.write(text, file=self._screen.out)
 
     def phase(self, text: str) -> None:
-        """What is being loaded; the same again is not said twice in a row."""
+        """What is being loaded. A text that is the same as the one before is not printed again."""
         if self._bar is not None and not self._screen.gone:
-            with self._screen.leaving_the_run_alone():
+            with self._screen.ignoring_a_lost_terminal():
                 self._bar.set_description(text)
         if text != self._phase:
             self._line(text)
@@ -69,7 +69,7 @@ class Console:
         if "gold/score" in metrics:
             numbers += f"  gold {metrics['gold/score']:.3f}"
         if self._bar is not None and not self._screen.gone:
-            with self._screen.leaving_the_run_alone():
+            with self._screen.ignoring_a_lost_terminal():
                 self._bar.set_description("training")
                 self._bar.set_postfix_str(numbers)
                 self._bar.update(record.step - self._bar.n)

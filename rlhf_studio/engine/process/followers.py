@@ -1,4 +1,4 @@
-"""The other processes of a run: they do their share of each step and leave the run folder to the first one."""
+"""The other processes of a run: they do their part of each step; only the first one writes into the run folder."""
 
 from __future__ import annotations
 
@@ -21,92 +21,94 @@ from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
+from rlhf_studio.runs.start import StartMode
 
-DONE, FAILED = 0, 1
-LOOK_SECONDS = 1.0  # between two looks at how the run is
-FAREWELL_LOOKS = 5  # after the run's end, for leaving in the ordinary way
-EARLY_LOOKS = 300  # as long as the run says only how it ended before this process began: the first one may still be coming up
-BEGINNING_SECONDS = 2.0  # all processes begin together, up to this and the difference of two machines' clocks; loading takes longer
+POLL_SECONDS = 1.0  # between two looks at the run's state
+LOOKS_AFTER_END = 5  # so many times the run was seen to have ended: time for this process to end by itself
+LOOKS_AT_EARLIER_END = 300  # the same for an end from before this process began: the first process may not have started to work yet
+CLOCK_SECONDS = 2.0  # by how much processes that are started together, on machines with clocks of their own, may seem apart
 
 
-class LeaderWatch:
+class RunEndWatcher:
     """A thread of a follower that ends the process once the run has ended, however long the main thread waits or loads.
 
     The first process may be stopped while it loads, when it cannot tell the others: they load too, or wait for it to connect.
 
     Args:
         state: the run's stored state and when it ended, in seconds since 1970; raises StoreError when the run is gone.
-        born: when this process began.
-        leave: ends the process at once.
+        started_at: when this process began, in seconds since 1970.
+        end_process: ends the process at once, with an exit code.
     """
 
-    def __init__(self, state: Callable[[], tuple[str, float | None]], born: float, leave: Callable[[int], object] = os._exit):
-        self._state, self._born, self._leave = state, born, leave
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader-watch", daemon=True)
+    def __init__(self, state: Callable[[], tuple[str, float | None]], started_at: float, end_process: Callable[[int], object] = os._exit):
+        self._state, self._started_at, self._end_process = state, started_at, end_process
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="run-end-watcher", daemon=True)
 
-    def __enter__(self) -> LeaderWatch:
+    def __enter__(self) -> RunEndWatcher:
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._over.set()
+        self._done.set()
         self._thread.join()
 
     def _run(self) -> None:
-        looks_at_end = 0
-        while not self._over.wait(LOOK_SECONDS):
+        ended_looks = 0
+        while not self._done.wait(POLL_SECONDS):
             try:
                 state, ended_at = self._state()
             except StoreError:
                 state, ended_at = "failed", None
-            looks_at_end = looks_at_end + 1 if state in ENDED else 0
-            earlier = ended_at is not None and ended_at < self._born + BEGINNING_SECONDS
-            if looks_at_end > (EARLY_LOOKS if earlier else FAREWELL_LOOKS):
-                self._leave(FAILED if state == "failed" else DONE)
+            ended_looks = ended_looks + 1 if state in ENDED else 0
+            earlier = ended_at is not None and ended_at < self._started_at + CLOCK_SECONDS
+            if ended_looks > (LOOKS_AT_EARLIER_END if earlier else LOOKS_AFTER_END):
+                self._end_process(FAILED if state == "failed" else DONE)
                 return
 
 
-def follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
-    """Train along until the first process says stop or the run is done. Returns the exit code.
+def follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: StartMode) -> int:
+    """Do this process's part of the training until the first process says stop or the run is done. Returns the exit code.
 
-    What goes wrong everywhere (a setting, a number that is not finite) is put on record by the first process.
+    What goes wrong in every process alike (a setting, a number that is not finite) is put on record by the first one.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # while this process loads nothing is at stake: it ends at once, in C code too
     reader = RunReader(run_dir)
-    with LeaderWatch(lambda: (reader.stored()[0], reader.status().ended_at), psutil.Process().create_time()):
-        return _follow(run_dir, config, permissions, resume=resume)
+    with RunEndWatcher(lambda: (reader.stored()[0], reader.status().ended_at), psutil.Process().create_time()):
+        return _follow(run_dir, config, permissions, mode)
 
 
-def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, *, resume: bool) -> int:
+def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: StartMode) -> int:
     try:
         refuse_without_permission(config.reward.components, permissions)
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
-        if resume and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:  # what the first process has found to be whole
+        # The first process has looked which checkpoint is whole, and all load the same.
+        if mode == "resume" and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:
             folder = paths.checkpoint_dir(run_dir, step)
             restore_policy(folder, trainer.models.policy)
             restore(trainer, load_state(folder, trainer.updater.optimizer))
         check_before_training(trainer)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)  # from here on the first process, which hears them too, saves and says when to stop
+            signal.signal(number, signal.SIG_IGN)  # from here on the first process, which gets them too, saves and says when to stop
         sharded = compute.ranks.sharded
         if sharded and trainer.progress.step == 0:
             trainer.watched()
         while sharded or not trainer.finished:  # split weights are needed until the last checkpoint is written
-            said = compute.ranks.broadcast(GO)
-            if said == STOP:
+            instruction = compute.ranks.broadcast(GO)
+            if instruction == STOP:
                 return DONE
-            if said == GO:
+            if instruction == GO:
                 trainer.step()
-            if said == SAVE:
+            if instruction == SAVE:
                 training_state(trainer)
                 put_together(run_dir, trainer.models.policy, compute.ranks)
     except (ConfigError, PromptsError, ParityError, NonFiniteError, RewardError):

@@ -29,11 +29,11 @@ class Screen:
 
     def show(self, text: str) -> None:
         """One line. A terminal or pipe that is gone ends the showing, not the run."""
-        with self.leaving_the_run_alone():
+        with self.ignoring_a_lost_terminal():
             print(text, file=self.out, flush=True)
 
     @contextlib.contextmanager
-    def leaving_the_run_alone(self) -> Iterator[None]:
+    def ignoring_a_lost_terminal(self) -> Iterator[None]:
         """A block that writes to the terminal; what cannot be written is in the log."""
         try:
             yield

@@ -1,7 +1,8 @@
 """Ending an engine on request: at once while it loads, when nothing is at stake; with a checkpoint once it trains.
 
-A load may sit in a long Python loop that builds layers: there the signal's handler raises :class:`StopRequested`. Or in C code,
-where Python runs no handler: there a thread, :class:`Watch`, ends the process after :data:`PATIENCE` seconds.
+While it loads, the main thread may be in a long Python loop that builds layers: there the signal's handler raises
+:class:`StopRequested`. Or it may be in C code, where Python runs no handler: then a thread, :class:`StopWatcher`, ends the process
+after :data:`GRACE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
 
-PATIENCE = 5.0  # seconds from a request to stop to the end of a process whose main thread does not come back
-LOOK_SECONDS = 0.5  # between two looks at the requests in the run folder
+GRACE_SECONDS = 5.0  # from a request to stop to the end of a process whose main thread does not return from its call
+POLL_SECONDS = 0.5  # between two looks at the requests in the run folder
 OPERATOR = "asked by an operator"
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -35,7 +36,7 @@ class StopRequested(BaseException):
 class Signals:
     """SIGTERM and SIGINT. Within :meth:`at_once` they raise :class:`StopRequested`; elsewhere they are noted in ``received``.
 
-    Then the run is to save and leave in order; a second signal is not waited for.
+    What is noted makes the run write a checkpoint and end after its step. A second signal ends the process without waiting for that.
 
     Attributes:
         received: why the run is to stop; empty when it is not.
@@ -43,12 +44,12 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = ""
-        self._asked = ""
-        self._at_once = self._leaving = False
+        self._requested = ""
+        self._at_once = self._raised = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        self._before = {number: signal.signal(number, self._note) for number in STOPS}
+        self._before = {number: signal.signal(number, self._handle) for number in STOPS}
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -57,101 +58,101 @@ class Signals:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block that may be left at any moment. Raises :class:`StopRequested`, also for what was received before."""
+        """A block that may be interrupted at any moment. Raises :class:`StopRequested`, also for what was received before."""
         self._at_once = True
         try:
-            self.heed()
+            self.raise_if_received()
             yield
         finally:
             self._at_once = False
 
-    def heed(self) -> None:
-        """Raise :class:`StopRequested` if something was received: for code that might have swallowed it."""
+    def raise_if_received(self) -> None:
+        """Raise :class:`StopRequested` if a stop was received: some libraries catch every exception, this one too."""
         if self.received:
             raise StopRequested(self.received)
 
-    def ask(self, reason: str) -> None:
-        """As if a signal had come; from any thread. Returns at once, the main thread hears of it as soon as it runs Python code."""
-        self._asked = self._asked or reason
+    def request(self, reason: str) -> None:
+        """Do as if a signal had come; from any thread. Returns at once; the main thread handles it as soon as it runs Python code."""
+        self._requested = self._requested or reason
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
-    def _note(self, number: int, _frame: Any) -> None:
-        again, self.received = self.received, self.received or self._asked or f"signal {signal.Signals(number).name}"
+    def _handle(self, number: int, _frame: Any) -> None:
+        again, self.received = self.received, self.received or self._requested or f"signal {signal.Signals(number).name}"
         if self._at_once and not again:
-            self._leaving = True
+            self._raised = True
             raise StopRequested(self.received)
-        if again and not self._leaving:
+        if again and not self._raised:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
 
-class Watch:
-    """A thread that sees requests to stop while the main thread loads, and ends the process when that one does not come back.
+class StopWatcher:
+    """A thread that sees requests to stop while the main thread loads, and ends the process when the main thread does not react.
 
     Args:
         signals: where the requests go.
-        writer: the run; requests in its folder are heeded too.
-        leave: ends the process at once; another function in tests.
-        patience: seconds from a request to that end.
+        writer: the run; requests in its folder count too.
+        end_process: ends the process at once; another function in tests.
+        grace_seconds: from a request to that end.
     """
 
-    def __init__(self, signals: Signals, writer: RunWriter, leave: Callable[[], None], patience: float | None = None):
-        self._signals, self._writer, self._leave = signals, writer, leave
-        self._patience = PATIENCE if patience is None else patience
-        self._over = threading.Event()
+    def __init__(self, signals: Signals, writer: RunWriter, end_process: Callable[[], None], grace_seconds: float | None = None):
+        self._signals, self._writer, self._end_process = signals, writer, end_process
+        self._grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
+        self._done = threading.Event()
         self._deadline: float | None = None
         self._reason = ""
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stop-watcher", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> StopWatcher:
         # Python's own C handler writes each signal's number here at once, also while no Python code runs in the main thread.
-        self._woken, self._waker = os.pipe()
-        for descriptor in (self._woken, self._waker):
+        self._wakeup_out, self._wakeup_in = os.pipe()
+        for descriptor in (self._wakeup_out, self._wakeup_in):
             os.set_blocking(descriptor, False)
-        self._waker_before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        signal.set_wakeup_fd(self._waker_before)
-        self._over.set()
-        os.write(self._waker, b"\0")
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._done.set()
+        os.write(self._wakeup_in, b"\0")
         self._thread.join()
-        os.close(self._woken)
-        os.close(self._waker)
+        os.close(self._wakeup_out)
+        os.close(self._wakeup_in)
 
     def _run(self) -> None:
-        while not self._over.is_set():
-            wait = LOOK_SECONDS if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            if select.select([self._woken], [], [], wait)[0]:
-                self._hear(os.read(self._woken, 64))
+        while not self._done.is_set():
+            wait = POLL_SECONDS if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            if select.select([self._wakeup_out], [], [], wait)[0]:
+                self._read_signals(os.read(self._wakeup_out, 64))
             elif self._deadline is None:
-                self._look()
-            elif not self._over.is_set():
+                self._read_commands()
+            elif not self._done.is_set():
                 self._end()
                 return
 
-    def _hear(self, numbers: bytes) -> None:
+    def _read_signals(self, numbers: bytes) -> None:
         stops = [signal.Signals(number).name for number in numbers if number in STOPS]
         if stops and self._deadline is None:
             self._reason = self._reason or f"signal {stops[0]}"
-            self._deadline = time.monotonic() + self._patience
+            self._deadline = time.monotonic() + self._grace_seconds
 
-    def _look(self) -> None:
+    def _read_commands(self) -> None:
         with contextlib.suppress(StoreError):  # a disk that fails here fails in the main thread too, which says so
             if any(command.kind == "stop" for command in self._writer.pending_commands()):
                 self._reason = OPERATOR
-                self._signals.ask(OPERATOR)
+                self._signals.request(OPERATOR)
 
     def _end(self) -> None:
-        """The last words that the main thread cannot say, then the end."""
-        with contextlib.suppress(StoreError):  # where they cannot be stored, the run shows as interrupted
+        """Put on record what the main thread cannot, then end the process."""
+        with contextlib.suppress(StoreError):  # where it cannot be stored, the run shows as interrupted
             record_stop(self._writer, self._reason, " while loading, in the middle of a call that did not return")
-        self._leave()
+        self._end_process()
 
 
 def record_stop(writer: RunWriter, reason: str, more: str = "") -> None:
-    """Put an orderly stop on record and answer those who asked for it. Raises StoreError."""
+    """Put a stop on record and acknowledge the requests for it. Raises StoreError."""
     for command in writer.pending_commands():
         if command.kind == "stop":
             writer.acknowledge(command.id, "done")

@@ -161,13 +161,13 @@ class Trackers:
             self._try(name, lambda name=name: self._open.update({name: KINDS[name](run)}))
 
     def step(self, record: StepRecord) -> None:
-        """OnProgress one step: its metrics, and the watched answers when there are some."""
+        """Report one step: its metrics, and the watched answers when there are some."""
         values = {name: float(value) for name, value in record.metrics.items() if math.isfinite(value)}
         self._each(lambda tracker: tracker.metrics(record.step, values))
         self.watched(record.step, record.watched)
 
     def watched(self, step: int, records: Sequence[WatchRecord]) -> None:
-        """OnProgress answers to the watched prompts."""
+        """Report answers to the watched prompts."""
         if records:
             rows = [[step, record.prompt, record.response, record.score, record.gold] for record in records]
             self._each(lambda tracker: tracker.samples(rows))

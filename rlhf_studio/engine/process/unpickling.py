@@ -6,7 +6,6 @@ nothing in the file is called. The process has no secrets in its environment, an
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import warnings
@@ -18,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlhf_studio.child_process.memory import leave_memory
 from rlhf_studio.inputs.helper import answer, read_task
 
 ROOM = 4  # times the file: as it lies in memory, its tensors, and the same again while they are written
@@ -32,7 +32,7 @@ def main() -> None:
     """Answer with one message per file, or with what is wrong."""
     jobs = read_task()["jobs"]
     warnings.simplefilter("ignore")  # about the pickle's protocol
-    _limit_memory(ROOM * max(os.path.getsize(job["source"]) for job in jobs) + SPARE_BYTES)
+    leave_memory(ROOM * max(os.path.getsize(job["source"]) for job in jobs) + SPARE_BYTES)
     for job in jobs:
         try:
             tensors = read_pickle(Path(job["source"]))
@@ -79,15 +79,6 @@ def _refusal(text: str) -> str:
 def _is_memory(error: Exception) -> bool:
     """Whether memory ran out: torch says so in a RuntimeError."""
     return isinstance(error, MemoryError) or "allocate memory" in str(error)
-
-
-def _limit_memory(allowed: int) -> None:
-    """No more than ``allowed`` bytes beyond what this process has mapped by now: loading torch alone takes from 0.6 GB to several."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # systems without such limits
-        import resource
-
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + allowed, mapped + allowed))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The engine process of one run: takes the lock, loads, trains, stores every step, obeys commands, leaves a clear last word."""
+"""The engine process of one run: takes the lock, loads, trains, stores every step, carries out commands, and records how it ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 
@@ -27,39 +28,52 @@ from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event
 from rlhf_studio.engine.process.screen import Screen
-from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested, Watch, record_stop
+from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested, StopWatcher, record_stop
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.policy_checks import sampling_warning
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import checkpoints, paths
-from rlhf_studio.runs.checkpoints import BEGINNING, Start
+from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter
 
-DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
-PAUSE_POLL = 0.25  # seconds between looks at the commands while paused
+PAUSE_POLL_SECONDS = 0.25  # between two looks at the commands while paused
+
+
+@dataclass(frozen=True)
+class Session:
+    """One start of the engine.
+
+    Attributes:
+        starting_point: the checkpoint to go on from, where ``mode`` is ``resume``.
+        permissions: which code and servers outside the program a reward may use.
+        screen: the terminal to write to where standard output is the log; None where there is none.
+    """
+
+    run_dir: Path
+    config: RunConfig
+    mode: StartMode = "train"
+    starting_point: StartingPoint = BEGINNING
+    permissions: Permissions = NOTHING_ALLOWED
+    screen: Screen | None = None
 
 
 def run_engine(
-    run_dir: Path,
-    *,
-    resume: bool,
-    from_start: bool = False,
-    permissions: Permissions = NOTHING_ALLOWED,
-    screen: Screen | None = None,
+    run_dir: Path, mode: StartMode = "train", *, permissions: Permissions = NOTHING_ALLOWED, screen: Screen | None = None
 ) -> int:
-    """Run (or go on with) a prepared run folder in this process. Returns the exit code.
+    """Run (or go on with) a prepared run folder in this process. Returns one of :mod:`rlhf_studio.exit_codes`.
 
-    ``from_start`` lets a run that is resumed begin again at step 0, whatever checkpoints it has. ``screen`` is the terminal to
-    speak to where standard output is the log.
+    ``permissions`` and ``screen`` are those of :class:`Session`.
 
     Raises:
         AlreadyRunning: another engine works on it.
@@ -68,10 +82,17 @@ def run_engine(
     """
     transformers.utils.logging.disable_progress_bar()  # phases are reported by name instead
     if is_follower(os.environ):
-        return follow(run_dir, RunReader(run_dir).config(), permissions, resume=resume and not from_start)
-    start = _where_to_begin(run_dir, resume, from_start)
+        return follow(run_dir, RunReader(run_dir).config(), permissions, mode)
+    starting_point = _where_to_begin(run_dir, mode)
     try:
-        return _work(run_dir, permissions, resume, start, screen)
+        with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
+            session = Session(run_dir, RunReader(run_dir).config(), mode, starting_point, permissions, screen)
+            worker = Worker(session, writer, signals)
+            try:
+                return worker.run()
+            finally:
+                worker.trackers.close()
+                worker.console.close()
     except StoreError as error:
         if error.reason not in ("full", "gone"):
             raise
@@ -79,56 +100,37 @@ def run_engine(
         return FAILED
 
 
-def _work(run_dir: Path, permissions: Permissions, resume: bool, start: Start, screen: Screen | None) -> int:
-    with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-        worker = Worker(run_dir, RunReader(run_dir).config(), writer, signals, permissions, start, screen)
-        try:
-            return worker.run(resume=resume)
-        finally:
-            worker.trackers.close()
-            worker.console.close()
-
-
-def leave() -> None:
-    """End this process at once, and what it has started; for when its main thread cannot."""
+def end_process() -> None:
+    """End this process at once, with the processes that it has started; for when its main thread cannot."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # ended by itself
             child.kill()
     os._exit(STOPPED)
 
 
-def _where_to_begin(run_dir: Path, resume: bool, from_start: bool) -> Start:
-    """Before anything is written: a run that cannot go on as it was asked to stays as it is."""
-    if resume and not from_start:
+def _where_to_begin(run_dir: Path, mode: StartMode) -> StartingPoint:
+    """The checkpoint to go on from. Writes nothing: a run that cannot be started in this mode stays as it is. Raises StoreError."""
+    if mode == "resume":
         return checkpoints.where_to_resume(run_dir)
-    if not resume and (steps := RunReader(run_dir).status().recorded):
+    if mode == "train" and (steps := RunReader(run_dir).status().last_recorded_step):
         raise StoreError(f"{run_dir} has {steps} recorded steps already. Go on with: python -m rlhf_studio resume {run_dir}", "state")
     return BEGINNING
 
 
 class Worker:
-    """Drives a trainer and keeps the run folder's truth."""
+    """Drives a trainer, and writes what happens into the run folder."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        config: RunConfig,
-        writer: RunWriter,
-        signals: Signals,
-        permissions: Permissions = NOTHING_ALLOWED,
-        start: Start = BEGINNING,
-        screen: Screen | None = None,
-    ):
-        self._run_dir, self._config, self._writer, self._signals = run_dir, config, writer, signals
-        self._permissions, self._start = permissions, start
-        self.console = Console(config.ppo.steps, screen)
+    def __init__(self, session: Session, writer: RunWriter, signals: Signals):
+        self._session, self._run_dir, self._config = session, session.run_dir, session.config
+        self._writer, self._signals = writer, signals
+        self.console = Console(self._config.ppo.steps, session.screen)
         self._saved_step = -1
-        self.trackers = Trackers([], TrackedRun.of(run_dir, config, None), writer.event)  # the run's own once it is loaded
+        self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
-    def run(self, *, resume: bool) -> int:
-        """Load, train, end; every way out leaves a state and, where something went wrong, a cause."""
+    def run(self) -> int:
+        """Load, train, end. However it ends, the run folder has the state and, where something went wrong, the cause."""
         try:
-            self._train(self._load(resume))
+            self._train(self._load())
         except StopRequested as stop:
             record_stop(self._writer, str(stop))
             self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
@@ -147,7 +149,7 @@ class Worker:
             return self._fail(
                 f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
             )
-        except Exception as error:  # noqa: BLE001 - the last line of defence: the run must end with its cause on record
+        except Exception as error:  # noqa: BLE001 - whatever it is: the run must end with its cause on record
             self.console.say(traceback.format_exc())
             return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
         self._writer.set_state("finished")
@@ -167,39 +169,40 @@ class Worker:
         return f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume"
 
     def _report(self, text: str, fraction: float | None) -> None:
-        """Say what is being loaded. A request to stop that some library swallowed is heeded here at the latest."""
+        """Say what is being loaded. A request to stop that some library has caught takes effect here at the latest."""
         self._writer.set_state("loading", phase=text, fraction=fraction)
         self.console.phase(text)
-        self._signals.heed()
+        self._signals.raise_if_received()
 
-    def _load(self, resume: bool) -> Trainer:
-        """Until training begins nothing is at stake: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
-        with Watch(self._signals, self._writer, self._leave), self._signals.at_once():
-            return self._ready_to_train(resume)
+    def _load(self) -> Trainer:
+        """Until training begins nothing can be lost: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
+        with StopWatcher(self._signals, self._writer, self._end_while_loading), self._signals.at_once():
+            return self._prepare()
 
-    def _leave(self) -> None:
+    def _end_while_loading(self) -> None:
         self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
-        leave()
+        end_process()
 
-    def _ready_to_train(self, resume: bool) -> Trainer:
-        refuse_without_permission(self._config.reward.components, self._permissions)
+    def _prepare(self) -> Trainer:
+        """A trainer that is loaded, checked against the models' own forward pass and, in a run that goes on, at its checkpoint."""
+        refuse_without_permission(self._config.reward.components, self._session.permissions)
         self._writer.plan(self._config.ppo.steps)
         checkpoints.tidy(self._run_dir / paths.CHECKPOINTS)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
-        trainer, notes = build_trainer(self._config, compute, self._report, self._permissions)
+        trainer, notes = build_trainer(self._config, compute, self._report, self._session.permissions)
         for note in notes:
             self._writer.event(EventRecord("info", "health", note))
         if cut_off := sampling_warning(self._config.generation):
             self._writer.event(EventRecord("warning", "sampling", cut_off))
-        if resume:
+        if self._session.mode != "train":
             self._resume(trainer)
             if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
                 self._writer.event(event, trainer.progress.step)
                 self.console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
         self._writer.event(check_before_training(trainer))
-        run = TrackedRun.of(self._run_dir, self._config, trainer.progress.step if resume else None)
+        run = TrackedRun.of(self._run_dir, self._config, None if self._session.mode == "train" else trainer.progress.step)
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
             self._report("Answering the watched prompts with the starting policy", None)
@@ -214,13 +217,14 @@ class Worker:
 
     def _resume(self, trainer: Trainer) -> None:
         self._report("Reading the checkpoint", None)
-        for problem in self._start.problems:
+        start = self._session.starting_point
+        for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
         text = "The run starts again from step 0."
-        if self._start is not BEGINNING:  # the other processes load as well, and must load the same
-            trainer.compute.ranks.broadcast(NO_CHECKPOINT if self._start.step is None else self._start.step)
-        if self._start.step is not None:
-            folder = paths.checkpoint_dir(self._run_dir, self._start.step)
+        if self._session.mode == "resume":  # the other processes load as well, and must load the same
+            trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
+        if start.step is not None:
+            folder = paths.checkpoint_dir(self._run_dir, start.step)
             restore_policy(folder, trainer.models.policy)
             changes = restore(trainer, load_state(folder, trainer.updater.optimizer))
             self._saved_step = trainer.progress.step
@@ -233,7 +237,7 @@ class Worker:
         every = self._config.engine.checkpoint_every
         ranks = trainer.compute.ranks
         while not trainer.finished:
-            self._obey(trainer)
+            self._handle_requests(trainer)
             ranks.broadcast(GO)
             record = trainer.step()
             self._writer.commit_step(record)
@@ -264,8 +268,8 @@ class Worker:
 
     # --- commands ----------------------------------------------------------------------------------------------------------------
 
-    def _obey(self, trainer: Trainer) -> None:
-        """Carry out what was asked since the last step; stays here while paused. Raises :class:`StopRequested`."""
+    def _handle_requests(self, trainer: Trainer) -> None:
+        """Carry out the commands and signals since the last step; returns when the run is not paused. Raises :class:`StopRequested`."""
         paused = False
         while True:
             if self._signals.received:
@@ -277,7 +281,7 @@ class Worker:
             if not paused:
                 return
             trainer.compute.ranks.broadcast(WAIT)
-            sleep(PAUSE_POLL)
+            sleep(PAUSE_POLL_SECONDS)
 
     def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
         if kind == "checkpoint":
@@ -285,7 +289,7 @@ class Worker:
         elif kind == "stop":
             self._checkpoint(trainer)
             trainer.compute.ranks.broadcast(STOP)
-            raise StopRequested(OPERATOR)  # the request is answered with the run's last words: until then it is open
+            raise StopRequested(OPERATOR)  # record_stop acknowledges the command: until then it is open
         elif kind in ("pause", "continue"):
             paused = kind == "pause"
             self._writer.set_state("paused" if paused else "running")

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from rlhf_studio.child_process.environment import foreign_environment
+from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import HttpReward, Permissions, PythonReward
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.inputs.reward_checks import check_component
-from rlhf_studio.runs.environment import foreign_environment
-from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 
 CHILD = Path(__file__).with_name("python_child.py")
 START_SECONDS = 120.0  # reading the file may import large libraries

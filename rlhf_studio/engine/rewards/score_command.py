@@ -10,8 +10,7 @@ import transformers
 
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.engine.rewards.trial import Text, Trial
-
-DONE, FAILED = 0, 1
+from rlhf_studio.exit_codes import DONE, FAILED
 
 
 def score_text(config: RunConfig, text: Text, permissions: Permissions, *, as_json: bool) -> int:

@@ -12,8 +12,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.child_process.memory import leave_memory
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, leave_memory, read_task
+from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.hub import open_hub
 from rlhf_studio.inputs.prompts.parquet import open_parquet

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.from_trl.table import answer
 
 
@@ -45,7 +46,7 @@ def _convert(options: argparse.Namespace) -> int:
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
     print(f"wrote {converted.folder}: {converted.tensors} tensors, {converted.bytes / 1e6:,.1f} MB; use this folder as the model")
-    return 0
+    return DONE
 
 
 def _from_trl(options: argparse.Namespace) -> int:
@@ -61,4 +62,4 @@ def _from_trl(options: argparse.Namespace) -> int:
     print(converted.yaml, end="")
     for line in converted.lines:
         print(line, file=sys.stderr)
-    return 0
+    return DONE

@@ -1,4 +1,7 @@
-"""What the command line does around an engine: new settings at a resume, loading the libraries, stopping one."""
+"""What the command line does around an engine: other settings at a resume, torch's environment, one process or several, stopping.
+
+Imported only by commands that need it. It imports no torch itself: :func:`one_engine` does, after the cheap checks.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,61 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
-from rlhf_studio.engine.process.screen import Screen
+from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
+from rlhf_studio.exit_codes import DONE, STOPPED
+from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import liveness
+from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
-from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import force_stop
-from rlhf_studio.runs.processes import COORDINATED, is_follower
+from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import record_end
 
-STOPPED = 3
+
+def before_torch() -> None:
+    """What torch and CUDA read from the environment when they load; what is set already stays."""
+    # Threads that wait should sleep: on a laptop the browser and the app need the same cores. But not at once: between two operations
+    # of a decoding step pass some microseconds, and waking up takes longer than that.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # turns of waiting; with a third of them the gain was half gone
+    # GPUs are numbered as nvidia-smi lists them, not the fastest first: cuda:1 is then the one that the form shows.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
-def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Permissions, *, from_start: bool = False) -> None:
+def run_folder(run_dir: Path, mode: StartMode, permissions: Permissions) -> int:
+    """Train what a run folder says, in this process or in several that it starts. Returns the exit code.
+
+    Raises :class:`ConfigError` and :class:`~rlhf_studio.runs.errors.StoreError` for what is wrong before the engine begins.
+    """
+    before_torch()
+    config = RunReader(run_dir).config()
+    if is_follower(os.environ) or COORDINATED in os.environ:
+        return one_engine(run_dir, mode, permissions, screen=None)
+    if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
+        refuse_without_permission(config.reward.components, permissions)
+    liveness.announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
+    with output_in_log(run_dir) as screen, named_for_children(run_dir):
+        if not wants_several(config.engine, os.environ):
+            return one_engine(run_dir, mode, permissions, screen)
+        if mode == "resume":
+            where_to_resume(run_dir)  # refused here, with a sentence, rather than by one of several processes
+        return run_processes(run_dir, config.engine, permissions, mode, screen=screen)
+
+
+def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Permissions, mode: StartMode) -> None:
     """Give a run other settings before it is resumed: checked like those of a new run, and refused where the checkpoint decides.
 
-    With ``from_start`` no checkpoint is used, and only what the run folder itself depends on stays.
+    With ``mode`` ``from-start`` no checkpoint is used, and only what the run folder itself depends on stays.
 
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
@@ -41,10 +76,10 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     config = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))
     changes = changes_between(before.model_dump(mode="json"), config.model_dump(mode="json"))
     # A checkpoint of step 0 belongs to the run however often it begins again, so it goes on deciding.
-    anew = from_start and not any(checkpoint.step == 0 for checkpoint in reader.checkpoints())
-    refused = refusals(changes, STAYS_FROM_START if anew else STAYS)
+    no_checkpoint = mode == "from-start" and not any(checkpoint.step == 0 for checkpoint in reader.checkpoints())
+    refused = refusals(changes, STAYS_FROM_START if no_checkpoint else STAYS)
     problems = [Problem(setting, f"cannot change when a run is resumed: {reason}") for setting, reason in refused]
-    problems += [] if from_start else _too_few_steps(reader, config)
+    problems += [] if mode == "from-start" else _too_few_steps(reader, config)
     if problems or not changes:
         if problems:
             raise ConfigError(problems)
@@ -78,8 +113,8 @@ def named_for_children(run_dir: Path) -> Iterator[None]:
             os.environ[FOLDER_VARIABLE] = before
 
 
-def one_engine(run_dir: Path, *, resume: bool, from_start: bool, permissions: Permissions, screen: Screen | None) -> int:
-    """Train in this process. A request to stop is heeded while the libraries load, too. Returns the exit code."""
+def one_engine(run_dir: Path, mode: StartMode, permissions: Permissions, screen: Screen | None) -> int:
+    """Train in this process. A request to stop ends it while the libraries load, too. Returns the exit code."""
     try:
         with Signals() as signals, signals.at_once():
             from rlhf_studio.engine.process.worker import run_engine  # torch and transformers load here, after the cheap checks
@@ -89,9 +124,9 @@ def one_engine(run_dir: Path, *, resume: bool, from_start: bool, permissions: Pe
                 record_end(run_dir, EventRecord("info", "stop", f"Stopped while the libraries were loading: {stop}."))
         code = STOPPED
     else:
-        code = run_engine(run_dir, resume=resume, from_start=from_start, permissions=permissions, screen=screen)
+        code = run_engine(run_dir, mode, permissions=permissions, screen=screen)
     # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
-    return 0 if code == STOPPED and COORDINATED in os.environ else code
+    return DONE if code == STOPPED and COORDINATED in os.environ else code
 
 
 def stop(run_dir: Path, *, now: bool) -> str:

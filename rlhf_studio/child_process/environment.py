@@ -1,21 +1,25 @@
-"""What the processes that the app starts may see of its environment: a list of what they need, and nothing else.
+"""What the processes that this program starts may see of its environment: a list of what they need, and nothing else.
 
-A variable with an unknown name stays out, because nobody can tell whether ``DATABASE_URL`` holds a password.
+A variable with an unknown name stays out, because nobody can tell whether ``DATABASE_URL`` holds a password. There is one list,
+:data:`NEEDED`, and one function for each kind of child, from the one that sees most to the one that sees least:
+:func:`engine_environment`, :func:`child_environment`, :func:`foreign_environment`, :func:`helper_environment`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
-from rlhf_studio.runs import liveness
 
 RUN_VARIABLE = "RLHF_STUDIO_RUN"
 FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
+"""Marks every process that belongs to a run, so that it is found when the run is ended by force."""
+START_FD_VARIABLE = "RLHF_STUDIO_START_FD"
+"""The descriptor of the start ticket that an engine inherits (:mod:`rlhf_studio.runs.liveness`)."""
 PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 NO_HUB_TOKEN = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
 """Tells the hub's client to use neither a token of the environment nor one that was saved by logging in."""
@@ -46,14 +50,15 @@ NEEDED = {
 }
 """What is passed on, by purpose: whole names, large and small letters alike. docs/rewards.md tells people."""
 
-_NEEDED = re.compile("|".join(NEEDED.values()), re.IGNORECASE)
 # On top of the list: HF_PAT and RLHF_STUDIO_TOKEN match a family above and are secrets all the same. PKEY is a number of InfiniBand.
 _SECRET = re.compile(
     r"(^|_)([A-Z]*TOKENS?|(?!PKEY)[A-Z]*KEYS?|SECRETS?|CREDENTIALS?|CREDS?|JWT|PAT|O?AUTH|AUTHORIZATION|BEARER|COOKIES?|PASS|LOGIN)\d*(_|$)"
     r"|_PWD(_|$)|PASSWORD|PASSWD|PASSPHRASE",
     re.IGNORECASE,
 )
-_HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HF_STORED_TOKENS_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_OF_HELPERS = ("the system", "language and time", "folders for temporary files and caches", "Python", "shared libraries and memory")
+_OF_THE_HUB = ("transformers, the Hugging Face hub and datasets", "proxies and certificates")
 _OF_TRACKERS = {"wandb": r"WANDB_\w+", "trackio": r"TRACKIO_\w+", "tensorboard": r"TENSORBOARD_\w+"}
 _USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@|^[^/@\s:]+:[^/@\s]*@(?=[\w.-]+:\d+/?$)")
 
@@ -92,9 +97,8 @@ def child_environment(
         result |= {name: environment[name] for name in _HUB_TOKENS if name in environment}
     else:
         result[NO_HUB_TOKEN] = "1"
-    result.pop(liveness.START_FD_VARIABLE, None)
-    earlier = environment.get("PYTHONPATH")
-    result["PYTHONPATH"] = f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)
+    result.pop(START_FD_VARIABLE, None)
+    result["PYTHONPATH"] = _python_path(environment)
     result["PYTHONUNBUFFERED"] = "1"
     result.pop(PERMISSIONS_VARIABLE, None)
     if allowed := permissions.as_text():
@@ -113,5 +117,23 @@ def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return result | {NO_HUB_TOKEN: "1"}
 
 
-def _needed(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if _NEEDED.fullmatch(name) and not _SECRET.search(name)}
+def helper_environment(environment: Mapping[str, str], *, network: bool) -> dict[str, str]:
+    """What a helper may see that opens files which nobody has checked: what Python needs, and which run it works for.
+
+    ``network`` adds what reaches the hub: proxies and the hub's settings, with the token. Without it a helper sees none of these.
+    """
+    result = _needed(environment, _OF_HELPERS + (_OF_THE_HUB if network else ()))
+    kept = (FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ()))
+    result |= {name: environment[name] for name in kept if name in environment}
+    return result | {"PYTHONPATH": _python_path(environment)}
+
+
+def _needed(environment: Mapping[str, str], purposes: Collection[str] = tuple(NEEDED)) -> dict[str, str]:
+    wanted = re.compile("|".join(NEEDED[purpose] for purpose in purposes), re.IGNORECASE)
+    return {name: value for name, value in environment.items() if wanted.fullmatch(name) and not _SECRET.search(name)}
+
+
+def _python_path(environment: Mapping[str, str]) -> str:
+    """Where a child finds this package, whatever folder it runs in."""
+    earlier = environment.get("PYTHONPATH")
+    return f"{PACKAGE_PARENT}{os.pathsep}{earlier}" if earlier else str(PACKAGE_PARENT)

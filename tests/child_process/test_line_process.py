@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlhf_studio.runs.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
+from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 FOREVER = "import threading; threading.Event().wait()"
@@ -71,7 +71,7 @@ def test_a_child_that_ends(source: str, code: int, words: str):
     process = python(source)
     with pytest.raises(LineEnded, match=words) as caught:
         process.receive(30, 1000)
-    assert caught.value.code == code and not process.alive
+    assert caught.value.code == code and not psutil.pid_exists(process.pid)
     for action in (lambda: process.receive(1, 1000), lambda: process.send({}, 1)):
         with pytest.raises(LineEnded):
             action()
@@ -91,10 +91,10 @@ def test_killing_takes_the_whole_group_and_happens_once():
         "print(json.dumps({'pid': child.pid}), flush=True)\nchild.wait()"
     )
     grandchild = process.receive(30, 1000)["pid"]
-    assert process.alive and os.getpgid(grandchild) == process.pid
+    assert os.getpgid(grandchild) == process.pid
     process.kill()
     process.kill()
-    assert not process.alive and not psutil.pid_exists(process.pid)
+    assert not psutil.pid_exists(process.pid)
     assert gone(grandchild)
 
 

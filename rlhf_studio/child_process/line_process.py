@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 CHUNK = 65_536
-GOODBYE = 1.0  # seconds
+EXIT_SECONDS = 1.0  # between closing its pipe and its end
 
 
 class LineTimeout(Exception):
@@ -39,8 +39,21 @@ class LineProcess:
     A child should also end by itself when its standard input closes: then it cannot outlive a parent that was killed.
     """
 
-    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, errors: int | None = None):
-        """Start ``command``. ``errors`` takes its error stream (default: this process's own). Raises OSError."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        errors: int | None = None,
+        exit_seconds: float = EXIT_SECONDS,
+    ):
+        """Start ``command``. Raises OSError.
+
+        Args:
+            environment: all that it sees of variables; None means this process's own.
+            errors: takes its error stream (default: this process's own).
+            exit_seconds: how long it may take to end once it has closed its pipe; after that it is killed.
+        """
         self._process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True, bufsize=0
         )
@@ -49,16 +62,13 @@ class LineProcess:
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         self._held = bytearray()
+        self._searched = 0  # bytes of ``_held`` that are known to hold no end of a line
+        self._exit_seconds = exit_seconds
         self._end = weakref.finalize(self, _end, self._process)
 
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """False once it was killed here. (One that ended by itself is noticed when it is next spoken to.)"""
-        return self._end.alive
 
     def ask(self, message: Mapping[str, Any], seconds: float, most_bytes: int) -> dict[str, Any]:
         """Send one object and wait for one. Raises as :meth:`send` and :meth:`receive`."""
@@ -78,9 +88,13 @@ class LineProcess:
                 raise self._ended() from None
 
     def receive(self, seconds: float, most_bytes: int) -> dict[str, Any]:
-        """The next line. Raises :class:`LineTimeout`, :class:`LineEnded` and :class:`LineInvalid`."""
+        """The next line. Raises :class:`LineTimeout`, :class:`LineEnded` and :class:`LineInvalid`.
+
+        After a :class:`LineTimeout` it may be called again: nothing of a line that came in part is lost.
+        """
         deadline = time.monotonic() + seconds
-        while (end := self._held.find(b"\n")) < 0:
+        while (end := self._held.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._held)
             if len(self._held) > most_bytes:
                 raise LineInvalid(f"its answer is longer than {most_bytes} bytes")
             self._wait(self._output, selectors.EVENT_READ, deadline)
@@ -92,6 +106,7 @@ class LineProcess:
             raise LineInvalid(f"its answer is longer than {most_bytes} bytes")
         line = bytes(self._held[:end])
         del self._held[: end + 1]
+        self._searched = 0
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):
@@ -120,7 +135,7 @@ class LineProcess:
 
     def _ended(self) -> LineEnded:
         # It closed its pipe, so it is ending: give it a moment, so that the message names its own exit code and not our signal.
-        deadline = time.monotonic() + GOODBYE
+        deadline = time.monotonic() + self._exit_seconds
         flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while self._end.alive and time.monotonic() < deadline and os.waitid(os.P_PID, self._process.pid, flags) is None:
             time.sleep(0.01)

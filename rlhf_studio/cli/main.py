@@ -1,0 +1,98 @@
+"""All commands. Every setting of the configuration is an option by its dotted name: ``--ppo.kl_coef 0.1``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rlhf_studio import __version__
+from rlhf_studio.cli import prepare, score, show, train
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.runs.errors import StoreError
+
+TAKE_SETTINGS = ("train", "resume", "score")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if arguments[:1] == ["app"]:
+            return _app(arguments[1:])
+        if arguments[:1] == ["world"]:
+            return _world(arguments[1:])
+        rest, overrides = split_overrides(arguments)
+        options = build_parser().parse_args(rest)
+        options.overrides = overrides
+        if options.overrides and options.command not in TAKE_SETTINGS:
+            raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"rlhf-studio: {problem}", file=sys.stderr)
+        return BAD_INPUT
+    except StoreError as error:  # a folder that is not a run, or that cannot be read or written
+        print(f"rlhf-studio: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:  # the program that reads our output, such as head, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes
+        return DONE
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad arguments end like every other bad input: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(prepare.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # These two read their own arguments; they stand here for the help text.
+    commands.add_parser("app", help="open the app in the browser")
+    commands.add_parser("world", help="rebuild or check the bundled review world")
+    train.add_train(commands)
+    train.add_resume(commands)
+    score.add_commands(commands)
+    train.add_stop(commands)
+    show.add_commands(commands)
+    prepare.add_commands(commands)
+    return parser
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take ``--ppo.steps 5`` and ``--lora.enabled=true`` out of the arguments; returns (the rest, settings by dotted name)."""
+    rest: list[str] = []
+    overrides: dict[str, str] = {}
+    items = iter(arguments)
+    for item in items:
+        name, equals, value = item.removeprefix("--").partition("=")
+        if not item.startswith("--") or not (name == "name" or "." in name):
+            rest.append(item)
+            continue
+        given = value if equals else next(items, None)
+        if given is None:
+            raise ConfigError([Problem(name, "needs a value")])
+        overrides[name] = given
+    return rest, overrides
+
+
+def _app(arguments: list[str]) -> int:
+    from rlhf_studio.ui.app import main as run_app
+
+    return run_app(arguments)
+
+
+def _world(arguments: list[str]) -> int:
+    from rlhf_studio.world_build.command import main as run_world
+
+    return run_world(arguments)

@@ -1,0 +1,56 @@
+"""What several commands read from their options: the folder, the configuration, the permissions, the workspace."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
+from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
+
+Command = Callable[[argparse.Namespace], int]
+"""A command: takes its options, returns the exit code."""
+
+
+def add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: Command) -> argparse.ArgumentParser:
+    """Add a command whose one argument is a run folder."""
+    command = commands.add_parser(name, help=help, allow_abbrev=False)
+    command.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    command.set_defaults(run=run)
+    return command
+
+
+def permissions_of(options: argparse.Namespace) -> Permissions:
+    """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
+    try:
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url)
+        return permissions_from_environment(os.environ).joined(given)
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))]) from error
+
+
+def configuration_of(options: argparse.Namespace) -> RunConfig:
+    """The recipe or file that the options name, with the settings that they change. Raises :class:`ConfigError`."""
+    from rlhf_studio.recipes import load_recipe
+
+    if options.recipe and options.config:
+        raise ConfigError([Problem("", "give --recipe or --config, not both")])
+    if options.recipe:
+        base = load_recipe(options.recipe).config
+    elif options.config:
+        return config_from_file(options.config, options.overrides)
+    elif options.overrides:
+        given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in list(options.overrides.items())[:3])
+        message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"
+        raise ConfigError([Problem("", message)])
+    else:
+        raise ConfigError([Problem("", "give --recipe NAME, --config FILE or a prepared run folder")])
+    return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
+
+
+def default_workspace() -> Path:
+    """Where runs are kept unless told otherwise."""
+    return Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))

@@ -1,0 +1,47 @@
+"""The command ``score``, and ``score-server``, which the app starts to score texts for its pages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rlhf_studio.cli.options import configuration_of, permissions_of
+from rlhf_studio.config import add_permission_flags, permissions_from_environment
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add both commands."""
+    score = commands.add_parser("score", help="score one text with a configuration's rewards, without a run", allow_abbrev=False)
+    score.add_argument("--recipe", help="the rewards of a ready-made configuration")
+    score.add_argument("--config", type=Path, metavar="FILE", help="the rewards of a YAML file")
+    score.add_argument("--prompt", required=True, metavar="TEXT")
+    score.add_argument("--response", required=True, metavar="TEXT")
+    score.add_argument("--reference", metavar="TEXT", help="the reference text, for BLEU and ROUGE")
+    score.add_argument("--cut-off", action="store_true", help="the response was cut off before its stop token")
+    score.add_argument("--json", action="store_true", help="machine-readable")
+    add_permission_flags(score)
+    score.set_defaults(run=_score)
+    server = commands.add_parser("score-server", allow_abbrev=False)  # without help: people have no use for it
+    server.set_defaults(run=_score_server)
+
+
+def _score(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import before_torch
+
+    config, permissions = configuration_of(options), permissions_of(options)
+    before_torch()
+    from rlhf_studio.engine.rewards.score_command import score_text  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.engine.rewards.trial import Text
+
+    text = Text(options.prompt, options.response, options.reference, not options.cut_off)
+    return score_text(config, text, permissions, as_json=options.json)
+
+
+def _score_server(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import before_torch
+
+    before_torch()
+    from rlhf_studio.engine.rewards.score_server import serve
+
+    return serve(permissions_from_environment(os.environ))

@@ -1,0 +1,70 @@
+"""The commands that only show something: ``runs`` and ``recipes``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rlhf_studio.cli.options import default_workspace
+from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.exit_codes import DONE
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add both commands, each with its ``list`` and ``show``."""
+    _add_runs(commands)
+    _add_recipes(commands)
+
+
+def _add_runs(commands: argparse._SubParsersAction) -> None:
+    runs = commands.add_parser("runs", help="list runs, or show one", allow_abbrev=False)
+    actions = runs.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="the runs of a workspace", allow_abbrev=False)
+    listing.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR")
+    listing.add_argument("--json", action="store_true", help="machine-readable")
+    listing.set_defaults(run=_runs_list)
+    show = actions.add_parser("show", help="one run: state, progress, last metrics, checkpoints", allow_abbrev=False)
+    show.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    show.add_argument("--json", action="store_true", help="machine-readable")
+    show.set_defaults(run=_runs_show)
+
+
+def _add_recipes(commands: argparse._SubParsersAction) -> None:
+    recipes = commands.add_parser("recipes", help="ready-made configurations", allow_abbrev=False)
+    actions = recipes.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("list", help="names and titles", allow_abbrev=False).set_defaults(run=_recipes_list)
+    show = actions.add_parser("show", help="one recipe as YAML", allow_abbrev=False)
+    show.add_argument("name")
+    show.set_defaults(run=_recipes_show)
+
+
+def _runs_list(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.show import list_text, list_values
+
+    print(json.dumps(list_values(options.workspace), indent=1) if options.json else list_text(options.workspace))
+    return DONE
+
+
+def _runs_show(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.show import show_text, show_values
+
+    values = show_values(options.folder)
+    print(json.dumps(values, indent=1) if options.json else show_text(values))
+    return DONE
+
+
+def _recipes_list(options: argparse.Namespace) -> int:
+    from rlhf_studio.recipes import list_recipes
+
+    for recipe in list_recipes():
+        print(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
+    return DONE
+
+
+def _recipes_show(options: argparse.Namespace) -> int:
+    from rlhf_studio.recipes import load_recipe
+
+    recipe = load_recipe(options.name)
+    print((f"# {recipe.first}\n" if recipe.first else "") + config_to_yaml(recipe.config), end="")
+    return DONE

@@ -1,0 +1,104 @@
+"""The commands ``train``, ``resume`` and ``stop``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from pathlib import Path
+
+from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of
+from rlhf_studio.config import Permissions, add_permission_flags
+from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.start import StartMode
+
+
+def add_train(commands: argparse._SubParsersAction) -> None:
+    """Add ``train``; its help lists every setting."""
+    settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
+    train = commands.add_parser(
+        "train",
+        help="train a policy with PPO",
+        epilog=f"settings:\n{settings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    train.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a prepared run folder; nothing else is needed then")
+    train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
+    train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
+    train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
+    add_permission_flags(train)
+    train.set_defaults(run=_train)
+
+
+def add_resume(commands: argparse._SubParsersAction) -> None:
+    """Add ``resume``."""
+    resume = add_folder_command(commands, "resume", "go on with a run from its newest checkpoint, or with other settings", _resume)
+    resume.add_argument("--from-start", action="store_true", help="begin again at step 0; recorded steps are replaced one by one")
+    add_permission_flags(resume)
+
+
+def add_stop(commands: argparse._SubParsersAction) -> None:
+    """Add ``stop``."""
+    stop = add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
+    stop.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
+
+
+def _train(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import run_folder
+
+    if options.folder is not None:
+        if options.recipe or options.config or options.run_dir or options.overrides:
+            raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
+        return run_folder(options.folder, "train", permissions_of(options))
+    from rlhf_studio.runs.create import remove_unstarted
+
+    permissions = permissions_of(options)
+    run_dir = _prepare(options, permissions)
+    print(f"run folder: {run_dir}", flush=True)
+    code = run_folder(run_dir, "train", permissions)
+    if code == BAD_INPUT and remove_unstarted(run_dir):
+        print(f"nothing was trained: {run_dir} was removed again")
+    return code
+
+
+def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
+    """Check the settings and make the run folder; nothing is left behind when something is wrong."""
+    from rlhf_studio.preflight import inspect_run
+    from rlhf_studio.runs.create import create_run
+    from rlhf_studio.runs.paths import new_run_id
+
+    config = configuration_of(options)
+    run_dir = options.run_dir or default_workspace() / "runs" / new_run_id()
+    preflight = inspect_run(config, run_dir.parent, permissions=permissions)
+    if preflight.problems:
+        raise ConfigError(preflight.problems)
+    try:
+        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.memory)
+    except StoreError as error:  # occupied, on a read-only disk, a file in the way
+        raise ConfigError([Problem("--run-dir", str(error))]) from error
+    for note in preflight.notes:
+        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+    return run_dir
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import change_settings, run_folder
+    from rlhf_studio.runs.checkpoints import where_to_resume
+
+    permissions = permissions_of(options)
+    mode: StartMode = "from-start" if options.from_start else "resume"
+    if options.overrides:
+        if mode == "resume":
+            where_to_resume(options.folder)  # a run that cannot go on keeps its settings
+        change_settings(options.folder, options.overrides, permissions, mode)
+    return run_folder(options.folder, mode, permissions)
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import stop
+
+    print(stop(options.folder, now=options.now))
+    return DONE
