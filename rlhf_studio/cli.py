@@ -209,7 +209,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     if report.problems:
         raise ConfigError(report.problems)
     try:
-        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.memory)
+        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=report.expected_peak)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     for note in report.notes:

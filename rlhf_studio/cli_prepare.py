@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.from_trl.table import answer
+from rlhf_studio.units import format_bytes
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -44,7 +45,7 @@ def _convert(options: argparse.Namespace) -> int:
         converted = convert(options.model, options.out, options.revision, report=report)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
-    print(f"wrote {converted.folder}: {converted.tensors} tensors, {converted.bytes / 1e6:,.1f} MB; use this folder as the model")
+    print(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
     return 0
 
 

@@ -109,3 +109,8 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     body = re.search(rf"^class {re.escape(architecture)}\(.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
     signature = re.search(r"^    def forward\((.*?)^    \)", body[0], re.MULTILINE | re.DOTALL) if body else None
     return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
+
+
+# Families that have been tested with two ways of computing faster; the engine computes all others as transformers does.
+PACKED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+TRACED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})

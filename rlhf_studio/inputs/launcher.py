@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,13 @@ class Launch:
     def shards(self) -> bool:
         """Whether the weights are to be split over the processes."""
         return self.kind == "FSDP"
+
+
+def default_config_file(environment: Mapping[str, str] = os.environ) -> str:
+    """Where ``accelerate config`` writes: in the cache folder of Hugging Face."""
+    cache = environment.get("XDG_CACHE_HOME", "~/.cache")
+    home = environment.get("HF_HOME") or os.path.join(cache, "huggingface")
+    return str(Path(home).expanduser() / "accelerate" / "default_config.yaml")
 
 
 def launch_in_environment(environment: Mapping[str, str]) -> Launch:

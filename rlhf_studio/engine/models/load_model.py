@@ -36,9 +36,9 @@ from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.machine_checks import machine_problems
 from rlhf_studio.inputs.model_files import moved_base
+from rlhf_studio.inputs.models import MOST_ADAPTERS
 from rlhf_studio.inputs.pickles import convert_command
 
-MOST_ADAPTERS = 4  # one on top of the other
 REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses
 PROBE = "The quick brown fox, 12 times:\n  don't stop!"

@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.estimate.cpu import LEAST_NUMBERS, prepacks_weights
-from rlhf_studio.estimate.machine import processor
+from rlhf_studio.estimate.device import processor
 
 ROWS = 8  # the layout is chosen for so many, and serves any number
 ROWS_PER_READING = 16  # reading a large matrix takes a core as long as multiplying so many rows by it
