@@ -35,8 +35,8 @@ def names_of_trl(message: str) -> list[Problem]:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from rlhf_studio.inputs.model_files import ModelError
-    from rlhf_studio.inputs.pickles import convert
+    from rlhf_studio.inputs.models.files import ModelError
+    from rlhf_studio.inputs.models.pickles import convert
 
     def report(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -15,14 +15,14 @@ from rlhf_studio.estimate.disk import disk_bytes, disk_problems
 from rlhf_studio.estimate.gpus import Gpu, find_gpus
 from rlhf_studio.estimate.memory.savings import Change, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
-from rlhf_studio.inputs.critic_checks import check_critic
-from rlhf_studio.inputs.machine_checks import machine_problems
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
-from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
+from rlhf_studio.inputs.checks.critic import check_critic
+from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
+from rlhf_studio.inputs.checks.prompts import PromptTokens, check_prompts
+from rlhf_studio.inputs.checks.trackers import tracker_problems
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.reward_checks import check_rewards
-from rlhf_studio.inputs.tracker_checks import tracker_problems
 
 
 @dataclass(frozen=True)

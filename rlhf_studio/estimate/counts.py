@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rlhf_studio.config import EnsembleReward, RewardComponent, RewardModelReward, RunConfig
 from rlhf_studio.estimate.device import Device
-from rlhf_studio.inputs.lora_targets import is_target, target_names
-from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.lora_targets import is_target, target_names
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
 

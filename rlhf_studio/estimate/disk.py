@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.estimate.counts import trained_in_files
-from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.units import format_bytes
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text

@@ -21,9 +21,9 @@ from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.estimate.speed import Calibration, seconds_per_step
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
-from rlhf_studio.inputs.launcher import default_config_file
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.preflight import Preflight, inspect_run

@@ -14,7 +14,7 @@ import yaml
 
 from rlhf_studio import cli, preflight
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.inputs import prompt_checks
+from rlhf_studio.inputs.checks import prompts as prompt_checks
 from rlhf_studio.inputs.prompts import preview
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord

@@ -22,7 +22,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
-from rlhf_studio.inputs.machine_checks import share_problems
+from rlhf_studio.inputs.checks.machine import share_problems
 from rlhf_studio.runs.environment import FOLDER_VARIABLE
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid

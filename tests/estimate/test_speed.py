@@ -12,8 +12,8 @@ import pytest
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.estimate.counts import RunModels
 from rlhf_studio.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
-from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.shape import ModelShape
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.shape import ModelShape
 
 SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
 POLICY = ModelFacts(None, "A", parameters=1000, shape=SHAPE)

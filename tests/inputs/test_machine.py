@@ -9,9 +9,9 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.inputs import machine_checks as machine
-from rlhf_studio.inputs.launcher import default_config_file
-from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.checks import machine
+from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.preflight import inspect_run
 
 LORA = {"enabled": True}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.inputs.models import check_causal_lm
-from rlhf_studio.inputs.shape import ModelShape, read_shape
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.shape import ModelShape, read_shape
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}
 LLAMA = {

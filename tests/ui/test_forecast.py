@@ -13,7 +13,7 @@ from rlhf_studio.estimate.memory import parts
 from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.estimate.memory.savings import Change
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.runs.pace import Pace
 from rlhf_studio.ui.forecast import memory_view, short_count, time_rows
 

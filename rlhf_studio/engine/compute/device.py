@@ -17,8 +17,8 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.allocator import keep_freed_memory
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
-from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
-from rlhf_studio.inputs.machine_checks import device_problems, share_problems
+from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
+from rlhf_studio.inputs.checks.machine import device_problems, share_problems
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
+from rlhf_studio.inputs.checks.accelerate_settings import FSDP_VARIABLE, launch_in_environment
 
 GO, WAIT, STOP, SAVE = 0, 1, 2, 3
 """What rank 0 broadcasts before each step. SAVE: gather the sharded weights for a checkpoint; only where they are sharded."""

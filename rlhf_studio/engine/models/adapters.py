@@ -30,7 +30,7 @@ from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING
-from rlhf_studio.inputs.lora_targets import target_names
+from rlhf_studio.inputs.models.lora_targets import target_names
 
 POLICY, REFERENCE = "default", "reference"
 """Names of the adapter that learns and of the frozen one that it is held to."""

@@ -34,10 +34,10 @@ from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
-from rlhf_studio.inputs.machine_checks import machine_problems
-from rlhf_studio.inputs.model_files import moved_base
-from rlhf_studio.inputs.models import MOST_ADAPTERS
-from rlhf_studio.inputs.pickles import convert_command
+from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.models.facts import MOST_ADAPTERS
+from rlhf_studio.inputs.models.files import moved_base
+from rlhf_studio.inputs.models.pickles import convert_command
 
 REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # of the HTTP library that the installed hub client uses

@@ -31,7 +31,7 @@ from rlhf_studio.engine.models.policy import Policy, ResponseModel, plain_model,
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, rounded_anew, tolerance_of
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import NonFiniteError, TokenBatch
-from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
+from rlhf_studio.inputs.models.rotation import boundary_problem, rotation_boundary
 
 SMALL = 20_000_000  # weights
 ROWS = 4  # prompts of all lengths

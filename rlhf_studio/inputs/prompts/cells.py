@@ -10,7 +10,7 @@ from typing import Any
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.dialogues import FORMS, read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, TYPE_KEY
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, TYPE_KEY
 
 Message = dict[str, str]
 PAIR = ("chosen", "rejected")

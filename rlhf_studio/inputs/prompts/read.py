@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
-from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
+from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
+from rlhf_studio.inputs.prompts.sources.rows import Source, Tick, wanted_columns
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10

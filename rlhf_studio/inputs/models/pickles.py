@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
-from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
-from rlhf_studio.inputs.safetensors_header import HeaderError, read_header
+from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model
+from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
 from rlhf_studio.units import format_bytes
 
 MODULE = "rlhf_studio.engine.process.unpickling"

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.safetensors_header import TensorInfo
-from rlhf_studio.inputs.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.safetensors_header import TensorInfo
+from rlhf_studio.inputs.models.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
 
 ALL_LAYERS = (*LAYERS, "decoder_layers", "num_decoder_layers", "num_blocks", "num_layers_per_stack", "num_hidden_groups")
 ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim", "input_embedding_size",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.launcher import launch_in_file, launch_problems
+from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file, launch_problems
 
 
 def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:

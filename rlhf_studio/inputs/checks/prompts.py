@@ -9,7 +9,7 @@ from itertools import accumulate
 from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
-from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.held_out import (

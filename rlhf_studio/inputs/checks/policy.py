@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.checks.prompts import PromptTokens
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
-from rlhf_studio.inputs.lora_targets import is_target, target_names
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.prompt_checks import PromptTokens
-from rlhf_studio.inputs.rotation import boundary_problem
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.lora_targets import is_target, target_names
+from rlhf_studio.inputs.models.rotation import boundary_problem
 
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
-from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
-from rlhf_studio.inputs.pickles import convert_command, pickled_weights
-from rlhf_studio.inputs.rotation import rotation_boundary
-from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
-from rlhf_studio.inputs.shape import ModelShape, read_shape
-from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
+from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, moved_base
+from rlhf_studio.inputs.models.pickles import convert_command, pickled_weights
+from rlhf_studio.inputs.models.rotation import rotation_boundary
+from rlhf_studio.inputs.models.safetensors_header import HeaderError, TensorInfo, read_header
+from rlhf_studio.inputs.models.shape import ModelShape, read_shape
+from rlhf_studio.inputs.models.size_checks import check_against_weights, check_numbers
 
 MOST_ADAPTERS = 4  # one on top of the other
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
