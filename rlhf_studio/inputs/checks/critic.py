@@ -1,4 +1,4 @@
-"""Whether a separate critic can start as what it is told to."""
+"""Whether a separate critic can start from the model that the settings name."""
 
 from __future__ import annotations
 
