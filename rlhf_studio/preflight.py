@@ -1,4 +1,7 @@
-"""Everything that can be known to be wrong before a run starts: the app and the command line ask here, in seconds and without torch."""
+"""Everything that can be found wrong before a run starts, and what the run will cost. The app and the command line ask here.
+
+It takes seconds and no torch: only small files are read, and no weights.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.checks.critic import check_critic
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
-from rlhf_studio.inputs.checks.prompts import PromptTokens, check_prompts
+from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.inputs.reward_checks import check_rewards
 
 
@@ -92,20 +96,20 @@ def inspect_run(
         problems.extend(rotation_problems(config, policy, prompts.tokens))
     notes.extend(prompts.notes)
     notes.extend(_notes(config, policy, prompts.count or 0))
-    named = critic if config.critic.start == "model" else None  # else it is a copy of what is fetched anyway
-    models = [facts for facts in (policy, reference, named, *rewards) if facts is not None]
-    download_bytes = sum(facts.download_bytes for facts in models)
+    own_critic = critic if config.critic.start == "model" else None  # else it is a copy of a model that is downloaded anyway
+    download_bytes = sum(facts.download_bytes for facts in (policy, reference, own_critic, *rewards) if facts is not None)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
     complete = policy is not None and len(rewards) == reward_model_count(config) and (critic or config.critic.kind == "shared")
-    every = RunModels(policy, rewards, reference, critic) if complete else None
-    memory, change = _memory(config, every, prompts.tokens, there) if every else (None, None)
-    return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, memory, change, every, prompts.tokens)
+    run_models = RunModels(policy, rewards, reference, critic) if complete else None
+    memory, change = _memory(config, run_models, prompts.tokens, there) if run_models else (None, None)
+    return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, memory, change, run_models, prompts.tokens)
 
 
 def _memory(
     config: RunConfig, models: RunModels, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None
 ) -> tuple[MemoryEstimate, Change | None]:
+    """The memory that the run needs, and the cheapest change that makes it fit."""
     device = find_device(config.engine, lambda: gpus)
 
     def estimate(other: RunConfig) -> MemoryEstimate:

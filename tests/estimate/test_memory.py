@@ -15,10 +15,10 @@ from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK, GPU_FRAMEWORK
 from rlhf_studio.estimate.memory.savings import changes, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
-from rlhf_studio.inputs.checks.prompts import PromptTokens
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.shape import read_shape
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.recipes import load_recipe
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}

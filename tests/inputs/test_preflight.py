@@ -10,8 +10,8 @@ import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.inputs.checks.prompts import PromptTokens
 from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.preflight import check_run, inspect_run
 
 ROOMY = 10**12

@@ -35,8 +35,7 @@ from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
-from rlhf_studio.inputs.models.facts import MOST_ADAPTERS
-from rlhf_studio.inputs.models.files import moved_base
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
 
 REPORT_SECONDS = 0.5  # between two reports of a download; each is written to disk

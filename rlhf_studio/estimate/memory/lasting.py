@@ -19,8 +19,8 @@ from rlhf_studio.estimate.memory.parts import (
     REWARD_MODELS,
     MemoryPart,
 )
-from rlhf_studio.inputs.checks.prompts import PromptTokens
 from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 CPU_FRAMEWORK = (360_000_000, 460_000_000)  # bytes: Python, torch and transformers, imported and having run
 GPU_FRAMEWORK = (400_000_000, 900_000_000)  # the driver's context and kernels

@@ -9,8 +9,8 @@ from rlhf_studio.estimate.counts import FLOAT32, RunModels, reward_models_of, ro
 from rlhf_studio.estimate.cpu import LEAST_NUMBERS, prepacks_weights
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.parts import ACTIVATIONS, CACHE, LOGITS, MERGED, NEXT_TOKEN, PREFILL, PREPACKED, SCORING, MemoryPart
-from rlhf_studio.inputs.checks.prompts import PromptTokens
 from rlhf_studio.inputs.models.shape import ModelShape
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 LEARNING_PARTS = (LOGITS, ACTIVATIONS)
 SAMPLING_PARTS = (CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED)

@@ -11,7 +11,7 @@ from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.lasting import GPU_FRAMEWORK, lasting_parts, prompt_parts
 from rlhf_studio.estimate.memory.parts import MemoryPart
 from rlhf_studio.estimate.memory.phases import LEARNING_PARTS, SAMPLING_PARTS, sampling_and_learning_parts, scoring_parts
-from rlhf_studio.inputs.checks.prompts import PromptTokens
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
-from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, moved_base, read_json
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, moved_base, read_json
 from rlhf_studio.inputs.models.rotation import rotation_boundary
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.shape import ModelShape, read_shape
@@ -17,7 +17,6 @@ from rlhf_studio.inputs.models.size_checks import check_against_weights, check_n
 from rlhf_studio.inputs.models.tokenizer_files import TOKENIZER_FILES, check_vocabulary, has_tokenizer, pad_and_end
 from rlhf_studio.inputs.models.weights import pickle_advice, read_tensors, weight_files
 
-MOST_ADAPTERS = 4  # on top of each other
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",

@@ -20,6 +20,7 @@ HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
 SMALL_FILE_BYTES = 40_000_000
 DESCRIPTIONS = ("config.json", "adapter_config.json")  # of a whole model, and of an adapter
+MOST_ADAPTERS = 4  # LoRA adapters on top of each other, before the whole model below them
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 

@@ -6,6 +6,7 @@
 :mod:`read`       all rows of a source, filtered by their text
 :mod:`cached`     the same, remembered, so that a form can ask at every change
 :mod:`prepare`    chat template, token ids, filters and cuts by length
+:mod:`lengths`    how long the prompts are, for the estimates
 :mod:`held_out`   prompts that are set aside for evaluation
 :mod:`preview`    what a person sees of it before anything is loaded
 """
