@@ -1,12 +1,12 @@
-"""How well the memory plan holds: the estimate before a run, and the peak that the run measured.
+"""How close the memory estimate comes: the estimate before a run, and the peak that the run measured.
 
     python -m benchmarks.planner             # the world recipe, long dialogues, and a GPT-2 of 124 million weights with LoRA
     python -m benchmarks.planner --full      # the last also without LoRA; needs 7 GB
 
 Long dialogues are 64 prompts of 200 to 600 tokens, read by a GPT-2 of four blocks of width 128.
 
-Every run is the real command line in its own process, for two steps. A plan holds when the middle of its range is within a factor
-of 1.5 of the measured peak.
+Every run is the real command line in its own process, for two steps. An estimate holds when the middle of its range is within a
+factor of 1.5 of the measured peak.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def save_gpt2(folder: Path, prompts: list[int], **sizes: int) -> dict[str, str]:
     backend = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<pad>"))
     backend.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
-    for kind, model in (("policy", GPT2LMHeadModel), ("judge", GPT2ForSequenceClassification)):
+    for kind, model in (("policy", GPT2LMHeadModel), ("reward", GPT2ForSequenceClassification)):
         model(config).save_pretrained(folder / kind)
         tokenizer.save_pretrained(folder / kind)
     drawn = random.Random(0)
@@ -85,24 +85,23 @@ def long_workloads(folder: Path) -> dict[str, dict[str, str]]:
     """Settings of the runs on long dialogues, by name."""
     drawn = random.Random(1)
     long = {**LONG, **save_gpt2(folder, [drawn.randint(200, 600) for _ in range(64)], n_embd=128, n_layer=4, n_head=4, vocab_size=2000)}
-    judge = f"[{{kind: reward_model, model: {folder / 'judge'}, max_tokens: 700, batch_size: 32}}]"
+    reward_model = f"[{{kind: reward_model, model: {folder / 'reward'}, max_tokens: 700, batch_size: 32}}]"
     return {
         "long dialogues": long,
         "long dialogues, LoRA": {**long, "lora.enabled": "true"},
         "long dialogues, 8 sampled together": {**long, "generation.batch_size": "8"},
-        "long dialogues, 8 together, reward model": {**long, "generation.batch_size": "8", "reward.components": judge},
+        "long dialogues, 8 together, reward model": {**long, "generation.batch_size": "8", "reward.components": reward_model},
         "long dialogues, micro-batch 32": {**long, "ppo.micro_batch_size": "32"},
         "long dialogues, micro-batch 32, LoRA": {**long, "ppo.micro_batch_size": "32", "lora.enabled": "true"},
     }
 
 
 def measure(name: str, settings: dict[str, str], folder: Path) -> Outcome:
-    """Plan a run, run it, and read its peak."""
+    """Estimate a run, run it, and read its peak."""
     config = parse_config(apply_overrides(load_recipe("world").config.model_dump(mode="json"), settings))
-    plan = inspect_run(config, folder).plan
-    expected = plan.measured_range() if plan else None
+    expected = inspect_run(config, folder).expected_peak
     if expected is None:
-        raise SystemExit(f"{name}: no plan")
+        raise SystemExit(f"{name}: no estimate")
     run_dir = folder / "runs" / name.replace(" ", "-").replace(",", "")
     options = [part for setting, value in settings.items() for part in (f"--{setting}", value)]
     command = [sys.executable, "-m", "rlhf_studio", "train", "--recipe", "world", "--run-dir", str(run_dir), *options]

@@ -1,4 +1,7 @@
-"""Everything that can be known to be wrong before a run starts: the app and the command line ask here, in seconds and without torch."""
+"""Everything that can be found wrong before a run starts, and what the run will cost. The app and the command line ask here.
+
+It takes seconds and no torch: only small files are read, and no weights.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,21 @@ from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.estimate.counts import RunModels, reward_model_count
+from rlhf_studio.estimate.device import find_device
 from rlhf_studio.estimate.disk import disk_bytes, disk_problems
 from rlhf_studio.estimate.gpus import Gpu, find_gpus
-from rlhf_studio.estimate.machine import find_machine
-from rlhf_studio.estimate.memory import Models, Plan, judge_count, make_plan
-from rlhf_studio.estimate.savings import Change, cheapest
-from rlhf_studio.inputs.critic_checks import check_critic
-from rlhf_studio.inputs.machine_checks import machine_problems
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.policy_checks import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
-from rlhf_studio.inputs.prompt_checks import PromptTokens, check_prompts
+from rlhf_studio.estimate.memory.savings import Change, cheapest
+from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.inputs.checks.critic import check_critic
+from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
+from rlhf_studio.inputs.checks.prompts import check_prompts
+from rlhf_studio.inputs.checks.trackers import tracker_problems
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.inputs.reward_checks import check_rewards
-from rlhf_studio.inputs.tracker_checks import tracker_problems
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Preflight:
         policy: facts about the model, or None when it is the problem.
         prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
         download_bytes, disk_bytes: what the run fetches and writes at most.
-        plan: the memory that the run needs; None when a model is the problem.
+        memory_estimate: the memory that the run needs; None when a model is the problem.
         change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.
         models: facts about all models; None when one is the problem.
         prompt_tokens: lengths of the prompts as the policy reads them; None when they could not be counted.
@@ -46,15 +51,15 @@ class Preflight:
     prompts: int | None = None
     download_bytes: int = 0
     disk_bytes: int = 0
-    plan: Plan | None = None
+    memory_estimate: MemoryEstimate | None = None
     change: Change | None = None
-    models: Models | None = None
+    models: RunModels | None = None
     prompt_tokens: PromptTokens | None = None
 
     @property
-    def memory(self) -> tuple[int, int] | None:
+    def expected_peak(self) -> tuple[int, int] | None:
         """The least and the most bytes that the metric memory/peak should show; None when the model's files do not tell."""
-        return self.plan.measured_range() if self.plan else None
+        return self.memory_estimate.measured_range() if self.memory_estimate else None
 
 
 def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
@@ -91,25 +96,27 @@ def inspect_run(
         problems.extend(rotation_problems(config, policy, prompts.tokens))
     notes.extend(prompts.notes)
     notes.extend(_notes(config, policy, prompts.count or 0))
-    named = critic if config.critic.start == "model" else None  # else it is a copy of what is fetched anyway
-    models = [facts for facts in (policy, reference, named, *rewards) if facts is not None]
-    download_bytes = sum(facts.download_bytes for facts in models)
+    own_critic = critic if config.critic.start == "model" else None  # else it is a copy of a model that is downloaded anyway
+    download_bytes = sum(facts.download_bytes for facts in (policy, reference, own_critic, *rewards) if facts is not None)
     disk = disk_bytes(config, policy)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
-    complete = policy is not None and len(rewards) == judge_count(config) and (critic or config.critic.kind == "shared")
-    every = Models(policy, rewards, reference, critic) if complete else None
-    plan, change = _plan(config, every, prompts.tokens, there) if every else (None, None)
-    return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, plan, change, every, prompts.tokens)
+    complete = policy is not None and len(rewards) == reward_model_count(config) and (critic or config.critic.kind == "shared")
+    run_models = RunModels(policy, rewards, reference, critic) if complete else None
+    memory, change = _memory(config, run_models, prompts.tokens, there) if run_models else (None, None)
+    return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, memory, change, run_models, prompts.tokens)
 
 
-def _plan(config: RunConfig, models: Models, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None) -> tuple[Plan, Change | None]:
-    machine = find_machine(config.engine, lambda: gpus)
+def _memory(
+    config: RunConfig, models: RunModels, prompts: PromptTokens | None, gpus: tuple[Gpu, ...] | None
+) -> tuple[MemoryEstimate, Change | None]:
+    """The memory that the run needs, and the cheapest change that makes it fit."""
+    device = find_device(config.engine, lambda: gpus)
 
-    def replan(other: RunConfig) -> Plan:
-        return make_plan(other, models, machine, prompts)
+    def estimate(other: RunConfig) -> MemoryEstimate:
+        return estimate_memory(other, models, device, prompts)
 
-    plan = replan(config)
-    return plan, cheapest(config, plan, replan)
+    now = estimate(config)
+    return now, cheapest(config, now, estimate)
 
 
 def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterator[str]:

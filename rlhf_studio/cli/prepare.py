@@ -10,6 +10,7 @@ from pathlib import Path
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.from_trl.table import answer
+from rlhf_studio.units import format_bytes
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -35,8 +36,8 @@ def names_of_trl(message: str) -> list[Problem]:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from rlhf_studio.inputs.model_files import ModelError
-    from rlhf_studio.inputs.pickles import convert
+    from rlhf_studio.inputs.models.files import ModelError
+    from rlhf_studio.inputs.models.pickles import convert
 
     def report(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -45,7 +46,7 @@ def _convert(options: argparse.Namespace) -> int:
         converted = convert(options.model, options.out, options.revision, report=report)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
-    print(f"wrote {converted.folder}: {converted.tensors} tensors, {converted.bytes / 1e6:,.1f} MB; use this folder as the model")
+    print(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
     return DONE
 
 

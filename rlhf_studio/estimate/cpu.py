@@ -1,17 +1,20 @@
-"""How the engine divides a CPU's work, and when sampling prepacks weights: the estimate of memory counts on the same numbers."""
+"""Numbers that the engine on a CPU and the estimate of its memory must agree on: how work is divided, when weights are prepacked."""
 
 from __future__ import annotations
 
-MOST_LANES = 4  # threads of an engine on a CPU that take episodes of their own: they take turns for Python's own lock
+MOST_LANES = 4  # threads that take episodes of their own; more of them would mostly wait for Python's one lock
 LEAST_ROWS = 8  # episodes that are worth such a lane of their own
-LEAST_NUMBERS = 1 << 19  # in a matrix that sampling on a CPU lays out anew: smaller ones are multiplied as fast as they lie
-LEAST_TOKENS = 16  # of a response: before that, laying out costs more than it saves
-MEMORY_SHARE = 8  # at most this part of the machine's memory is spent on it
+LEAST_NUMBERS = 1 << 19  # in a matrix that sampling prepacks: smaller ones are multiplied as fast without it
+LEAST_TOKENS = 16  # of a response: for shorter ones prepacking costs more time than it saves
+MEMORY_DIVISOR = 8  # prepacked weights may take this part of the machine's memory: one eighth
 
 
 def prepacks_weights(needed: int, total: int | None, tokens: int) -> bool:
-    """Whether sampling on a CPU makes a second layout of the weights, for responses of ``tokens``.
+    """Whether sampling on a CPU prepacks the weights: makes a second copy of them in a layout that multiplies faster.
 
-    ``needed`` and ``total``: bytes of that layout and of the machine's memory.
+    Args:
+        needed: bytes of that copy.
+        total: bytes of the machine's memory; None when unknown.
+        tokens: length of the responses.
     """
-    return tokens >= LEAST_TOKENS and (total is None or needed <= total // MEMORY_SHARE)
+    return tokens >= LEAST_TOKENS and (total is None or needed <= total // MEMORY_DIVISOR)

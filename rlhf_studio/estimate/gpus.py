@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-MEGABYTE = 1 << 20  # nvidia-smi counts in these
+MEBIBYTE = 1 << 20  # nvidia-smi counts in these
 REMEMBERED_SECONDS = 10.0
 QUERY = ("--query-gpu=uuid,name,memory.free,memory.total,compute_cap", "--format=csv,noheader,nounits")
 NVIDIA_FILES = "/dev/nvidia[0-9]*"
@@ -124,5 +124,5 @@ def _read(index: int, line: str) -> Gpu:
     """One line of nvidia-smi; a name may hold commas, and a figure may be "[N/A]". Raises ValueError for another form."""
     uuid, rest = line.split(",", 1)
     name, free, total, capability = (cell.strip() for cell in rest.rsplit(",", 3))
-    bytes_free, bytes_total = (int(cell) * MEGABYTE if cell.isdigit() else None for cell in (free, total))
+    bytes_free, bytes_total = (int(cell) * MEBIBYTE if cell.isdigit() else None for cell in (free, total))
     return Gpu(index, name, bytes_free, bytes_total, capability[:1].isdigit() and float(capability) >= 8.0, uuid.strip())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.estimate.memory import Models, parameters, rows_together
+from rlhf_studio.estimate.counts import RunModels, parameters, rows_together
 
 # A step reaches between most and a quarter of the rate of one large product: small matrices, and everything beside them.
 FASTEST, SLOWEST = 1.2, 4.0
@@ -55,19 +55,19 @@ class Calibration:
         return self._root / f"machine-{device}.json"
 
 
-def seconds_per_step(config: RunConfig, models: Models, prompt: int, device: str, rate: float) -> tuple[float, float] | None:
+def seconds_per_step(config: RunConfig, models: RunModels, prompt: int, device: str, rate: float) -> tuple[float, float] | None:
     """(least, most) seconds of one step; ``prompt`` is a usual prompt's length in tokens. None when a model's size is unknown.
 
     A token costs 2 operations per weight forward and 4 backward (2 when the weights are frozen under LoRA). It is sampled, read by
     reference, reward models and a critic of its own, and learned from once per pass.
     """
     policy, critic = models.policy, parameters(models.critic) if models.critic else 0
-    count, judged = parameters(policy), [parameters(facts) for facts in models.rewards]
-    if count is None or critic is None or None in judged or policy.shape is None:
+    count, rewards = parameters(policy), [parameters(facts) for facts in models.rewards]
+    if count is None or critic is None or None in rewards or policy.shape is None:
         return None
     ppo, response = config.ppo, config.generation.response_length
     learning = (4 if config.lora.enabled else 6) * ppo.ppo_epochs
-    per_token = (2 + 2 + learning) * count + (2 + 6 * ppo.ppo_epochs) * critic + 2 * sum(number or 0 for number in judged)
+    per_token = (2 + 2 + learning) * count + (2 + 6 * ppo.ppo_epochs) * critic + 2 * sum(number or 0 for number in rewards)
     ideal = ppo.batch_size * (prompt + response) * per_token / rate
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch

@@ -1,0 +1,15 @@
+"""Reading and checking what a person points at: models, prompts, reward components, this machine. Without torch and transformers.
+
+:mod:`models`         the small files of a model, on this machine or on the hub
+:mod:`prompts`        prompts from files and from the hub
+:mod:`checks`         what is wrong with a run's settings, found before it starts
+:mod:`reward_checks`  the same for the reward components
+:mod:`families`       which kinds of language models can be trained, and which ways of computing faster were tested with them
+:mod:`chat`           chat templates
+:mod:`tokens`         counting tokens with a tokenizer.json
+:mod:`helper`         work on data that nobody has checked, in a process of its own with limits
+:mod:`bundled`        names of what ships with the project
+
+Nothing heavy is loaded and no weights are fetched. What is wrong becomes a :class:`rlhf_studio.config_io.Problem` or an error with one
+sentence for people, before a run folder exists.
+"""

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
-from rlhf_studio.inputs.model_files import ModelFiles
+from rlhf_studio.inputs.models.files import ModelFiles
 
 MODULE = "rlhf_studio.inputs.chat"
 MEMORY_BYTES = 1024**3

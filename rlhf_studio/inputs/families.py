@@ -1,7 +1,9 @@
-"""Which kinds of causal language models cannot be trained here, and why: from transformers' own source where it tells, else from a table.
+"""Which kinds of causal language models cannot be trained here, and why: by transformers' own source where it shows, else by a table.
 
-The table was measured: a tiny random model of every type in transformers' mapping plays two steps, and what it recorded is compared
-with the plain model (``python -m tests.families.measure``; the outcome of every type is in docs/models.md).
+The table was measured: a tiny random model of every type in transformers' mapping trains for two steps, and the values that it records
+are compared with those of the plain model (``python -m tests.families.measure``; docs/models.md has the result for every type).
+
+At the end: the families with which ways of computing faster were tested.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from rlhf_studio.config import (
 )
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_reward_model
+from rlhf_studio.inputs.models.facts import ModelFacts, check_reward_model
+from rlhf_studio.inputs.models.files import Hub, ModelError
 
 LARGEST_FILE = 10_000_000
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.estimate.scaled_time import work_per_step
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -49,11 +50,6 @@ def known_pace(root: Path, config: RunConfig) -> Pace | None:
         if scaled is None:
             scaled = Pace(seconds * work_per_step(config) / work_per_step(earlier), folder.name, False)
     return scaled
-
-
-def work_per_step(config: RunConfig) -> float:
-    """Tokens that pass through the model: once to be sampled, and about three times as much work for each learning pass."""
-    return config.ppo.batch_size * config.generation.response_length * (1 + 3 * config.ppo.ppo_epochs)
 
 
 def _config(folder: Path) -> RunConfig | None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.estimate.machine import Machine
-from rlhf_studio.ui.outlook import size
+from rlhf_studio.units import format_bytes
 
 Json = dict[str, Any]
 HELP, LISTED = "Where the run computes.", "Listed is what this computer has."
@@ -18,7 +15,7 @@ UNLISTED = "The GPUs of this computer could not be listed."
 SHARED = "One process on each, and each takes its share of every batch."
 
 
-def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Machine | None, cores: int | None, config_file: str) -> Json:
+def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Device | None, cores: int | None, config_file: str) -> Json:
     """The picker's choices in order. Each sets the three settings together that say where a run computes.
 
     Args:
@@ -42,13 +39,6 @@ def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Machine | None, cores: int
             ),
         ],
     }  # fmt: skip
-
-
-def default_config_file(environment: Mapping[str, str] = os.environ) -> str:
-    """Where ``accelerate config`` writes: in the cache folder of Hugging Face."""
-    cache = environment.get("XDG_CACHE_HOME", "~/.cache")
-    home = environment.get("HF_HOME") or os.path.join(cache, "huggingface")
-    return str(Path(home).expanduser() / "accelerate" / "default_config.yaml")
 
 
 def _choice(name: str, title: str, detail: str, device: str, *, processes: int = 1, file: str = "", unavailable: str = "") -> Json:
@@ -91,15 +81,15 @@ def _of(gpu: Gpu) -> str:
 def _memory(gpu: Gpu) -> str:
     if gpu.total is None:
         return "memory unknown"
-    total = size(gpu.total)
+    total = format_bytes(gpu.total)
     if gpu.free is None:
         return f"{total} of memory"
-    number, unit = size(gpu.free).rsplit(" ", 1)
+    number, unit = format_bytes(gpu.free).rsplit(" ", 1)
     return f"{number} of {total} free" if total.endswith(f" {unit}") else f"{number} {unit} of {total} free"
 
 
-def _processor(cpu: Machine | None, cores: int | None) -> str:
+def _processor(cpu: Device | None, cores: int | None) -> str:
     if cpu is None or cpu.free is None:
         return "Works everywhere; slow for larger models."
     counted = "" if cores is None else "1 core, " if cores == 1 else f"{cores} cores, "
-    return f"{counted}{size(cpu.free)} of memory free; slow for larger models."
+    return f"{counted}{format_bytes(cpu.free)} of memory free; slow for larger models."

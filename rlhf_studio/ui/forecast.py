@@ -1,46 +1,31 @@
-"""The memory plan and the time of a run as rows for the Train page. Pure: no disk, no Gradio."""
+"""The memory and the time of a run as rows for the Train page. Works nothing out: :mod:`rlhf_studio.estimate` did."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlhf_studio.config_io import walk_fields
-from rlhf_studio.estimate.memory import Part, Plan
-from rlhf_studio.estimate.savings import Change
+from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
+from rlhf_studio.estimate.memory.savings import Change
+from rlhf_studio.estimate.memory.total import MemoryEstimate
 from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.outlook import duration, size
+from rlhf_studio.ui.outlook import duration
+from rlhf_studio.units import format_byte_range, format_bytes
 
 Json = dict[str, Any]
-NOTES = {
-    "Framework": "Python and the libraries; on a GPU the driver's context.",
-    "Policy": "The weights that learn, and the frozen base under LoRA.",
-    "Reference": "A frozen copy of the policy. With LoRA it is the same weights with the adapters off.",
-    "Critic": "The value head, and a separate critic's own trunk.",
-    "Reward models": "All of them together.",
-    "Gradients": "One number for each trained weight.",
-    "Optimizer": "AdamW's two moments of each trained weight.",
-    "Prompts": "Texts and token ids of all prompts, as far as their number is known.",
-    "KV cache": "Keys and values of the responses that are sampled together.",
-    "Prefill": "What the policy needs while it reads the prompts of those responses, all at once.",
-    "Next-token odds": "Odds of every token of the vocabulary, for the responses that are sampled together.",
-    "Merged adapters": "Base and adapters as one matrix while sampling; the base's own weights are kept beside it.",
-    "Weights laid out": "A second layout of large matrices, in which sampling multiplies faster; kept for the whole run.",
-    "Logits": "Scores of every token of the vocabulary, for one micro-batch.",
-    "Activations": "What the forward pass keeps for the backward pass, for one micro-batch.",
-    "Scoring": "What the reward models need while they read.",
-}
 
 
-def memory_view(plan: Plan, change: Change | None) -> Json:
+
+def memory_view(memory: MemoryEstimate, change: Change | None) -> Json:
     """The table of parts, the total against what is free, and advice when it may not fit."""
-    free = plan.machine.free
-    total = plan.unknown if plan.low is None or plan.high is None else span(plan.low, plan.high)
-    where = "" if free is None else f"{size(free)} free" + (f" on {plan.machine.name}" if plan.machine.device == "cuda" else "")
-    state = "unknown" if plan.fits is None else "fits" if plan.fits else "too_large" if plan.too_large else "tight"
+    device = memory.device
+    total = memory.unknown if memory.low is None or memory.high is None else format_byte_range(memory.low, memory.high)
+    free = "" if device.free is None else f"{format_bytes(device.free)} free" + (f" on {device.name}" if device.kind == "cuda" else "")
+    state = "unknown" if memory.fits is None else "fits" if memory.fits else "too_large" if memory.too_large else "tight"
     return {
-        "rows": [{"name": part.name, "parameters": _count(part), "size": _bytes(part), "help": NOTES[part.name]} for part in plan.parts],
+        "rows": [{"name": part.name, "parameters": _count(part), "size": _bytes(part), "help": HELP[part.name]} for part in memory.parts],
         "total": total[:1].upper() + total[1:],
-        "free": where,
+        "free": free,
         "state": state,
         "advice": _advice(state, change),
     }
@@ -54,26 +39,17 @@ def _advice(state: str, change: Change | None) -> str:
         return f"{start} No single change is enough: use a smaller model, or several changes together."
     titles = {name: field.title or name for name, field in walk_fields()}
     value = {"true": "on", "false": "off"}.get(change.value, change.value)
-    return f"{start} Cheapest change that fits: {titles[change.setting]} {value} saves {size(change.saves)} ({change.price})."
+    return f"{start} Cheapest change that fits: {titles[change.setting]} {value} saves {format_bytes(change.saves)} ({change.price})."
 
 
-def _count(part: Part) -> str:
+def _count(part: MemoryPart) -> str:
     if part.parameters is None:
         return "unknown" if part.low is None else ""
     return short_count(part.parameters) if part.parameters else "–"
 
 
-def _bytes(part: Part) -> str:
-    return "unknown" if part.low is None or part.high is None else span(part.low, part.high)
-
-
-def span(low: int, high: int) -> str:
-    """``0.4 to 0.7 GB``: one figure when both read the same, one unit when both have it."""
-    first, last = size(low), size(high)
-    if first == last:
-        return last
-    number, unit = first.rsplit(" ", 1)
-    return f"{number} to {last}" if last.endswith(unit) else f"{first} to {last}"
+def _bytes(part: MemoryPart) -> str:
+    return "unknown" if part.low is None or part.high is None else format_byte_range(part.low, part.high)
 
 
 def short_count(count: int) -> str:

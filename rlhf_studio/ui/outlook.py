@@ -1,13 +1,14 @@
-"""What a run is going to do, said before it starts: one plain sentence and the few figures that matter."""
+"""What a run is going to do, shown before it starts: one plain sentence and the few figures that matter."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
+from rlhf_studio.estimate.scaled_time import scaled_minutes
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import Recipe
-from rlhf_studio.runs.pace import work_per_step
+from rlhf_studio.units import format_bytes
 
 UNKNOWN_TIME = {"label": "Time", "value": "known after the first step", "help": "It depends on the model and the machine."}
 
@@ -49,34 +50,22 @@ def short_name(model: str) -> str:
 
 
 def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
-    """Download and disk as label, value and help; what the memory and the time are is said by :mod:`forecast`."""
+    """Download and disk as label, value and help; memory and time are shown by :mod:`forecast`."""
     if report is None:
         return [recipe_time(config, recipe) or UNKNOWN_TIME]
-    download = size(report.download_bytes) if report.download_bytes else "none"
+    download = format_bytes(report.download_bytes) if report.download_bytes else "none"
     return [
         {"label": "Download", "value": download, "help": "Weights that are not on this machine yet."},
-        {"label": "Disk", "value": f"at most {size(report.disk_bytes)}", "help": "Kept checkpoints and recorded responses."},
+        {"label": "Disk", "value": f"at most {format_bytes(report.disk_bytes)}", "help": "Kept checkpoints and recorded responses."},
     ]
 
 
 def recipe_time(config: RunConfig, recipe: Recipe) -> dict[str, str] | None:
-    """The recipe's measured time, scaled by the tokens to sample and to learn from; None unless the models are the recipe's."""
-    known = recipe.config
-    if recipe.minutes is None or (config.model, config.lora.enabled, _judges(config)) != (known.model, known.lora.enabled, _judges(known)):
+    """The recipe's measured time, scaled to these settings; None unless it was measured and the models are the recipe's."""
+    minutes = None if recipe.minutes is None else scaled_minutes(config, recipe.config, recipe.minutes)
+    if minutes is None:
         return None
-    minutes = recipe.minutes * config.ppo.steps * work_per_step(config) / (known.ppo.steps * work_per_step(known))
     return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
-
-
-def _judges(config: RunConfig) -> list[str]:
-    """The reward models, and what costs time in ways that nobody knows; rules cost next to nothing."""
-    judges: list[str] = []
-    for component in config.reward.components:
-        if isinstance(component, RewardModelReward):
-            judges.append(component.model)
-        elif isinstance(component, EnsembleReward | PythonReward | HttpReward):
-            judges += component.model_names() if isinstance(component, EnsembleReward) else [component.kind]
-    return judges
 
 
 def tags(recipe: Recipe) -> list[str]:
@@ -92,15 +81,6 @@ def duration(minutes: float) -> str:
     if minutes < 90:
         return _count(round(minutes), "minute", "minutes")
     return _count(round(minutes / 60), "hour", "hours")
-
-
-def size(count: int) -> str:
-    """Bytes for people, in powers of 1000."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            value = count / scale
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
-    return "1 MB" if count else "0 MB"
 
 
 def _count(number: int, one: str, many: str) -> str:

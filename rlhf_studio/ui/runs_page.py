@@ -24,8 +24,9 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html_train import panel
-from rlhf_studio.ui.outlook import grouped, size
+from rlhf_studio.ui.outlook import grouped
 from rlhf_studio.ui.resume import question
+from rlhf_studio.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def loss_of(reader: RunReader, name: str) -> str:
         noun = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
         parts.append(f"{len(checkpoints)} {noun} with the trained weights (the last at step {checkpoints[-1].step})")
     what = " and ".join(parts) if parts else "its settings and its log; it has no steps yet"
-    return f"Deleting {name} removes {what}: {size(stored)}. It cannot be undone."
+    return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
 
 
 class RunsPage:

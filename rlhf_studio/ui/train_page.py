@@ -16,13 +16,14 @@ import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.estimate.device import core_count, processor
 from rlhf_studio.estimate.gpus import find_gpus
-from rlhf_studio.estimate.machine import core_count, processor
 from rlhf_studio.estimate.speed import Calibration, seconds_per_step
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.preflight import Preflight, inspect_run
@@ -148,7 +149,7 @@ class TrainPage:
             "notes": report.notes if report else [],
             "sentence": outlook.sentence(config),
             "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
-            "memory": forecast.memory_view(report.plan, report.change) if report and report.plan else None,
+            "memory": forecast.memory_view(report.memory_estimate, report.change) if report and report.memory_estimate else None,
             "measure": self._measuring(config, report, recipe),
             "command": command_line(config, recipe.name, recipe.config),
             "waiting": self._waiting(),
@@ -209,7 +210,7 @@ class TrainPage:
             report = self._inspect(config, self._workspace)
             if report.problems:
                 raise ConfigError(report.problems)
-            run_id = self._submit(config, config.name or recipe.title, report.memory)
+            run_id = self._submit(config, config.name or recipe.title, report.expected_peak)
         except ConfigError as error:
             return {"problems": _problems(error.problems, data), "nonce": nonce}
         except (StoreError, OSError) as error:
@@ -239,19 +240,21 @@ class TrainPage:
 
     def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
         """Seconds per step from this machine's rate, once it was measured."""
-        rate = self._calibration.rate(report.plan.machine.device) if report.plan else None
-        if rate is None or report.plan is None or report.models is None:
+        memory = report.memory_estimate
+        rate = self._calibration.rate(memory.device.kind) if memory else None
+        if rate is None or memory is None or report.models is None:
             return None
         prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-        return seconds_per_step(config, report.models, prompt, report.plan.machine.device, rate)
+        return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
 
     def _measuring(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
-        if report is None or report.plan is None or report.plan.unknown or outlook.recipe_time(config, recipe):
+        memory = report.memory_estimate if report else None
+        if memory is None or memory.unknown or outlook.recipe_time(config, recipe):
             return None
         if known_pace(self._workspace, config):
             return None
-        device = report.plan.machine.device
+        device = memory.device.kind
         known = self._calibration.rate(device) is not None and not self._calibration.running
         return None if known else {"device": device, "running": self._calibration.running}
 
@@ -260,7 +263,7 @@ class TrainPage:
         """The device picker; viewers learn nothing about this machine."""
         if not operator:
             return devices.device_choices(None, None, None, "default_config.yaml")
-        return devices.device_choices(find_gpus(), processor(), core_count(), devices.default_config_file())
+        return devices.device_choices(find_gpus(), processor(), core_count(), default_config_file())
 
     def _may_start(self, data: Any, request: gr.Request) -> bool:
         return _member(data, "view") != "1" and self._access.is_operator(request)

@@ -25,8 +25,8 @@ from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
 from tests.engine.conftest import small_config
 from tests.engine.small_models import WORDS, save_policy, save_tokenizer
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rlhf_studio import cli
+from rlhf_studio import cli, preflight
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.checks import prompts as prompt_checks
+from rlhf_studio.inputs.prompts import preview
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -27,25 +28,28 @@ def measured(run_dir: Path) -> dict[str, Any]:
     return event.data
 
 
-def test_what_was_said_at_the_start_is_kept_and_nobody_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_estimate_is_kept_with_the_run_and_nobody_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(tmp_path, ppo={"steps": 1, "ppo_epochs": 1})
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
-    plan = inspect_run(config, tmp_path).plan
+    expected = preflight.inspect_run(config, tmp_path).expected_peak
     own = Trainer.step
 
     def asked(*things: object, **named: object) -> None:
         raise AssertionError("training asked again what was asked before the start")
 
     def step(trainer: Trainer) -> StepRecord:
-        for name in ("preflight.check_causal_lm", "preflight.find_gpus", "prompt_checks.read_once", "prompts.preview.load_encoder"):
-            monkeypatch.setattr(f"rlhf_studio.inputs.{name}", asked)  # the hub or the models' files, the GPUs, the data, the tokenizer
+        # the hub or the models' files, the GPUs, the data, the tokenizer
+        for name in ("check_causal_lm", "find_gpus"):
+            monkeypatch.setattr(preflight, name, asked)
+        monkeypatch.setattr(prompt_checks, "read_once", asked)
+        monkeypatch.setattr(preview, "load_encoder", asked)
         monkeypatch.setattr("socket.socket.connect", asked)
         return own(trainer)
 
     monkeypatch.setattr(Trainer, "step", step)
     assert cli.main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     found = measured(tmp_path / "run")
-    assert plan is not None and (found["low"], found["high"]) == (plan.low, plan.high)
+    assert expected == (found["low"], found["high"])
 
 
 def long_dialogues(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +77,8 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return measured(folder / "run")
 
 
-def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
-    """A forward pass of 64 of them at once takes more than anything else of this run."""
+def test_long_prompts_stay_within_the_estimate(tmp_path: Path) -> None:
+    """A forward pass of 64 of them takes more memory than anything else in this run."""
     found = trained(tmp_path, long_dialogues(tmp_path))
     assert found["low"] <= found["peak"] <= found["high"]
 
@@ -92,7 +96,7 @@ def test_long_prompts_stay_within_the_plan(tmp_path: Path) -> None:
     ],
     ids=["update", "lora", "lora update", "few together", "critic", "reward model reads more than the policy"],
 )
-def test_other_long_runs_stay_within_the_plan(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_other_long_runs_stay_within_the_estimate(tmp_path: Path, changes: dict[str, Any]) -> None:
     settings = long_dialogues(tmp_path, **changes)
     for component in settings["reward"]["components"]:
         if component["kind"] == "reward_model":

@@ -202,7 +202,7 @@ def test_quantized_weights_need_a_gpu() -> None:
 
 
 def test_what_transformers_is_told_about_quantized_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.inputs.machine_checks.find_spec", lambda name: object())
+    monkeypatch.setattr("rlhf_studio.inputs.checks.machine.find_spec", lambda name: object())
     four = options(on_gpu=True, quantization="4bit")
     assert four["device_map"] == {"": torch.device("cuda")}
     told = four["quantization_config"].to_dict()

@@ -23,7 +23,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
-from rlhf_studio.inputs.machine_checks import share_problems
+from rlhf_studio.inputs.checks.machine import batch_split_problems
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
@@ -232,7 +232,7 @@ def test_settings_that_processes_cannot_share() -> None:
         four.size = 4
         patch.setattr(device_module, "join_ranks", lambda cpu: four)
         choose_compute(config)
-    assert list(share_problems(config, 2)) == []
+    assert list(batch_split_problems(config, 2)) == []
 
 
 def small_config_of(ppo: dict[str, Any]) -> Any:

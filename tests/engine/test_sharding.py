@@ -37,8 +37,8 @@ from rlhf_studio.engine.distributed.sharding import (
 )
 from rlhf_studio.engine.models.adapters import add_lora, name_base, save_model, saves_everything
 from rlhf_studio.engine.types import NonFiniteError
-from rlhf_studio.inputs.launcher import launch_in_file
-from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file
+from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.processes import COORDINATED, launcher_command
 from rlhf_studio.runs.reader import RunReader

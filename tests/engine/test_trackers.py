@@ -19,8 +19,8 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.trackers import COLUMNS, TrackedRun, Trackers, flat_settings
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
-from rlhf_studio.inputs import tracker_checks
-from rlhf_studio.inputs.tracker_checks import tracker_problems
+from rlhf_studio.inputs.checks import trackers as tracker_checks
+from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

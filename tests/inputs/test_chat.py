@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rlhf_studio.inputs import chat as chat_module
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, compile_template, find_template, render_chats
-from rlhf_studio.inputs.model_files import folder_files
+from rlhf_studio.inputs.models.files import folder_files
 from tests.inputs.chat_templates import CHATS, TEMPLATES
 from tests.inputs.conftest import MakeModel
 

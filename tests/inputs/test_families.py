@@ -19,8 +19,8 @@ from rlhf_studio.inputs.families import (
     forward_arguments,
     mapped_types,
 )
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import ENCODER_TYPES, check_causal_lm
+from rlhf_studio.inputs.models.facts import ENCODER_TYPES, check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.preflight import inspect_run
 
 REFUSED = {

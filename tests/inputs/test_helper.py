@@ -126,14 +126,14 @@ def test_the_dataset_library_leaves_torch_alone_in_a_helper(write_helper: Any, t
 
 READ_FOLDER = """
 import sys
-from rlhf_studio.inputs.prompts.hub import open_hub
+from rlhf_studio.inputs.prompts.sources.hub import open_hub
 rows = [row.cells[0] for row in open_hub(task["folder"], "", "train", "main", {"data.column": "text"}).rows]
 answer({"rows": rows, "torch": "torch" in sys.modules})
 """
 
 
-@pytest.mark.parametrize("module", ["rlhf_studio.inputs.chat", "rlhf_studio.inputs.prompts.tables", "rlhf_studio.inputs.prompts.preview"])
+@pytest.mark.parametrize("module", ["chat", "prompts.sources.tables", "prompts.preview"])
 def test_helpers_and_preview_start_without_the_heavy_libraries(module: str) -> None:
     heavy = ("torch", "transformers", "datasets", "pyarrow", "gradio", "pandas")
-    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, rlhf_studio.inputs.{module}; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

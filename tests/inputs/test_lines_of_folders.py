@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.inputs.prompts import lines
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.sources import lines
 
 
 def test_a_first_row_without_end_is_refused_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.inputs import machine_checks as machine
-from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.checks import machine
+from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.preflight import inspect_run
 
 LORA = {"enabled": True}
@@ -115,3 +116,10 @@ def test_every_gpu_takes_its_share_of_a_batch() -> None:
         ("ppo.batch_size", "48 episodes cannot be shared by 5 processes; use a multiple of them"),
         ("ppo.mini_batch_size", "24 episodes cannot be shared by 5 processes; use a multiple of them"),
     ]
+
+
+def test_where_accelerate_writes_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_config_file({}) == str(tmp_path / ".cache/huggingface/accelerate/default_config.yaml")
+    assert default_config_file({"XDG_CACHE_HOME": "/cache"}) == "/cache/huggingface/accelerate/default_config.yaml"
+    assert default_config_file({"HF_HOME": "/hub", "XDG_CACHE_HOME": "/cache"}) == "/hub/accelerate/default_config.yaml"

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlhf_studio.inputs import families, models
+from rlhf_studio.inputs import families
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm, check_reward_model, supported_architectures
+from rlhf_studio.inputs.models import facts as facts_module
+from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model, supported_architectures
+from rlhf_studio.inputs.models.files import ModelError
 from tests.inputs.conftest import WORDS, write_tokenizer
 
 
@@ -84,7 +85,7 @@ def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_m
     assert "GPT2LMHeadModel" in supported_architectures("CAUSAL_LM")
     assert "GPT2ForSequenceClassification" in supported_architectures("SEQUENCE_CLASSIFICATION")
     assert supported_architectures("NO_SUCH_TASK") == frozenset()
-    monkeypatch.setattr(models, "supported_architectures", lambda _: frozenset())
+    monkeypatch.setattr(facts_module, "supported_architectures", lambda _: frozenset())
     assert check_causal_lm(str(make_model(architectures=["Zeta9ForCausalLM"]))).architecture == "Zeta9ForCausalLM"
 
 

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from rlhf_studio import cli
 from rlhf_studio.engine.process.unpickling import NotWeights, read_pickle
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm, check_reward_model
-from rlhf_studio.inputs.pickles import convert, convert_command
+from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.pickles import convert, convert_command
 from tests.engine.small_models import save_policy, save_reward_model
 
 

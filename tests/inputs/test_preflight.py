@@ -10,8 +10,8 @@ import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.prompt_checks import PromptTokens
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.preflight import check_run, inspect_run
 
 ROOMY = 10**12
@@ -162,9 +162,9 @@ def test_the_reference(make_config: Any, make_model: Any, tmp_path: Path) -> Non
     other = make_config(model__reference=str(tmp_path / "other"))
     assert problems(other, tmp_path) == []
     parameters = 8 * 4 + 4 * 12 + 12
-    plan = inspect_run(other, tmp_path).plan
-    assert plan is not None
-    assert [part.parameters for part in plan.parts if part.name == "Reference"] == [parameters]
+    memory = inspect_run(other, tmp_path).memory_estimate
+    assert memory is not None
+    assert [part.parameters for part in memory.parts if part.name == "Reference"] == [parameters]
     problem = the_problem(make_config(model__reference=str(tmp_path / "wider")), tmp_path)
     assert problem == Problem("model.reference", f"{tmp_path / 'wider'} knows 9 tokens and the policy 8; they must be the same")
     assert the_problem(make_config(model__reference="./none"), tmp_path).field == "model.reference"
@@ -266,17 +266,17 @@ def test_the_disk_estimate_counts_kept_checkpoints_and_recorded_tokens(make_conf
 
 def test_the_report_plans_the_memory(make_config: Any, tmp_path: Path) -> None:
     parameters = 8 * 4 + 4 * 12 + 12
-    plan = inspect_run(make_config(), tmp_path).plan
-    assert plan is not None
-    assert {part.name: part.parameters for part in plan.parts if part.name in ("Policy", "Reward models")} == {
+    memory = inspect_run(make_config(), tmp_path).memory_estimate
+    assert memory is not None
+    assert {part.name: part.parameters for part in memory.parts if part.name in ("Policy", "Reward models")} == {
         "Policy": parameters,
         "Reward models": parameters,
     }
-    assert inspect_run(make_config(model__policy="./none"), tmp_path).plan is None
-    judge = {"kind": "reward_model", "model": "./none"}
-    assert inspect_run(make_config(reward__components=[judge]), tmp_path).plan is None
-    assert inspect_run(make_config(critic__kind="separate", critic__start="model"), tmp_path).plan is None
-    own = inspect_run(make_config(critic__kind="separate", critic__start="policy"), tmp_path).plan
+    assert inspect_run(make_config(model__policy="./none"), tmp_path).memory_estimate is None
+    component = {"kind": "reward_model", "model": "./none"}
+    assert inspect_run(make_config(reward__components=[component]), tmp_path).memory_estimate is None
+    assert inspect_run(make_config(critic__kind="separate", critic__start="model"), tmp_path).memory_estimate is None
+    own = inspect_run(make_config(critic__kind="separate", critic__start="policy"), tmp_path).memory_estimate
     assert own is not None and [part.parameters for part in own.parts if part.name == "Critic"] == [parameters]  # no width is told
 
 
@@ -301,7 +301,7 @@ def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monk
     for lora in (False, True):
         report = inspect_run(make_config(lora__enabled=lora), tmp_path)
         assert (report.download_bytes, report.disk_bytes) == (500, 60 * 16 * 32 * 240)
-        assert report.plan is not None and report.plan.high is None and report.plan.unknown
+        assert report.memory_estimate is not None and report.memory_estimate.high is None and report.memory_estimate.unknown
 
 
 def test_a_workspace_that_does_not_exist_yet_is_measured_at_its_parent(make_config: Any, tmp_path: Path) -> None:
@@ -360,8 +360,8 @@ def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_pat
     subprocess.run([sys.executable, "-c", code], input=json.dumps(make_config().model_dump()), text=True, check=True)
 
 
-def test_the_gpus_that_are_given_decide_the_plan(make_config: Any, tmp_path: Path) -> None:
-    """Once for everything: what is said to be there is asked for one time, and both the checks and the plan follow it."""
+def test_the_gpus_that_are_given_decide_the_memory_estimate(make_config: Any, tmp_path: Path) -> None:
+    """Once for everything: the GPUs are listed one time, and both the checks and the estimate follow that list."""
     asked: list[int] = []
 
     def gpus() -> tuple[Gpu, ...]:
@@ -370,8 +370,8 @@ def test_the_gpus_that_are_given_decide_the_plan(make_config: Any, tmp_path: Pat
 
     for device, (name, free) in {"cuda:1": ("large", 9 * 10**11), "cuda:0": ("small", 7), "auto": ("small", 7)}.items():
         asked.clear()
-        plan = inspect_run(make_config(engine__device=device), tmp_path, gpus=gpus).plan
-        assert plan is not None and asked == [1]
-        assert (plan.machine.device, plan.machine.name, plan.machine.free) == ("cuda", name, free), device
-    none = inspect_run(make_config(), tmp_path, gpus=lambda: ()).plan
-    assert none is not None and none.machine.device == "cpu"
+        memory = inspect_run(make_config(engine__device=device), tmp_path, gpus=gpus).memory_estimate
+        assert memory is not None and asked == [1]
+        assert (memory.device.kind, memory.device.name, memory.device.free) == ("cuda", name, free), device
+    none = inspect_run(make_config(), tmp_path, gpus=lambda: ()).memory_estimate
+    assert none is not None and none.device.kind == "cpu"

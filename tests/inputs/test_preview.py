@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.chat import find_template
-from rlhf_studio.inputs.model_files import folder_files
+from rlhf_studio.inputs.models.files import folder_files
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, cached, preview
 from rlhf_studio.inputs.prompts.cached import RemoteMemory, read_once
 from rlhf_studio.inputs.prompts.cells import Prompt

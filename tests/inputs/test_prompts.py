@@ -14,9 +14,10 @@ import pandas
 import pytest
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.prompts import PromptsError, cached, lines, read, read_prompts
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
-from rlhf_studio.inputs.prompts.source import PACKED
+from rlhf_studio.inputs.prompts import PromptsError, cached, read, read_prompts
+from rlhf_studio.inputs.prompts.sources import lines
+from rlhf_studio.inputs.prompts.sources.opening import PACKED
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
 
 
 def data(path: Path, **settings: Any) -> DataConfig:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.models import ModelFacts, _max_positions
-from rlhf_studio.inputs.policy_checks import rotation_problems
-from rlhf_studio.inputs.prompt_checks import PromptTokens
-from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
+from rlhf_studio.inputs.checks.policy import rotation_problems
+from rlhf_studio.inputs.models.facts import ModelFacts, _max_positions
+from rlhf_studio.inputs.models.rotation import boundary_problem, rotation_boundary
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 PHI3 = {"model_type": "phi3", "max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
 

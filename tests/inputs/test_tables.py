@@ -22,12 +22,13 @@ from huggingface_hub import errors
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.prompts import PromptsError, read_prompts, tables
-from rlhf_studio.inputs.prompts.hub import open_hub
-from rlhf_studio.inputs.prompts.parquet import MAX_CELL_BYTES, open_parquet
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS
-from rlhf_studio.inputs.prompts.source import is_remote
-from rlhf_studio.inputs.prompts.tables import plain
+from rlhf_studio.inputs.prompts import PromptsError, read_prompts
+from rlhf_studio.inputs.prompts.sources import tables
+from rlhf_studio.inputs.prompts.sources.hub import open_hub
+from rlhf_studio.inputs.prompts.sources.opening import is_remote
+from rlhf_studio.inputs.prompts.sources.parquet import MAX_CELL_BYTES, open_parquet
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
+from rlhf_studio.inputs.prompts.sources.tables import plain
 from tests.inputs.hub_server import COMMIT, TOKEN, hub_server
 
 COLUMN = {"data.column": "prompt"}

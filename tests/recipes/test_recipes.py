@@ -8,7 +8,7 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
-from rlhf_studio.inputs.pickles import convert_command
+from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 
 HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}

@@ -11,19 +11,20 @@ import pytest
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import apply_overrides, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.estimate import gpus as gpus_module
+from rlhf_studio.estimate.device import Device, find_device
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.estimate.machine import Machine, find_machine
-from rlhf_studio.inputs.machine_checks import machine_problems
+from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.processes import number_of_processes
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import overrides
-from rlhf_studio.ui.devices import default_config_file, device_choices
+from rlhf_studio.ui.devices import device_choices
 from rlhf_studio.ui.form import nested, values_of
 from rlhf_studio.ui.train_page import TrainPage
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
-CPU = Machine("cpu", "CPU", 31_000_000_000, 64_000_000_000, False)
+CPU = Device("cpu", "CPU", 31_000_000_000, 64_000_000_000, False)
 A100 = tuple(Gpu(index, "NVIDIA A100", 78_000_000_000, 86_000_000_000, True) for index in range(8))
 MIXED = (A100[0], Gpu(1, "NVIDIA T4", 900_000_000, 16_000_000_000, False), Gpu(2, "NVIDIA T4", None, None, False))
 MACHINES: dict[str, tuple[Gpu, ...] | None] = {"none": (), "one": A100[:1], "eight": A100, "mixed": MIXED, "uncountable": None}
@@ -99,18 +100,11 @@ def test_each_choice_is_what_the_rest_of_the_program_takes(machine: str, tmp_pat
         assert parse_config(apply_overrides(world.model_dump(mode="json"), overrides(config, world))) == config
         problems = [problem.message for problem in machine_problems(config, count)]
         assert bool(problems) == bool(choice["unavailable"] and count == 0), (name, problems)
-        device = find_machine(config.engine, lambda: there).device
+        device = find_device(config.engine, lambda: there).kind
         assert device == ("cpu" if name == "cpu" or not there else "cuda")
     monkeypatch.setattr("rlhf_studio.runs.processes.find_gpus", lambda: there)
     every = RunConfig.model_validate({"engine": {"device": "cuda", "processes": choices(there)["gpus"]["sets"]["engine.processes"]}})
     assert number_of_processes(every.engine) == max(count or 1, 1)
-
-
-def test_where_accelerate_writes_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_config_file({}) == str(tmp_path / ".cache/huggingface/accelerate/default_config.yaml")
-    assert default_config_file({"XDG_CACHE_HOME": "/cache"}) == "/cache/huggingface/accelerate/default_config.yaml"
-    assert default_config_file({"HF_HOME": "/hub", "XDG_CACHE_HOME": "/cache"}) == "/hub/accelerate/default_config.yaml"
 
 
 def test_the_page_offers_this_machine_to_operators_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The memory plan and the time as the Train page shows them."""
+"""Memory and time as the Train page shows them."""
 
 from __future__ import annotations
 
@@ -7,72 +7,66 @@ from dataclasses import replace
 import pytest
 
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate import memory as planner
-from rlhf_studio.estimate.machine import Machine
-from rlhf_studio.estimate.memory import Models, Part, Plan, make_plan
-from rlhf_studio.estimate.savings import Change
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.estimate.counts import RunModels
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.memory import parts
+from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
+from rlhf_studio.estimate.memory.savings import Change
+from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.forecast import NOTES, memory_view, short_count, span, time_rows
+from rlhf_studio.ui.forecast import memory_view, short_count, time_rows
 
-CPU = Machine("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
-PARTS = [Part("Policy", 1_130_000, 4_500_000, 4_500_000), Part("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
+CPU = Device("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
+PARTS = [MemoryPart("Policy", 1_130_000, 4_500_000, 4_500_000), MemoryPart("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
 CHANGE = Change("ppo.micro_batch_size", "4", 300_000_000, True, "a little slower, same result")
 
 
 def test_the_table_and_the_total() -> None:
-    view = memory_view(Plan(CPU, PARTS), None)
+    view = memory_view(MemoryEstimate(CPU, PARTS), None)
     assert [(row["name"], row["parameters"], row["size"]) for row in view["rows"]] == [
         ("Policy", "1.1 M", "4.5 MB"),
         ("Logits", "–", "10 MB to 2.0 GB"),
     ]
     assert all(row["help"] for row in view["rows"])
     assert (view["total"], view["free"], view["state"], view["advice"]) == ("14 MB to 2.0 GB", "4.0 GB free", "fits", "")
-    gpu = Machine("cuda", "NVIDIA T4", 4_000_000_000, 8_000_000_000, False)
-    assert memory_view(Plan(gpu, PARTS), None)["free"] == "4.0 GB free on NVIDIA T4"
+    gpu = Device("cuda", "NVIDIA T4", 4_000_000_000, 8_000_000_000, False)
+    assert memory_view(MemoryEstimate(gpu, PARTS), None)["free"] == "4.0 GB free on NVIDIA T4"
 
 
 @pytest.mark.parametrize(
     ("free", "state", "start"), [(1_000_000_000, "tight", "This may not fit."), (1_000_000, "too_large", "This does not fit.")]
 )
 def test_advice_when_it_does_not_fit(free: int, state: str, start: str) -> None:
-    plan = Plan(replace(CPU, free=free), PARTS)
-    view = memory_view(plan, CHANGE)
+    memory = MemoryEstimate(replace(CPU, free=free), PARTS)
+    view = memory_view(memory, CHANGE)
     assert view["state"] == state
     assert view["advice"] == f"{start} Cheapest change that fits: Micro-batch size 4 saves 300 MB (a little slower, same result)."
-    assert memory_view(plan, None)["advice"] == f"{start} No single change is enough: use a smaller model, or several changes together."
+    assert memory_view(memory, None)["advice"] == f"{start} No single change is enough: use a smaller model, or several changes together."
     lora = Change("lora.enabled", "true", 10**9, True, "trains adapters instead of all weights")
-    assert "Train with LoRA on saves 1.0 GB" in memory_view(plan, lora)["advice"]
+    assert "Train with LoRA on saves 1.0 GB" in memory_view(memory, lora)["advice"]
 
 
-def test_every_part_of_a_plan_is_explained() -> None:
-    judge, length = {"kind": "reward_model"}, {"kind": "length"}
-    for components, lora in ([judge], True), ([length], False):
+def test_every_part_is_explained() -> None:
+    reward_model, length = {"kind": "reward_model"}, {"kind": "length"}
+    for components, lora in ([reward_model], True), ([length], False):
         config = parse_config({"lora": {"enabled": lora}, "reward": {"components": components}})
         policy = check_causal_lm("bundled/world-policy")
-        plan = make_plan(config, Models(policy, [policy] if judge in components else []), CPU)
-        rows = memory_view(plan, None)["rows"]
-        assert len(rows) == len(plan.parts) > 8 and all(row["help"] and row["size"] for row in rows)
-    named = {value for name, value in vars(planner).items() if name.isupper() and isinstance(value, str)}
-    assert {part.name for part in PARTS} < named == set(NOTES)  # parts that only some models have are explained too
+        memory = estimate_memory(config, RunModels(policy, [policy] if reward_model in components else []), CPU)
+        rows = memory_view(memory, None)["rows"]
+        assert len(rows) == len(memory.parts) > 8 and all(row["help"] and row["size"] for row in rows)
+    named = {value for name, value in vars(parts).items() if name.isupper() and isinstance(value, str)}
+    assert {part.name for part in PARTS} < named == set(HELP)  # parts that only some models have are explained too
 
 
 def test_what_is_unknown_is_called_unknown() -> None:
-    parts = [Part("Policy", None, None, None), Part("Logits", None, None, None, lasting=False)]
-    view = memory_view(Plan(CPU, parts, "unknown: the model's files do not tell the size of policy, logits"), None)
+    unknown = [MemoryPart("Policy", None, None, None), MemoryPart("Logits", None, None, None, lasting=False)]
+    view = memory_view(MemoryEstimate(CPU, unknown, "unknown: the model's files do not tell the size of policy, logits"), None)
     assert view["rows"][0]["parameters"] == view["rows"][0]["size"] == "unknown"
     assert view["total"] == "Unknown: the model's files do not tell the size of policy, logits"
     assert (view["state"], view["advice"]) == ("unknown", "")
-    no_figures = memory_view(Plan(replace(CPU, free=None), PARTS), None)
+    no_figures = memory_view(MemoryEstimate(replace(CPU, free=None), PARTS), None)
     assert (no_figures["free"], no_figures["state"]) == ("", "unknown")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [(1_500_000, 1_540_000, "1.5 MB"), (449_000_000, 725_000_000, "449 to 725 MB"), (900_000_000, 1_200_000_000, "900 MB to 1.2 GB")],
-)
-def test_spans(low: int, high: int, text: str) -> None:
-    assert span(low, high) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(7, "7"), (1200, "1.2 k"), (124_400_000, "124 M"), (6_900_000_000, "6.9 B")])

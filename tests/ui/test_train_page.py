@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
-from rlhf_studio.estimate.machine import processor
+from rlhf_studio.estimate.device import processor
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
@@ -110,7 +110,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.preflight.find_machine", lambda *_: processor())
+    monkeypatch.setattr("rlhf_studio.preflight.find_device", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
@@ -159,7 +159,7 @@ def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
 def test_the_estimate_that_the_page_showed_goes_with_the_run(bench: Bench, tmp_path: Path) -> None:
     bench.page.start({**sent(), "nonce": "no sizes"}, OPERATOR)
     give_sizes(tmp_path)
-    shown = bench.page._inspect(WORLD.config, tmp_path).plan
+    shown = bench.page._inspect(WORLD.config, tmp_path).memory_estimate
     bench.page.start({**sent(), "nonce": "sizes"}, OPERATOR)
     assert shown is not None and bench.memory == [None, (shown.low, shown.high)]
 
@@ -432,13 +432,6 @@ def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
 )
 def test_durations(minutes: float, words: str) -> None:
     assert outlook.duration(minutes) == words
-
-
-@pytest.mark.parametrize(
-    ("count", "words"), [(0, "0 MB"), (900, "1 MB"), (1_500_000, "1.5 MB"), (62_000_000, "62 MB"), (2.5e9, "2.5 GB"), (3e13, "30 TB")]
-)
-def test_sizes(count: float, words: str) -> None:
-    assert outlook.size(int(count)) == words
 
 
 def test_short_names() -> None:

@@ -17,8 +17,8 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.allocator import keep_freed_memory
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
-from rlhf_studio.inputs.launcher import launch_in_environment, launch_problems
-from rlhf_studio.inputs.machine_checks import device_problems, share_problems
+from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
+from rlhf_studio.inputs.checks.machine import batch_split_problems, device_problems
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def choose_compute(config: RunConfig) -> Compute:
         raise ConfigError(problems)
     on_gpu = gpus > 0 and engine.device != "cpu"
     ranks = join_ranks(cpu=not on_gpu)
-    if problems := list(share_problems(config, ranks.size)):
+    if problems := list(batch_split_problems(config, ranks.size)):
         raise ConfigError(problems)
     device = torch.device("cpu" if not on_gpu else "cuda" if engine.device == "auto" else engine.device)
     if isinstance(ranks, AccelerateRanks):

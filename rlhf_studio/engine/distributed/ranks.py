@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlhf_studio.inputs.launcher import FSDP_VARIABLE, launch_in_environment
+from rlhf_studio.inputs.checks.accelerate_settings import FSDP_VARIABLE, launch_in_environment
 
 GO, WAIT, STOP, SAVE = 0, 1, 2, 3
 """The codes that rank 0 broadcasts before each step. SAVE is sent only with sharded weights: gather them for a checkpoint."""

@@ -29,7 +29,7 @@ from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING
-from rlhf_studio.inputs.lora_targets import target_names
+from rlhf_studio.inputs.models.lora_targets import target_names
 
 POLICY, REFERENCE = "default", "reference"
 """peft's names for the adapter that is trained, and for the reference's frozen adapter."""

@@ -34,11 +34,10 @@ from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
-from rlhf_studio.inputs.machine_checks import machine_problems
-from rlhf_studio.inputs.model_files import moved_base
-from rlhf_studio.inputs.pickles import convert_command
+from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
+from rlhf_studio.inputs.models.pickles import convert_command
 
-MOST_ADAPTERS = 4  # adapters whose base is an adapter again
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
 PROBE = "The quick brown fox, 12 times:\n  don't stop!"

@@ -35,7 +35,7 @@ from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, tolerance_of, with_rounding_noise
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, TokenBatch
-from rlhf_studio.inputs.rotation import boundary_problem, rotation_boundary
+from rlhf_studio.inputs.models.rotation import boundary_problem, rotation_boundary
 
 SMALL_MODEL = 20_000_000  # weights
 ROWS = 4  # prompts, from the shortest to the longest

@@ -1,4 +1,4 @@
-"""The helper that reads pickled weights, started by ``inputs/pickles.py``: the only place where torch opens a pickle.
+"""The helper that reads pickled weights, started by ``inputs/models/pickles.py``: the only place where torch opens a pickle.
 
 With ``weights_only=True`` torch's own reader builds tensors and plain containers and refuses every other name, before it is looked up:
 nothing in the file is called. The process has no secrets in its environment, and its memory is limited.

@@ -19,7 +19,7 @@ from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.chats import OwnChat
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.text import cut_left
-from rlhf_studio.inputs.rotation import rotation_boundary
+from rlhf_studio.inputs.models.rotation import rotation_boundary
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.models import check_causal_lm
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.reward_checks import check_component
 from rlhf_studio.ppo.rewards import RunningMoments
 

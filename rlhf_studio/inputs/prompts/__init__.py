@@ -1,10 +1,14 @@
 """Prompts from files and from the Hugging Face hub, in the steps in which they are made:
 
-:mod:`lines` and :mod:`tables`  rows of a source, bounded in memory
-:mod:`cells`                    a row's cells become a prompt: text or chat messages, and a reference text
-:mod:`read`                     all rows of a source, filtered by their text
-:mod:`prepare`                  chat template, token ids, filters and cuts by length
-:mod:`preview`                  what a person sees of it before anything is loaded
+:mod:`sources`    rows of a source, bounded in memory
+:mod:`cells`      a row's cells become a prompt: text or chat messages, and a reference text
+:mod:`dialogues`  the parts of a whole conversation that is written as one text
+:mod:`read`       all rows of a source, filtered by their text
+:mod:`cached`     the same, remembered, so that a form can ask at every change
+:mod:`prepare`    chat template, token ids, filters and cuts by length
+:mod:`lengths`    how long the prompts are, for the estimates
+:mod:`held_out`   prompts that are set aside for evaluation
+:mod:`preview`    what a person sees of it before anything is loaded
 """
 
 from __future__ import annotations

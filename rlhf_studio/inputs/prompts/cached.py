@@ -13,7 +13,7 @@ from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts, read_prompts
-from rlhf_studio.inputs.prompts.source import is_remote
+from rlhf_studio.inputs.prompts.sources.opening import is_remote
 
 REMOTE_ROWS = 200
 FOLDER_ROWS = 5_000

@@ -10,7 +10,7 @@ from typing import Any
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.dialogues import FORMS, read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, TYPE_KEY
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, TYPE_KEY
 
 Message = dict[str, str]
 PAIR = ("chosen", "rejected")
@@ -41,8 +41,8 @@ class Prompt:
 
     def memory(self) -> int:
         """Bytes that it takes. One character beyond Latin-1 makes each character of its text two or four bytes."""
-        said = [text for message in self.messages or () for text in message.values()]
-        return OBJECT_BYTES * (1 + len(self.messages or ())) + sum(map(sys.getsizeof, (self.text, self.reference, *said)))
+        parts = [text for message in self.messages or () for text in message.values()]
+        return OBJECT_BYTES * (1 + len(self.messages or ())) + sum(map(sys.getsizeof, (self.text, self.reference, *parts)))
 
 
 def prompt_from(number: int, cells: list[Any], columns: dict[str, str], data: DataConfig, every_column: Sequence[str] = ()) -> Prompt:
@@ -78,8 +78,8 @@ def _from_text(text: str, number: int, column: str, reference: str, data: DataCo
             raise _no_dialogue(number, column, of_a_pair and "prompt" in every_column)
         return Prompt(number, text, None, reference)
     if data.chat_template:
-        said = "\n".join(message["content"] for message in found.messages)
-        return Prompt(number, said, found.messages, reference, bool(found.answer), found.form)
+        spoken = "\n".join(message["content"] for message in found.messages)
+        return Prompt(number, spoken, found.messages, reference, bool(found.answer), found.form)
     return Prompt(number, found.prompt, None, reference, bool(found.answer), found.form if found.answer else "")
 
 

@@ -47,18 +47,18 @@ def read_dialogue(text: str) -> Dialogue | None:
     else:
         return None
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    said = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
-    answer = said[-1] if roles[-1] == "assistant" else ""
-    turns = list(zip(roles, said, strict=True))[: -1 if roles[-1] == "assistant" else None]
+    texts = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    answer = texts[-1] if roles[-1] == "assistant" else ""
+    turns = list(zip(roles, texts, strict=True))[: -1 if roles[-1] == "assistant" else None]
     prompt = text[: marks[-1].end()] if answer else text
     return Dialogue(form, prompt, _messages([("system", text[: marks[0].start()].strip()), *turns]), answer)
 
 
 def _messages(turns: list[tuple[str, str]]) -> tuple[dict[str, str], ...]:
     messages: list[dict[str, str]] = []
-    for role, said in turns:
+    for role, content in turns:
         if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += f"\n\n{said}"
-        elif said or role != "system":
-            messages.append({"role": role, "content": said})
+            messages[-1]["content"] += f"\n\n{content}"
+        elif content or role != "system":
+            messages.append({"role": role, "content": content})
     return tuple(messages)

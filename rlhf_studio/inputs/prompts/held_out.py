@@ -1,6 +1,6 @@
 """Held-out prompts: those that training never draws, which show what the policy does on prompts it did not learn from.
 
-They come from ``data.eval``, or a small share of the prompts is set aside: which ones follows from the seed and from what the policy reads,
+They come from ``data.eval``, or a part of the prompts is set aside: which ones follows from the seed and from what the policy reads,
 so the same prompt is never on both sides, and leaving out one prompt does not move the others.
 """
 
@@ -24,12 +24,12 @@ SAME_PROMPTS = (
 )
 
 
-def set_aside(ids: Sequence[Sequence[int]], share: float, seed: int) -> list[int]:
-    """Places, in order, of the prompts that training shall not draw: at most ``share`` of them, at most :data:`MOST_SET_ASIDE`.
+def set_aside(ids: Sequence[Sequence[int]], fraction: float, seed: int) -> list[int]:
+    """Places, in order, of the prompts that training shall not draw: at most ``fraction`` of them, at most :data:`MOST_SET_ASIDE`.
 
     ``ids`` are the prompts' token ids. Prompts with the same ids go together.
     """
-    wanted = min(MOST_SET_ASIDE, int(share * len(ids))) if len(ids) >= FEWEST_PROMPTS else 0
+    wanted = min(MOST_SET_ASIDE, int(fraction * len(ids))) if len(ids) >= FEWEST_PROMPTS else 0
     same: dict[bytes, list[int]] = {}
     if wanted:
         for place, row in enumerate(ids):

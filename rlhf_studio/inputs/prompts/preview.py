@@ -126,6 +126,6 @@ def _lengths(prepared: Prepared) -> Lengths | None:
     return Lengths(counts[0], _quantile(counts, 0.5), _quantile(counts, 0.95), counts[-1], bins)
 
 
-def _quantile(ordered: list[int], share: float) -> int:
-    """The least count that at least this share of the prompts does not exceed."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+def _quantile(ordered: list[int], fraction: float) -> int:
+    """The least count that at least this fraction of the prompts does not exceed."""
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
-from rlhf_studio.inputs.prompts.source import STALL_SECONDS, open_source
+from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
+from rlhf_studio.inputs.prompts.sources.rows import Source, Tick, wanted_columns
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
@@ -98,12 +98,12 @@ def read_prompts(
     Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there, and for
     prompts that take more than :data:`MAX_BYTES`.
     """
-    reading = _Reading(data, open_source(data, limit=limit, seconds=seconds, tick=tick), keep_bytes)
-    rows = list(_kept(reading.filled(), data, reading.left_out))
-    partial = reading.passed_over or (limit is not None and reading.seen >= limit)
+    source_rows = _BoundedRows(data, open_source(data, limit=limit, seconds=seconds, tick=tick), keep_bytes)
+    rows = list(_kept(source_rows.filled(), data, source_rows.left_out))
+    partial = source_rows.passed_over or (limit is not None and source_rows.seen >= limit)
     if not rows and not partial:
-        raise nothing_left(data, reading.left_out)
-    return Prompts(rows, reading.left_out, reading.source.columns, bool(data.reference_column), partial, reading.source.notes)
+        raise nothing_left(data, source_rows.left_out)
+    return Prompts(rows, source_rows.left_out, source_rows.source.columns, bool(data.reference_column), partial, source_rows.source.notes)
 
 
 def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:
@@ -119,7 +119,7 @@ def reasons(left_out: Counter[str], data: DataConfig) -> str:
     return ", ".join(REASONS[reason].format(n=f"{left_out[reason]:,}", data=data) for reason in REASONS if left_out[reason])
 
 
-class _Reading:
+class _BoundedRows:
     """One pass over a source, in which memory is bounded.
 
     Attributes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""

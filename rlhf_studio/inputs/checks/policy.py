@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
-from rlhf_studio.inputs.lora_targets import is_target, target_names
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.prompt_checks import PromptTokens
-from rlhf_studio.inputs.rotation import boundary_problem
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.lora_targets import is_target, target_names
+from rlhf_studio.inputs.models.rotation import boundary_problem
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
+    """Stop token, quantization and LoRA settings that this policy does not allow."""
     stop = config.generation.stop_token
     if stop == "eos" and policy.has_end is False:
         yield Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")

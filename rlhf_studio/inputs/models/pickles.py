@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
-from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model
-from rlhf_studio.inputs.safetensors_header import HeaderError, read_header
+from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model
+from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
+from rlhf_studio.units import format_bytes
 
 MODULE = "rlhf_studio.engine.process.unpickling"
 SECONDS_PER_FILE = 900.0
@@ -92,7 +93,7 @@ def convert(
         out.parent.mkdir(parents=True, exist_ok=True)
     needed, free = sum(files.sizes[pickle] for pickle in pickles), shutil.disk_usage(out.parent).free
     if needed > free:
-        raise ModelError(f"{out} needs about {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there")
+        raise ModelError(f"{out} needs about {format_bytes(needed)}, but only {format_bytes(free)} are free there")
     with _reading(name), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as temporary:
         folder = Path(temporary) / "model"
         folder.mkdir()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.memory import Models
+from rlhf_studio.estimate.counts import RunModels
 from rlhf_studio.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
-from rlhf_studio.inputs.models import ModelFacts
-from rlhf_studio.inputs.shape import ModelShape
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.shape import ModelShape
 
 SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
 POLICY = ModelFacts(None, "A", parameters=1000, shape=SHAPE)
@@ -74,27 +74,27 @@ def config(**sections: dict[str, Any]) -> Any:
 def test_seconds_by_hand() -> None:
     """4 episodes × (7 + 5) tokens × (two forward passes of 2, three learning passes of 6) × 1000 weights."""
     operations = 4 * 12 * (4 + 18) * 1000
-    assert seconds_per_step(config(), Models(POLICY), 7, "cpu", 1e6) == pytest.approx(
+    assert seconds_per_step(config(), RunModels(POLICY), 7, "cpu", 1e6) == pytest.approx(
         (FASTEST * operations / 1e6, SLOWEST * operations / 1e6)
     )
     lora = 4 * 12 * (4 + 12) * 1000
-    assert seconds_per_step(config(lora={"enabled": True}), Models(POLICY), 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * lora / 1e6)
-    judged = operations + 4 * 12 * 2 * 500
-    assert seconds_per_step(config(), Models(POLICY, [ModelFacts(None, "A", parameters=500)]), 7, "cpu", 1e6)[0] == pytest.approx(
-        FASTEST * judged / 1e6
+    assert seconds_per_step(config(lora={"enabled": True}), RunModels(POLICY), 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * lora / 1e6)
+    scored = operations + 4 * 12 * 2 * 500
+    assert seconds_per_step(config(), RunModels(POLICY, [ModelFacts(None, "A", parameters=500)]), 7, "cpu", 1e6)[0] == pytest.approx(
+        FASTEST * scored / 1e6
     )
 
 
 def test_a_critic_of_its_own_reads_and_learns() -> None:
     operations = 4 * 12 * ((4 + 18) * 1000 + (2 + 18) * 300)
-    models = Models(POLICY, critic=ModelFacts(None, "A", parameters=300))
+    models = RunModels(POLICY, critic=ModelFacts(None, "A", parameters=300))
     assert seconds_per_step(config(), models, 7, "cpu", 1e6)[0] == pytest.approx(FASTEST * operations / 1e6)
-    assert seconds_per_step(config(), Models(POLICY, critic=ModelFacts(None, "A")), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), RunModels(POLICY, critic=ModelFacts(None, "A")), 7, "cpu", 1e6) is None
 
 
 def test_a_gpu_is_bound_by_starting_kernels() -> None:
     """5 decoding steps and 3 passes × 3 epochs × 2 micro-batches, 2 blocks of 25 kernels of 8 microseconds."""
-    low, high = seconds_per_step(config(), Models(POLICY), 7, "cuda", 1e30)
+    low, high = seconds_per_step(config(), RunModels(POLICY), 7, "cuda", 1e30)
     assert low == pytest.approx((5 + 18) * 2 * 25 * 8e-6) and high == pytest.approx(2 * low)
 
 
@@ -102,15 +102,15 @@ def test_parts_that_are_sampled_one_after_the_other_start_their_own_kernels() ->
     """Of 4 responses 3 together are two parts, and one alone four: 5 decoding steps each."""
     for together, parts in ((0, 1), (4, 1), (9, 1), (3, 2), (1, 4)):
         generation = {"response_length": 5, "batch_size": together}
-        low, _ = seconds_per_step(config(generation=generation), Models(POLICY), 7, "cuda", 1e30)
+        low, _ = seconds_per_step(config(generation=generation), RunModels(POLICY), 7, "cuda", 1e30)
         assert low == pytest.approx((5 * parts + 18) * 2 * 25 * 8e-6), together
 
 
 def test_an_unknown_model_gives_no_time() -> None:
     unknown = ModelFacts(None, "A")
-    assert seconds_per_step(config(), Models(unknown), 7, "cpu", 1e6) is None
-    assert seconds_per_step(config(), Models(ModelFacts(None, "A", parameters=5)), 7, "cpu", 1e6) is None
-    assert seconds_per_step(config(), Models(POLICY, [unknown]), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), RunModels(unknown), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), RunModels(ModelFacts(None, "A", parameters=5)), 7, "cpu", 1e6) is None
+    assert seconds_per_step(config(), RunModels(POLICY, [unknown]), 7, "cpu", 1e6) is None
 
 
 def test_the_child_process_is_an_ordinary_one(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlhf_studio.inputs.model_files import ModelError
-from rlhf_studio.inputs.safetensors_header import TensorInfo
-from rlhf_studio.inputs.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.safetensors_header import TensorInfo
+from rlhf_studio.inputs.models.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
 
 ALL_LAYERS = (*LAYERS, "decoder_layers", "num_decoder_layers", "num_blocks", "num_layers_per_stack", "num_hidden_groups")
 ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim", "input_embedding_size",
@@ -29,7 +29,7 @@ POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "
 FROM_ONE = (*ALL_LAYERS, *ALL_WIDTHS, *ALL_HEADS, *VOCABULARIES, *POSITIONS)
 FROM_ZERO = (*ALL_INNER, *EXPERTS, "moe_num_experts", "num_experts_per_tok", "num_experts_per_token", "sliding_window", "window_size",
     "kv_lora_rank", "q_lora_rank", "encoder_layers", "type_vocab_size", "num_nextn_predict_layers")  # fmt: skip
-SHARES = re.compile(r"(\w+_)?(dropout|pdrop)(_prob|_rate)?")
+RATES = re.compile(r"(\w+_)?(dropout|pdrop)(_prob|_rate)?")
 POSITIVE = ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "initializer_range", "init_std")
 EMBEDDINGS = re.compile(r"(^|\.)(embed_tokens|wte|embed_in|word_embeddings|tokens_embed|tok_embeddings)\.weight$")
 STACK = re.compile(r"(.*?)\.(\d+)\.")
@@ -52,7 +52,7 @@ def check_against_weights(name: str, config: dict[str, Any], tensors: dict[str, 
     """Raises :class:`ModelError` when config.json describes another model than the weights are.
 
     Args:
-        config: config.json, its text part laid over the rest.
+        config: config.json, with what its text part says in place of what is outside that part.
         tensors: the weights' names and shapes; empty when they are only on the hub.
         stored_bytes: size of all weight files; 0 when unknown.
     """
@@ -127,7 +127,7 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, "a whole number from 0"
         elif key in POSITIVE and not (_is_number(value) and value > 0):
             yield key, "a number above 0"
-        elif SHARES.fullmatch(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
+        elif RATES.fullmatch(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
             yield key, "a number from 0 to 1"
 
 

@@ -1,7 +1,7 @@
-"""Rows of a Hugging Face dataset, or of a folder laid out like one, streamed: only the rows that are asked for are fetched.
+"""Rows of a Hugging Face dataset, or of a folder with the same structure, streamed: only the rows that are asked for are fetched.
 
-Runs in a helper process: see :mod:`rlhf_studio.inputs.prompts.tables`. No code of a dataset is ever run: the library refuses datasets that
-are a script, and of its own readers only those for tables are allowed here.
+Runs in a helper process: see :mod:`rlhf_studio.inputs.prompts.sources.tables`. No code of a dataset is ever run: the library refuses
+datasets that are a script, and of its own readers only those for tables are allowed here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
-from rlhf_studio.inputs.prompts.lines import check_first_rows, too_long
-from rlhf_studio.inputs.prompts.parquet import read_parquet
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source, size_of
+from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, too_long
+from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, size_of
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0

@@ -9,7 +9,7 @@ from itertools import accumulate
 from rlhf_studio.config import DataConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
-from rlhf_studio.inputs.models import ModelFacts
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.held_out import (
@@ -21,33 +21,13 @@ from rlhf_studio.inputs.prompts.held_out import (
     same_source,
     set_aside,
 )
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
 
 LONGEST_MEASURED, LONGEST_CHARACTERS = 2_000, 2_000_000
-
-
-@dataclass(frozen=True)
-class PromptTokens:
-    """Lengths of the prompts in tokens, after the cut.
-
-    Attributes:
-        usual: their mean, rounded up.
-        longest: bounds for the longest; equal when every prompt was counted.
-        count: how many there are; None when only the first were looked at.
-        usual_text, longest_text: of the texts that rewards read: a prompt that lost its beginning is read whole by them. None takes
-            ``usual``, and for the longest, that it is not known.
-        shortest: of those that were counted.
-    """
-
-    usual: int
-    longest: tuple[int, int]
-    count: int | None = None
-    usual_text: int | None = None
-    longest_text: int | None = None
-    shortest: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)

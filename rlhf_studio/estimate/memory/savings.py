@@ -8,8 +8,9 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.estimate.machine import Machine
-from rlhf_studio.estimate.memory import Plan, rows_together
+from rlhf_studio.estimate.counts import rows_together
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.memory.total import MemoryEstimate
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Change:
         setting: dotted name; ``value`` as it would be typed.
         saves: bytes off the high estimate.
         fits: whether the run then fits into what is free.
-        price: what one gives up, in a few words.
+        price: what is given up for it, in a few words.
     """
 
     setting: str
@@ -30,27 +31,31 @@ class Change:
     price: str
 
 
-def changes(config: RunConfig, plan: Plan, replan: Callable[[RunConfig], Plan]) -> list[Change]:
-    """Every change that saves memory, cheapest first; ``replan`` makes the plan of another configuration."""
+Estimate = Callable[[RunConfig], MemoryEstimate]
+"""The memory of the same models on the same device, under other settings."""
+
+
+def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate) -> list[Change]:
+    """Every change of one setting that saves memory, cheapest first. ``now``: what the run needs as it is."""
     found = []
-    for setting, value, price in _candidates(config, plan.machine):
+    for setting, value, price in _candidates(config, now.device):
         try:
-            other = replan(_changed(config, setting, value))
+            other = estimate(_changed(config, setting, value))
         except ConfigError:  # for instance a micro-batch size that divides nothing
             continue
-        if plan.high is not None and other.high is not None and other.high < plan.high:
-            found.append(Change(setting, str(value).lower(), plan.high - other.high, bool(other.fits), price))
+        if now.high is not None and other.high is not None and other.high < now.high:
+            found.append(Change(setting, str(value).lower(), now.high - other.high, bool(other.fits), price))
     return found
 
 
-def cheapest(config: RunConfig, plan: Plan, replan: Callable[[RunConfig], Plan]) -> Change | None:
+def cheapest(config: RunConfig, now: MemoryEstimate, estimate: Estimate) -> Change | None:
     """The first change that makes the run fit; None when none does alone, or when it fits already."""
-    if plan.fits is not False:
+    if now.fits is not False:
         return None
-    return next((change for change in changes(config, plan, replan) if change.fits), None)
+    return next((change for change in changes(config, now, estimate) if change.fits), None)
 
 
-def _candidates(config: RunConfig, machine: Machine) -> Iterator[tuple[str, Any, str]]:
+def _candidates(config: RunConfig, device: Device) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, price), from what costs nothing but time to what changes the run."""
     micro = config.ppo.micro_batch
     sizes = [size for size in range(micro - 1, 0, -1) if config.ppo.mini_batch_size % size == 0]
@@ -60,11 +65,11 @@ def _candidates(config: RunConfig, machine: Machine) -> Iterator[tuple[str, Any,
     yield from (("generation.batch_size", rows, "slower sampling, same result") for rows in halves)
     if not config.model.gradient_checkpointing:
         yield "model.gradient_checkpointing", True, "slower updates, same result"
-    if machine.device == "cuda" and machine.bfloat16 and config.model.dtype == "float32":
+    if device.kind == "cuda" and device.bfloat16 and config.model.dtype == "float32":
         yield "model.dtype", "bfloat16", "rounds more"
     if not config.lora.enabled:
         yield "lora.enabled", True, "trains adapters instead of all weights"
-    elif machine.device == "cuda" and config.model.quantization == "none" and config.lora.off_is_start:
+    elif device.kind == "cuda" and config.model.quantization == "none" and config.lora.off_is_start:
         yield "model.quantization", "4bit", "rounds the frozen base; needs bitsandbytes"
     response = config.generation.response_length
     yield from (("generation.response_length", response // part, "shorter responses") for part in (2, 4) if response >= 2 * part)

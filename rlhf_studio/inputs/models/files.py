@@ -5,6 +5,7 @@ Nothing heavy is fetched: from the hub come the list of files and the small JSON
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -19,6 +20,7 @@ HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
 SMALL_FILE_BYTES = 40_000_000
 DESCRIPTIONS = ("config.json", "adapter_config.json")  # of a whole model, and of an adapter
+MOST_ADAPTERS = 4  # LoRA adapters on top of each other, before the whole model below them
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
@@ -159,3 +161,17 @@ def folder_files(name: str, folder: Path) -> ModelFiles:
     except OSError as error:
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
     return ModelFiles(name, folder, sizes, lambda file_name: folder / file_name)
+
+
+def read_json(files: ModelFiles, file_name: str) -> dict[str, Any]:
+    """A small JSON file as a mapping; empty when the model has no such file. Raises :class:`ModelError` when it is damaged."""
+    path = files.small(file_name)
+    if path is None:
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ModelError(f"{file_name} of {files.name} is not valid JSON") from None
+    if not isinstance(data, dict):
+        raise ModelError(f"{file_name} of {files.name} is not a JSON object")
+    return data

@@ -1,4 +1,4 @@
-"""What the device has that a run would take, and its free memory, without torch."""
+"""The processor or the GPU that a run's settings lead to, and its memory, without torch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A device.
+class Device:
+    """What a run computes on.
 
     Attributes:
-        device: ``cpu`` or ``cuda``.
+        kind: ``cpu`` or ``cuda``.
         name: for people.
         free, total: bytes of its memory; None when they cannot be read.
         bfloat16: whether it computes in bfloat16 at full speed.
         cores: of a processor, those that this process may use.
     """
 
-    device: str
+    kind: str
     name: str
     free: int | None
     total: int | None
@@ -33,7 +33,7 @@ class Machine:
     cores: int = 1
 
 
-def find_machine(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus) -> Machine:
+def find_device(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus) -> Device:
     """The device that the settings lead to: the processor, the GPU that is named, else the first.
 
     Of several GPUs that train together, the one with the least free memory: every process must fit its own.
@@ -48,10 +48,10 @@ def find_machine(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None
     if not there:
         return processor()
     gpu = min(there, key=lambda gpu: gpu.free or 0)
-    return Machine("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16)
+    return Device("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16)
 
 
-def processor(cgroup: Path = CGROUP) -> Machine:
+def processor(cgroup: Path = CGROUP) -> Device:
     """The CPU and its memory; in a container, at most what the container may use."""
     import psutil  # here, because only this needs it
 
@@ -59,8 +59,8 @@ def processor(cgroup: Path = CGROUP) -> Machine:
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
     free, total, cores = int(memory.available), int(memory.total), core_count() or 1
     if limit is None or limit >= total:
-        return Machine("cpu", "CPU", free, total, False, cores)
-    return Machine("cpu", "CPU", min(free, max(limit - (used or 0), 0)), limit, False, cores)
+        return Device("cpu", "CPU", free, total, False, cores)
+    return Device("cpu", "CPU", min(free, max(limit - (used or 0), 0)), limit, False, cores)
 
 
 def core_count() -> int | None:

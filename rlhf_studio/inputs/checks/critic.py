@@ -1,11 +1,11 @@
-"""Whether a separate critic can start as what it is told to."""
+"""Whether a separate critic can start from the model that the settings name."""
 
 from __future__ import annotations
 
 from rlhf_studio.config import RewardModelReward, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.model_files import Hub, ModelError
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm, check_reward_model
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_model
+from rlhf_studio.inputs.models.files import Hub, ModelError
 
 
 def check_critic(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:

@@ -1,7 +1,7 @@
 """Rows of Parquet files, folders and hub datasets, read by a helper process.
 
 Such a source can hold anything: a page that unpacks to gigabytes, a damaged file that crashes its native reader, a connection
-that hangs. The helper (``python -m rlhf_studio.inputs.prompts.tables``) meets it with limited memory; here only text arrives.
+that hangs. The helper (``python -m rlhf_studio.inputs.prompts.sources.tables``) meets it with limited memory; here only text arrives.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rlhf_studio.child_process.memory import leave_memory
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.hub import open_hub
-from rlhf_studio.inputs.prompts.parquet import open_parquet
-from rlhf_studio.inputs.prompts.rows import TYPE_KEY, RawRow, Source, Tick, size_of, wanted_columns
+from rlhf_studio.inputs.prompts.sources.hub import open_hub
+from rlhf_studio.inputs.prompts.sources.parquet import open_parquet
+from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, RawRow, Source, Tick, size_of, wanted_columns
 
-MODULE = "rlhf_studio.inputs.prompts.tables"
+MODULE = "rlhf_studio.inputs.prompts.sources.tables"
 MEMORY_BYTES = 3 * 1024**3
 UNPACKED_BYTES = 800_000_000
 """The most addresses that the helper may take: in all (importing the dataset library alone takes 1.5 GB), and for the data itself."""

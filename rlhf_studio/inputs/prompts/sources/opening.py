@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
-from rlhf_studio.inputs.model_files import HUB_ID
+from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.lines import open_lines
-from rlhf_studio.inputs.prompts.rows import Source, Tick, wanted_columns
-from rlhf_studio.inputs.prompts.tables import open_table
+from rlhf_studio.inputs.prompts.sources.lines import open_lines
+from rlhf_studio.inputs.prompts.sources.rows import Source, Tick, wanted_columns
+from rlhf_studio.inputs.prompts.sources.tables import open_table
 
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")

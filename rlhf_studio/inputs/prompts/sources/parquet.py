@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, a few at a time. Runs in a helper process: see :mod:`rlhf_studio.inputs.prompts.tables`."""
+"""Rows of a Parquet file, a few at a time. Runs in a helper process: see :mod:`rlhf_studio.inputs.prompts.sources.tables`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
-from rlhf_studio.inputs.prompts.lines import too_long
-from rlhf_studio.inputs.prompts.rows import MAX_ROW_CHARACTERS, RawRow, Source
+from rlhf_studio.inputs.prompts.sources.lines import too_long
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 BATCH_ROWS = 64
 BUFFER_BYTES = 1 << 20

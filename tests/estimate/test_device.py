@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from rlhf_studio.config import EngineConfig
+from rlhf_studio.estimate.device import Device, core_count, find_device, processor
 from rlhf_studio.estimate.gpus import Gpu
-from rlhf_studio.estimate.machine import Machine, core_count, find_machine, processor
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_processor_and_its_container(memory: None, tmp_path: Path, limit: An
     for name, text in (("memory.max", limit), ("memory.current", used)):
         if text is not None:
             (tmp_path / name).write_text(f"{text}\n")
-    assert processor(tmp_path) == Machine("cpu", "CPU", free, total, False, cores=core_count())
+    assert processor(tmp_path) == Device("cpu", "CPU", free, total, False, cores=core_count())
 
 
 GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 80, True))
@@ -48,13 +48,13 @@ GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 8
     ],
 )
 def test_the_device_follows_the_settings(memory: None, engine: dict[str, Any], name: str) -> None:
-    found = find_machine(EngineConfig(**engine), lambda: GPUS)
+    found = find_device(EngineConfig(**engine), lambda: GPUS)
     assert found.name == name
-    by_name = {gpu.name: Machine("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16) for gpu in GPUS}
+    by_name = {gpu.name: Device("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16) for gpu in GPUS}
     assert found == by_name.get(name, processor())
 
 
 @pytest.mark.parametrize("there", [(), None])
 def test_without_a_gpu_it_is_the_processor(memory: None, there: Any) -> None:
-    assert find_machine(EngineConfig(), lambda: there).device == "cpu"
-    assert find_machine(EngineConfig(device="cuda:1"), lambda: there).device == "cpu"
+    assert find_device(EngineConfig(), lambda: there).kind == "cpu"
+    assert find_device(EngineConfig(device="cuda:1"), lambda: there).kind == "cpu"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -10,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
-from rlhf_studio.inputs.model_files import Hub, ModelError, ModelFiles, find_model, moved_base
-from rlhf_studio.inputs.pickles import convert_command, pickled_weights
-from rlhf_studio.inputs.rotation import rotation_boundary
-from rlhf_studio.inputs.safetensors_header import HeaderError, TensorInfo, read_header
-from rlhf_studio.inputs.shape import ModelShape, read_shape
-from rlhf_studio.inputs.size_checks import check_against_weights, check_numbers
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, moved_base, read_json
+from rlhf_studio.inputs.models.rotation import rotation_boundary
+from rlhf_studio.inputs.models.safetensors_header import TensorInfo
+from rlhf_studio.inputs.models.shape import ModelShape, read_shape
+from rlhf_studio.inputs.models.size_checks import check_against_weights, check_numbers
+from rlhf_studio.inputs.models.tokenizer_files import TOKENIZER_FILES, check_vocabulary, has_tokenizer, pad_and_end
+from rlhf_studio.inputs.models.weights import pickle_advice, read_tensors, weight_files
 
-MOST_ADAPTERS = 4  # one on top of the other
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
-CLASSES_FOR_ANY_MODEL = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
@@ -103,17 +99,17 @@ def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) ->
 
 def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bool = False) -> ModelFacts:
     _check_kind(files)
-    config = _json(files, "config.json")
+    config = read_json(files, "config.json")
     architecture = _architecture(files.name, config, task, wanted)
     check_numbers(files.name, config)
-    weights = _weight_files(files)
-    tensors = _tensors(files, weights)
-    if not tokenizer_elsewhere and not _has_tokenizer(files):
+    weights = weight_files(files)
+    tensors = read_tensors(files, weights)
+    if not tokenizer_elsewhere and not has_tokenizer(files):
         raise ModelError(f"{files.name} has no tokenizer files ({TOKENIZER_FILES[0]} or the like); save the tokenizer into the same folder")
     tokenizer = files.small("tokenizer.json")
     text_config = {**config, **(config.get("text_config") or {})}
     vocab_size = _whole_number(text_config, "vocab_size")
-    _check_vocabulary(files.name, tokenizer, vocab_size)
+    check_vocabulary(files.name, tokenizer, vocab_size)
     check_against_weights(files.name, text_config, tensors, sum(files.sizes[weight] for weight in weights))
     return ModelFacts(
         path=files.folder,
@@ -121,7 +117,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         model_type=str(config.get("model_type", "")),
         parameters=sum(tensor.values for tensor in tensors.values()) or None,
         labels=_labels(config),
-        **_pad_and_end(files),
+        **pad_and_end(files),
         vocab_size=vocab_size,
         max_positions=_smallest(_max_positions(text_config), _attends_to(text_config)),
         attends_to=_attends_to(text_config),
@@ -146,20 +142,16 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
         except ModelError as error:
             raise _base_unusable(files, error) from None
     try:
-        has_tokenizer = any(_has_tokenizer(link) for link in chain[:-1])
-        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=has_tokenizer)
+        elsewhere = any(has_tokenizer(link) for link in chain[:-1])
+        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=elsewhere)
     except ModelError as error:
         raise _base_unusable(files, error) from None
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
-    _check_vocabulary(files.name, tokenizer, facts.vocab_size)
+    check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
     named = next((link for link in chain if "tokenizer_config.json" in link.sizes), chain[-1])
-    facts = replace(facts, path=files.folder, tokenizer=tokenizer, tokenizer_files=named, base=chain[-1].name, **_pad_and_end(named))
+    facts = replace(facts, path=files.folder, tokenizer=tokenizer, tokenizer_files=named, base=chain[-1].name, **pad_and_end(named))
     return replace(facts, download_bytes=facts.download_bytes + download)
-
-
-def _has_tokenizer(files: ModelFiles) -> bool:
-    return any(file_name in files.sizes for file_name in TOKENIZER_FILES)
 
 
 def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:
@@ -168,16 +160,16 @@ def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:
 
 def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     """Name and revision of the base that a usable LoRA adapter belongs to."""
-    settings = _json(files, "adapter_config.json")
+    settings = read_json(files, "adapter_config.json")
     kind, base, revision = settings.get("peft_type"), settings.get("base_model_name_or_path"), settings.get("revision") or "main"
     if kind != "LORA":
         raise ModelError(f"{files.name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ModelError(f"adapter_config.json of {files.name} does not name its base model")
     if "adapter_model.safetensors" not in files.sizes:
-        way_out = _way_out(files) if "adapter_model.bin" in files.sizes else "save it as safetensors"
-        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; {way_out}")
-    _tensors(files, ["adapter_model.safetensors"])
+        remedy = pickle_advice(files) if "adapter_model.bin" in files.sizes else "save it as safetensors"
+        raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; {remedy}")
+    read_tensors(files, ["adapter_model.safetensors"])
     return base if files.folder is None else moved_base(base, files.folder), revision
 
 
@@ -189,19 +181,6 @@ def _check_kind(files: ModelFiles) -> None:
     if any(file_name.endswith(".gguf") for file_name in files.sizes):
         raise ModelError(f"{files.name} holds GGUF files, which cannot be trained; use the original model with safetensors weights")
     raise ModelError(f"{files.name} holds no model: config.json is missing")
-
-
-def _json(files: ModelFiles, file_name: str) -> dict[str, Any]:
-    path = files.small(file_name)
-    if path is None:
-        return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise ModelError(f"{file_name} of {files.name} is not valid JSON") from None
-    if not isinstance(data, dict):
-        raise ModelError(f"{file_name} of {files.name} is not a JSON object")
-    return data
 
 
 # --- architecture ----------------------------------------------------------------------------------------------------------
@@ -239,102 +218,7 @@ def supported_architectures(task: str) -> frozenset[str]:
     return frozenset(re.findall(r'"(\w*[A-Z]\w*)"', mapping_source(task)))
 
 
-# --- weights ---------------------------------------------------------------------------------------------------------------
-
-
-def _weight_files(files: ModelFiles) -> list[str]:
-    """Names of the safetensors files that make up the model."""
-    if "model.safetensors" in files.sizes:
-        return ["model.safetensors"]
-    if "model.safetensors.index.json" in files.sizes:
-        weight_map = _json(files, "model.safetensors.index.json").get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise ModelError(f"model.safetensors.index.json of {files.name} has no weight_map")
-        shards = sorted({str(shard) for shard in weight_map.values()})
-        missing = [shard for shard in shards if shard not in files.sizes]
-        if missing:
-            raise ModelError(f"{files.name} is incomplete: {missing[0]} is missing ({len(missing)} of {len(shards)} weight files)")
-        return shards
-    pickles = sorted(file_name for file_name in files.sizes if file_name.endswith(PICKLES))
-    if pickles:
-        raise ModelError(f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened; {_way_out(files)}")
-    raise ModelError(f"{files.name} has no weights: model.safetensors is missing")
-
-
-def _way_out(files: ModelFiles) -> str:
-    """What to do about pickled weights."""
-    if pickled_weights(files) is None:
-        return "save the model again with transformers, which writes safetensors"
-    return f"convert it first: {convert_command(files.name, files.revision)}"
-
-
-def _tensors(files: ModelFiles, weights: list[str]) -> dict[str, TensorInfo]:
-    if files.folder is None:
-        return {}
-    tensors: dict[str, TensorInfo] = {}
-    for weight in weights:
-        try:
-            tensors.update(read_header(files.folder / weight))
-        except HeaderError as error:
-            raise ModelError(f"{weight} of {files.name} {error}") from None
-    return tensors
-
-
-# --- tokenizer, labels, sizes ------------------------------------------------------------------------------------------------
-
-
-def _check_vocabulary(name: str, tokenizer: Path | None, vocab_size: int | None) -> None:
-    if tokenizer is None:
-        return
-    stat = tokenizer.stat()
-    tokens = _tokenizer_size(tokenizer, stat.st_mtime_ns, stat.st_size)
-    if tokens is None:
-        raise ModelError(f"tokenizer.json of {name} cannot be read; save the tokenizer again")
-    if vocab_size is not None and tokens > vocab_size:
-        raise ModelError(
-            f"the tokenizer of {name} has {tokens:,} tokens, but the model knows only {vocab_size:,}; they do not belong together"
-        )
-
-
-@lru_cache(maxsize=32)
-def _tokenizer_size(path: Path, modified: int, size: int) -> int | None:
-    """Highest token id + 1, or None when the file is not a tokenizer; ``modified`` and ``size`` make the cache notice a new file."""
-    from tokenizers import Tokenizer
-
-    try:
-        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
-    except Exception:  # noqa: BLE001 - the library raises bare Exception for every kind of bad file
-        return None
-    return max(vocabulary.values(), default=-1) + 1
-
-
-def _pad_and_end(files: ModelFiles) -> dict[str, Any]:
-    """Entries of :class:`ModelFacts` about the tokenizer's special tokens."""
-    pad, end = _special_tokens(files)
-    named = "tokenizer_config.json" in files.sizes
-    return {
-        "has_pad": bool(pad) if named else None,
-        "has_end": True if end else None if not named or _may_have_end(files) else False,
-        "pad_equals_eos": bool(pad) and pad == end,
-    }
-
-
-def _may_have_end(files: ModelFiles) -> bool:
-    """Whether a tokenizer whose files name no end token may get one from its class: not one that says null, nor a class for any model."""
-    settings = _json(files, "tokenizer_config.json")
-    return "eos_token" not in settings and settings.get("tokenizer_class") not in CLASSES_FOR_ANY_MODEL
-
-
-def _special_tokens(files: ModelFiles) -> tuple[str, str]:
-    """(pad, end) as the tokenizer's files name them; empty when they do not. The map counts where tokenizer_config.json has none."""
-    sources = (_json(files, "tokenizer_config.json"), _json(files, "special_tokens_map.json"))
-
-    def text(key: str) -> str:
-        values = (source.get(key) for source in sources)
-        texts = (value.get("content") if isinstance(value, dict) else value for value in values)
-        return next((one for one in texts if isinstance(one, str) and one), "")
-
-    return text("pad_token"), text("eos_token")
+# --- labels and sizes --------------------------------------------------------------------------------------------------------
 
 
 def _labels(config: dict[str, Any]) -> list[str]:
@@ -361,7 +245,7 @@ def _smallest(*values: int | None) -> int | None:
 
 
 def _first_position(config: dict[str, Any]) -> int:
-    """Where the model begins to count: RoBERTa and its kin behind the id of their padding token, so that 514 positions hold 512 tokens."""
+    """The first position: RoBERTa and models like it begin after the id of their padding token, so that 514 positions hold 512 tokens."""
     pad = config.get("pad_token_id", 1)
     return pad + 1 if config.get("model_type") in COUNTED_FROM_PAD and type(pad) is int else 0
 

@@ -1,4 +1,4 @@
-"""The memory plan: arithmetic worked by hand, what must never shrink it, what makes it say "unknown", and advice that is right."""
+"""The memory estimate: arithmetic worked by hand, what must never shrink it, what makes it unknown, and advice that is right."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.machine import Machine
-from rlhf_studio.estimate.memory import CPU_FRAMEWORK, GPU_FRAMEWORK, Models, Plan, judge_count, make_plan, trained_parameters
-from rlhf_studio.estimate.savings import changes, cheapest
-from rlhf_studio.inputs.models import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.prompt_checks import PromptTokens
-from rlhf_studio.inputs.safetensors_header import TensorInfo
-from rlhf_studio.inputs.shape import ModelShape, read_shape
+from rlhf_studio.estimate.counts import RunModels, reward_model_count, trained_parameters
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK, GPU_FRAMEWORK
+from rlhf_studio.estimate.memory.savings import changes, cheapest
+from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.safetensors_header import TensorInfo
+from rlhf_studio.inputs.models.shape import read_shape
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.recipes import load_recipe
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}
-LLAMA = {
-    **{"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2},
-    **{"intermediate_size": 20, "vocab_size": 10, "hidden_act": "silu", "tie_word_embeddings": False},
-}
-CPU = Machine("cpu", "CPU", 10**9, 2 * 10**9, False)
-GPU = Machine("cuda", "A GPU", 10**9, 2 * 10**9, True)
+CPU = Device("cpu", "CPU", 10**9, 2 * 10**9, False)
+GPU = Device("cuda", "A GPU", 10**9, 2 * 10**9, True)
 RULE = [{"kind": "length"}]
 
 
@@ -43,64 +41,31 @@ def settings(**sections: dict[str, Any]) -> RunConfig:
     return parse_config({key: {**base.get(key, {}), **sections.get(key, {})} for key in {*base, *sections}})
 
 
-def plan(
+def estimate(
     config: RunConfig,
     policy: ModelFacts,
-    machine: Machine = CPU,
+    device: Device = CPU,
     rewards: tuple[ModelFacts, ...] = (),
     prompts: PromptTokens | None = None,
-) -> Plan:
-    return make_plan(config, Models(policy, rewards), machine, prompts)
+) -> MemoryEstimate:
+    return estimate_memory(config, RunModels(policy, rewards), device, prompts)
 
 
-def table(made: Plan) -> dict[str, tuple[int | None, int | None, int | None]]:
+def table(made: MemoryEstimate) -> dict[str, tuple[int | None, int | None, int | None]]:
     return {part.name: (part.parameters, part.low, part.high) for part in made.parts}
 
 
-# --- shapes ------------------------------------------------------------------------------------------------------------------
-
-
-def test_shapes_by_hand() -> None:
-    gpt2 = read_shape(GPT2)
-    assert gpt2 == ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
-    assert gpt2.saved_per_token == 2 * (8 * 8 + 2 * 32)
-    assert gpt2.parameters == 10 * 8 + 2 * (8 * 32 + 2 * 8 * 32)
-    llama = read_shape(LLAMA)
-    assert llama == ModelShape(layers=3, hidden=8, cached=8, inner=20, gated=True, vocabulary=10, tied=False)
-    assert llama.saved_per_token == 3 * (8 * 8 + 4 * 20)
-    assert llama.parameters == 2 * 10 * 8 + 3 * (8 * (16 + 8) + 3 * 8 * 20)
-    assert read_shape({**LLAMA, "head_dim": 5}).cached == 2 * 2 * 5
-    assert read_shape({**GPT2, "multi_query": True}).cached == 2 * 1 * 4
-
-
-def test_the_count_by_shape_is_that_of_the_bundled_model() -> None:
-    """With its 512 position vectors added; what is left are norms and biases, less than 1 in a hundred."""
-    known = check_causal_lm("bundled/world-policy")
-    assert known.shape is not None and known.parameters == pytest.approx(known.shape.parameters + 512 * known.shape.hidden, rel=0.01)
-
-
-@pytest.mark.parametrize("missing", ["n_layer", "n_embd", "n_head", "vocab_size"])
-def test_a_missing_size_means_unknown(missing: str) -> None:
-    assert read_shape({**GPT2, missing: None}) is None
-
-
-def test_an_unknown_inner_size_and_experts_mean_unknown() -> None:
-    assert read_shape({**GPT2, "model_type": "something_new"}) is None
-    assert read_shape({**GPT2, "model_type": "something_new", "n_inner": 32}) is not None
-    assert read_shape({**LLAMA, "num_local_experts": 8}) is None
-
-
-# --- the plan by hand ----------------------------------------------------------------------------------------------------------
+# --- the parts by hand ---------------------------------------------------------------------------------------------------------
 
 
 def test_full_training_by_hand() -> None:
-    made = plan(settings(), facts(parameters=1000), prompts=PromptTokens(3, (5, 100), count=20))
+    made = estimate(settings(), facts(parameters=1000), prompts=PromptTokens(3, (5, 100), count=20))
     cache = 4 * 2 * 16 * 4  # episodes × layers × cached values × bytes, per token
     read = 4 * (8 * 8 + 4 * 32) * 4  # episodes × values × bytes, per token
     odds = 4 * 10 * 4
     logits = 2 * 4 * 10 * 4
     saved = 2 * 2 * (8 * 8 + 2 * 32) * 4
-    holes = 2 * 2 * (6 * 8 + 32) * 4
+    gaps = 2 * 2 * (6 * 8 + 32) * 4
     matrix = 10 * 8 * 4
     prompts = 20 * 3 * 10, 20 * (3 * 24 + 1000)
     assert table(made) == {
@@ -115,12 +80,12 @@ def test_full_training_by_hand() -> None:
         "Prefill": (0, read * 3 // 4, read * 6 + 4 * 6 * 6 * 5),  # with, for each pair of tokens, a truth value and a number
         "Next-token odds": (0, 2 * odds, 6 * odds),
         "Logits": (0, 2 * logits, 5 * logits),
-        "Activations": (0, saved * 7, (saved + holes) * 10),
+        "Activations": (0, saved * 7, (saved + gaps) * 10),
     }
     lasting = 4000 + 4000 + 36 + 4036 + 8072
     sampling = cache * 7 + read * 3 // 4 + 2 * odds
     assert made.low == CPU_FRAMEWORK[0] + lasting + prompts[0] + max(sampling, 2 * logits + saved * 7)
-    passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + holes) * 10
+    passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + gaps) * 10
     assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
 
@@ -135,7 +100,7 @@ def test_the_cache_of_the_summaries_recipe_by_hand() -> None:
     """512 rows of 512 + 53 tokens; in each of 16 blocks 8 heads of 256 numbers, keys and values, of 2 bytes: 37.9 GB. 64 rows: 4.7 GB."""
     recipe = load_recipe("tldr-pythia-1b").config
     all_together = recipe.model_copy(update={"generation": recipe.generation.model_copy(update={"batch_size": 0})})
-    found = {config.generation.batch_size: table(plan(config, facts(PYTHIA_1B), GPU)) for config in (recipe, all_together)}
+    found = {config.generation.batch_size: table(estimate(config, facts(PYTHIA_1B), GPU)) for config in (recipe, all_together)}
     assert found[0]["KV cache"][1:] == (37_916_508_160, 56_874_762_240)
     assert found[64]["KV cache"][1:] == (4_739_563_520, 7_109_345_280)
     assert found[0]["Next-token odds"][1] == 8 * found[64]["Next-token odds"][1] == 2 * 512 * 50304 * 4
@@ -146,20 +111,20 @@ def test_the_cache_of_the_summaries_recipe_by_hand() -> None:
 
 def test_more_rows_together_than_a_step_has_are_all_of_them() -> None:
     for together, rows in ((0, 4), (1, 1), (3, 3), (4, 4), (400, 4)):
-        made = table(plan(settings(generation={"batch_size": together}), facts()))
+        made = table(estimate(settings(generation={"batch_size": together}), facts()))
         assert made["KV cache"][1] == rows * 10 * 2 * 16 * 4, together
 
 
-def test_adapters_leave_more_holes_and_prompts_are_kept_on_a_cpu() -> None:
+def test_adapters_leave_more_gaps_and_prompts_are_kept_on_a_cpu() -> None:
     """Beside each matrix's result stands its adapter's, twice: 3 H, the cached 2 H, and F."""
-    holes = 2 * 10 * 2 * (6 * 8 + 32 + 2 * (3 * 8 + 16 + 32)) * 4
+    gaps = 2 * 10 * 2 * (6 * 8 + 32 + 2 * (3 * 8 + 16 + 32)) * 4
     saved = 2 * 10 * 2 * (8 * 8 + 2 * 32) * 4
-    assert table(plan(settings(lora={"enabled": True}), facts()))["Activations"] == (0, saved, saved + holes)
-    assert table(plan(settings(lora={"enabled": True}), facts(), GPU))["Activations"] == (0, saved // 2, int(1.6 * saved / 2))
+    assert table(estimate(settings(lora={"enabled": True}), facts()))["Activations"] == (0, saved, saved + gaps)
+    assert table(estimate(settings(lora={"enabled": True}), facts(), GPU))["Activations"] == (0, saved // 2, int(1.6 * saved / 2))
     unknown = PromptTokens(5, (6, 6))  # a hub dataset whose rows nobody has counted
     up_to = settings(data={"max_prompt_tokens": 6, "max_prompts": 30})
-    assert table(plan(up_to, facts(), prompts=unknown))["Prompts"] == (0, 0, 30 * (5 * 24 + 1000))
-    assert "Prompts" not in table(plan(up_to, facts(), GPU, prompts=unknown))  # they stay in the computer's own memory
+    assert table(estimate(up_to, facts(), prompts=unknown))["Prompts"] == (0, 0, 30 * (5 * 24 + 1000))
+    assert "Prompts" not in table(estimate(up_to, facts(), GPU, prompts=unknown))  # they stay in the computer's own memory
 
 
 @pytest.mark.parametrize(
@@ -176,48 +141,48 @@ def test_adapters_leave_more_holes_and_prompts_are_kept_on_a_cpu() -> None:
 def test_each_lane_of_a_cpu_holds_gradients_of_its_own(cores: int, threads: int, mini: int, micro: int, copies: int) -> None:
     ppo = {"batch_size": 32, "mini_batch_size": mini, "micro_batch_size": micro}
     config, matrix = settings(ppo=ppo, engine={"threads": threads}), 10 * 8 * 4
-    found = table(plan(config, facts(parameters=1000), replace(CPU, cores=cores)))
+    found = table(estimate(config, facts(parameters=1000), replace(CPU, cores=cores)))
     assert found["Gradients"] == (1009, 4036, copies * 4036 + matrix)
-    assert table(plan(config, facts(parameters=1000), replace(GPU, cores=cores)))["Gradients"] == (1009, 4036, 4036 + matrix)
+    assert table(estimate(config, facts(parameters=1000), replace(GPU, cores=cores)))["Gradients"] == (1009, 4036, 4036 + matrix)
 
 
 def test_a_reward_model_reads_the_whole_text_of_a_prompt_that_was_cut_for_the_policy() -> None:
     config = settings(reward={"components": [{"kind": "reward_model", "batch_size": 2, "max_tokens": 90}]})
     each = 2 * (8 * 8 + 4 * 32) * 4  # texts × values × bytes, per token
-    judges = (facts(parameters=5),)
+    models = (facts(parameters=5),)
     for usual, longest, expected in ((20, 50, (24, 54)), (20, 500, (24, 90)), (20, None, (24, 90)), (None, 6, (7, 10))):
-        read = table(plan(config, facts(), rewards=judges, prompts=PromptTokens(3, (6, 6), 9, usual, longest)))["Scoring"]
+        read = table(estimate(config, facts(), rewards=models, prompts=PromptTokens(3, (6, 6), 9, usual, longest)))["Scoring"]
         assert read == (0, each * expected[0] // 4, each * expected[1])
-    assert table(plan(config, facts(), rewards=judges))["Scoring"][2] == each * 90
+    assert table(estimate(config, facts(), rewards=models))["Scoring"][2] == each * 90
 
 
-def test_sampling_on_a_cpu_lays_large_matrices_out_where_there_is_room() -> None:
+def test_sampling_on_a_cpu_prepacks_large_matrices_where_there_is_room() -> None:
     large = facts({**GPT2, "n_embd": 512, "vocab_size": 1024}, parameters=1000)
     roomy = replace(CPU, total=10**12)
 
-    def prepacked(policy: ModelFacts = large, machine: Machine = roomy, length: int = 16, **model: str) -> Any:
-        return table(plan(settings(generation={"response_length": length}, model=model), policy, machine)).get("Weights laid out")
+    def prepacked(policy: ModelFacts = large, device: Device = roomy, length: int = 16, **model: str) -> Any:
+        return table(estimate(settings(generation={"response_length": length}, model=model), policy, device)).get("Weights laid out")
 
     blocks, head = 2 * (4 * 512 * 512 + 2 * 512 * 2048), 1024 * 512
     assert prepacked() == (0, 0, 2 * 4 * (blocks + head))
     assert prepacked(facts({**GPT2, "vocab_size": 2**17}, parameters=1000)) == (0, 0, 2 * 4 * 2**17 * 8)  # the small blocks are left
-    assert prepacked(machine=replace(roomy, total=8 * 4 * (blocks + head))) is not None
-    assert prepacked(machine=replace(roomy, total=8 * 4 * (blocks + head) - 1)) is None
+    assert prepacked(device=replace(roomy, total=8 * 4 * (blocks + head))) is not None
+    assert prepacked(device=replace(roomy, total=8 * 4 * (blocks + head) - 1)) is None
     assert prepacked(facts(parameters=1000)) is None and prepacked(length=15) is None
-    assert prepacked(machine=GPU) is None and prepacked(dtype="bfloat16") is None
-    made = plan(settings(generation={"response_length": 16}), large, roomy)
-    assert made.low == plan(settings(generation={"response_length": 16}), large, CPU).low  # it need not happen
+    assert prepacked(device=GPU) is None and prepacked(dtype="bfloat16") is None
+    made = estimate(settings(generation={"response_length": 16}), large, roomy)
+    assert made.low == estimate(settings(generation={"response_length": 16}), large, CPU).low  # it need not happen
 
 
 def test_a_critic_of_its_own_is_trained_whole() -> None:
     critic = facts({**GPT2, "n_layer": 1}, parameters=600)
     for lora in (False, True):
         config = settings(lora={"enabled": lora}, critic={"kind": "separate"})
-        shared, own = (table(make_plan(config, Models(facts(parameters=1000), critic=model), CPU)) for model in (None, critic))
+        shared, own = (table(estimate_memory(config, RunModels(facts(parameters=1000), critic=model), CPU)) for model in (None, critic))
         assert own["Critic"] == (609, 2436, 2436)
         assert own["Gradients"][1] - shared["Gradients"][1] == 2400 and own["Optimizer"][1] - shared["Optimizer"][1] == 4800
         assert own["Activations"][1] - shared["Activations"][1] == 2 * 10 * (8 * 8 + 2 * 32) * 4
-    unknown = make_plan(settings(), Models(facts(), critic=ModelFacts(None, "A")), CPU)
+    unknown = estimate_memory(settings(), RunModels(facts(), critic=ModelFacts(None, "A")), CPU)
     assert "critic" in unknown.unknown and "activations" in unknown.unknown
 
 
@@ -230,16 +195,16 @@ def test_lora_by_hand() -> None:
     }
     policy = facts(parameters=1000, tensors=tensors)
     adapters = 16 * (18 + 32 + 40)
-    made = table(plan(settings(lora={"enabled": True}), policy))
+    made = table(estimate(settings(lora={"enabled": True}), policy))
     assert made["Policy"] == (1000 + adapters, 4000 + 4 * adapters, 4000 + 4 * adapters)
     assert made["Reference"] == (0, 0, 0)
     assert made["Gradients"][1] == 4 * (adapters + 9) and made["Optimizer"][1] == 8 * (adapters + 9)
     assert made["Merged adapters"] == (0, *2 * [2 * (8 * 32 + 2 * 8 * 32) * 4])
     for other in ({"use_dora": True}, {"enabled": False}):
-        assert "Merged adapters" not in table(plan(settings(lora={"enabled": True, **other}), policy))
+        assert "Merged adapters" not in table(estimate(settings(lora={"enabled": True, **other}), policy))
     only = settings(lora={"enabled": True, "r": 2, "target_modules": "c_attn"})
     assert trained_parameters(only, policy) == 2 * 32
-    on_gpu = table(plan(settings(lora={"enabled": True}), policy, GPU))
+    on_gpu = table(estimate(settings(lora={"enabled": True}), policy, GPU))
     assert "Merged adapters" not in on_gpu  # half-precision weights are not merged
     assert on_gpu["Policy"][1] == 2000 + 4 * adapters  # the frozen base in bfloat16, the adapters in float32
 
@@ -249,18 +214,18 @@ def test_adapters_of_a_model_whose_matrices_are_not_here() -> None:
     # per block: attention 8 -> 24 and 8 -> 8, feed-forward 8 -> 32 and 32 -> 8
     assert trained_parameters(settings(lora={"enabled": True, "r": 3}), policy) == 3 * 2 * (32 + 16 + 40 + 40)
     assert trained_parameters(settings(lora={"enabled": True, "target_modules": "c_attn"}), policy) is None
-    assert plan(settings(lora={"enabled": True, "target_modules": "c_attn"}), policy).unknown
+    assert estimate(settings(lora={"enabled": True, "target_modules": "c_attn"}), policy).unknown
 
 
 def test_a_reference_that_is_not_the_base_with_its_adapters_off() -> None:
     policy = facts(parameters=1000)
     pissa = settings(lora={"enabled": True, "init_lora_weights": "pissa"})
-    assert table(plan(pissa, policy))["Reference"] == (1000, 4000, 4000)
+    assert table(estimate(pissa, policy))["Reference"] == (1000, 4000, 4000)
     following = settings(lora={"enabled": True}, ppo={"reference_ema": 0.1})
-    assert table(plan(following, policy))["Reference"] == (1000, 4000, 4000)
-    other = make_plan(settings(), Models(policy, reference=facts(parameters=700)), CPU)
+    assert table(estimate(following, policy))["Reference"] == (1000, 4000, 4000)
+    other = estimate_memory(settings(), RunModels(policy, reference=facts(parameters=700)), CPU)
     assert table(other)["Reference"] == (700, 2800, 2800)
-    adapter = make_plan(settings(lora={"enabled": True}), Models(policy, reference=facts(parameters=1000, base="a")), CPU)
+    adapter = estimate_memory(settings(lora={"enabled": True}), RunModels(policy, reference=facts(parameters=1000, base="a")), CPU)
     assert table(adapter)["Reference"] == (1000, 0, 4000)
 
 
@@ -268,54 +233,54 @@ def test_quantized_bases_and_gradient_checkpointing() -> None:
     policy = facts(parameters=1000)
     adapters = 16 * 2 * (32 + 16 + 40 + 40)
     for bits, name in ((8, "8bit"), (4, "4bit")):
-        rows = table(plan(settings(lora={"enabled": True}, model={"quantization": name}), policy, GPU))
+        rows = table(estimate(settings(lora={"enabled": True}, model={"quantization": name}), policy, GPU))
         assert rows["Policy"][1] == 1000 * bits // 8 + 4 * adapters
     kept = 2 * 10 * (2 * 8 + (8 * 8 + 2 * 32)) * 4  # two blocks' inputs, and one block in full
-    holes = 2 * 10 * (6 * 8 + 32) * 4  # of one block
-    assert table(plan(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, kept + holes)
+    gaps = 2 * 10 * (6 * 8 + 32) * 4  # of one block
+    assert table(estimate(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, kept + gaps)
 
 
 def test_every_model_of_an_ensemble_is_counted() -> None:
     ensemble = {"kind": "ensemble", "models": "a, b", "batch_size": 2}
     config = settings(reward={"components": [ensemble, {"kind": "length"}, {"kind": "reward_model", "batch_size": 1}]})
-    assert judge_count(config) == 3
-    rows = table(plan(config, facts(), rewards=(facts(parameters=5), facts(parameters=6), facts(parameters=7))))
+    assert reward_model_count(config) == 3
+    rows = table(estimate(config, facts(), rewards=(facts(parameters=5), facts(parameters=6), facts(parameters=7))))
     assert rows["Reward models"][0] == 18
     assert rows["Scoring"][2] == 2 * 512 * (64 + 128) * 4  # the texts are of unknown length: as much as the model may read
 
 
 def test_a_gpu_computes_in_bfloat16_and_counts_its_context() -> None:
-    made = plan(settings(), facts(parameters=1000), GPU)
+    made = estimate(settings(), facts(parameters=1000), GPU)
     rows = table(made)
     assert rows["Policy"] == (1000, 4000, 6000)  # float32 weights; autocast's bfloat16 copies may come on top
     assert rows["Reference"] == (1000, 2000, 2000)
     assert rows["Optimizer"][1:] == (8 * 1009, 12 * 1009)
     assert rows["KV cache"][1] == 4 * 10 * 2 * 16 * 2
     assert made.measured_range() == (made.low - GPU_FRAMEWORK[0], made.high - GPU_FRAMEWORK[1])
-    assert table(plan(settings(model={"dtype": "float32"}), facts(parameters=1000), GPU))["Reference"][1] == 4000
+    assert table(estimate(settings(model={"dtype": "float32"}), facts(parameters=1000), GPU))["Reference"][1] == 4000
 
 
-def test_reward_models_add_their_weights_and_their_reading() -> None:
-    judge = {"kind": "reward_model", "batch_size": 3, "max_tokens": 8}
-    config = settings(reward={"components": [judge]})
-    rows = table(plan(config, facts(parameters=1000), rewards=(facts(parameters=500),)))
+def test_reward_models_add_their_weights_and_their_forward_pass() -> None:
+    component = {"kind": "reward_model", "batch_size": 3, "max_tokens": 8}
+    config = settings(reward={"components": [component]})
+    rows = table(estimate(config, facts(parameters=1000), rewards=(facts(parameters=500),)))
     assert rows["Reward models"] == (500, 2000, 2000)
     assert rows["Scoring"] == (0, 3 * 8 * (64 + 128), 3 * 8 * (64 + 128) * 4)
 
 
 def test_the_exact_kl_keeps_two_distributions() -> None:
-    before, after = (table(plan(settings(ppo={"kl_estimator": name}), facts(parameters=1000)))["Logits"] for name in ("k1", "full"))
+    before, after = (table(estimate(settings(ppo={"kl_estimator": name}), facts(parameters=1000)))["Logits"] for name in ("k1", "full"))
     assert after[1] - before[1] == after[2] - before[2] == 2 * 4 * 4 * 10 * 4
 
 
 # --- what must hold whatever the numbers -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("lora", [False, True])
-def test_more_is_never_less(machine: Machine, lora: bool) -> None:
+def test_more_is_never_less(device: Device, lora: bool) -> None:
     def total(config: dict[str, Any], **sections: dict[str, Any]) -> tuple[int, int]:
-        made = plan(settings(lora={"enabled": lora}, **sections), facts(config), machine)
+        made = estimate(settings(lora={"enabled": lora}, **sections), facts(config), device)
         assert made.low is not None and made.high is not None and made.low <= made.high
         return made.low, made.high
 
@@ -328,25 +293,25 @@ def test_more_is_never_less(machine: Machine, lora: bool) -> None:
 
 
 def test_unknown_models_say_so() -> None:
-    made = plan(settings(), ModelFacts(path=None, architecture="A", parameters=1000))
+    made = estimate(settings(), ModelFacts(path=None, architecture="A", parameters=1000))
     assert made.unknown == "unknown: the model's files do not tell the size of kv cache, prefill, next-token odds, logits, activations"
     assert made.low is made.high is made.fits is made.measured_range() is None and not made.too_large
-    assert table(made)["Policy"] == (1000, 4000, 4000)  # what is known is still said
-    nothing = plan(settings(), ModelFacts(path=None, architecture="A"))
+    assert table(made)["Policy"] == (1000, 4000, 4000)  # what is known is still shown
+    nothing = estimate(settings(), ModelFacts(path=None, architecture="A"))
     assert table(nothing)["Gradients"] == (None, None, None)
-    judge = plan(settings(reward={"components": [{"kind": "reward_model"}]}), facts(), rewards=(ModelFacts(None, "A"),))
-    assert "reward models" in judge.unknown
+    unknown = estimate(settings(reward={"components": [{"kind": "reward_model"}]}), facts(), rewards=(ModelFacts(None, "A"),))
+    assert "reward models" in unknown.unknown
 
 
 def test_fits_and_does_not() -> None:
-    made = plan(settings(), facts(parameters=1000))
+    made = estimate(settings(), facts(parameters=1000))
     for free, fits, too_large in [
         (made.high, True, False),
         (made.high - 1, False, False),
         (made.low - 1, False, True),
         (None, None, False),
     ]:
-        other = Plan(replace(CPU, free=free), made.parts)
+        other = MemoryEstimate(replace(CPU, free=free), made.parts)
         assert (other.fits, other.too_large) == (fits, too_large)
 
 
@@ -358,7 +323,7 @@ def test_the_first_change_that_fits_is_named() -> None:
     policy = facts({**GPT2, "vocab_size": 50_000})
 
     def replan_on(free: int) -> Any:
-        return lambda other: plan(other, policy, replace(CPU, free=free))
+        return lambda other: estimate(other, policy, replace(CPU, free=free))
 
     roomy = replan_on(10**12)
     assert cheapest(config, roomy(config), roomy) is None  # nothing to do
@@ -390,19 +355,20 @@ def test_the_first_change_that_fits_is_named() -> None:
 
 def test_bfloat16_is_offered_where_the_gpu_has_it() -> None:
     config = settings(model={"dtype": "float32"}, ppo={"batch_size": 2, "mini_batch_size": 1})
-    for machine, offered in [(GPU, True), (replace(GPU, bfloat16=False), False), (CPU, False)]:
-        names = [change.setting for change in changes(config, plan(config, facts(), machine), lambda c, m=machine: plan(c, facts(), m))]
+    for device, offered in [(GPU, True), (replace(GPU, bfloat16=False), False), (CPU, False)]:
+        found = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
+        names = [change.setting for change in found]
         assert ("model.dtype" in names) == offered
 
 
 def test_a_quantized_base_is_offered_on_a_gpu_with_lora() -> None:
-    for machine, lora, offered in [(GPU, True, True), (GPU, False, False), (CPU, True, False)]:
+    for device, lora, offered in [(GPU, True, True), (GPU, False, False), (CPU, True, False)]:
         config = settings(lora={"enabled": lora})
-        found = changes(config, plan(config, facts(), machine), lambda c, m=machine: plan(c, facts(), m))
+        found = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
         assert (("model.quantization", "4bit") in [(change.setting, change.value) for change in found]) == offered
 
 
 def test_a_shortest_limit_follows_a_shorter_response(tmp_path: Path) -> None:
     config = settings(generation={"response_length": 8, "response_length_min": 8})
-    found = changes(config, plan(config, facts()), lambda other: plan(other, facts()))
+    found = changes(config, estimate(config, facts()), lambda other: estimate(other, facts()))
     assert [change.value for change in found if change.setting == "generation.response_length"] == ["4", "2"]

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.launcher import launch_in_file, launch_problems
+from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file, launch_problems
 
 
 def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
@@ -57,7 +57,7 @@ def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
             have = "there is one" if gpus == 1 else f"there are {gpus}"
             message = f"{engine.processes} processes need a GPU each, and {have}; use at most {gpus}, or device cpu"
             yield Problem("engine.processes", message)
-        yield from share_problems(config, engine.processes or max(gpus or 1, 1))
+        yield from batch_split_problems(config, engine.processes or max(gpus or 1, 1))
         return
     try:
         launch = launch_in_file(engine.accelerate_config)
@@ -65,10 +65,10 @@ def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
         yield Problem("engine.accelerate_config", str(error))
         return
     yield from launch_problems(config, launch)
-    yield from share_problems(config, max(launch.processes, 1))
+    yield from batch_split_problems(config, max(launch.processes, 1))
 
 
-def share_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
+def batch_split_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
     """Every process takes the same number of episodes of each batch and minibatch."""
     for name in ("batch_size", "mini_batch_size"):
         size = getattr(config.ppo, name)

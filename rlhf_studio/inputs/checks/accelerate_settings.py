@@ -1,7 +1,8 @@
-"""What accelerate's settings ask for: read from its file before a run starts, or from what its launcher told this process."""
+"""What accelerate's settings ask for, read from its file before a run starts, or from the environment that its launcher prepared."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from rlhf_studio.config_io import Problem
 FSDP_VARIABLE = "ACCELERATE_USE_FSDP"
 FIELD = "engine.accelerate_config"
 OTHER_KINDS = {"DEEPSPEED": "DeepSpeed", "MEGATRON_LM": "Megatron-LM"}
-"""Ways of sharding that are not supported. Unrefused, every process would quietly hold the whole model."""
+"""Ways of sharding that are not supported. If they were not refused, every process would hold the whole model without a word."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Launch:
     Attributes:
         kind: accelerate's distributed_type: MULTI_GPU, FSDP, DEEPSPEED, ...; empty when nothing was asked for.
         offload: whether FSDP is to keep the weights in the CPU's memory.
-        processes: how many, over all machines; 0 when it is not said here.
+        processes: how many, over all machines; 0 when it is not given.
     """
 
     kind: str = ""
@@ -37,8 +38,15 @@ class Launch:
         return self.kind == "FSDP"
 
 
+def default_config_file(environment: Mapping[str, str] = os.environ) -> str:
+    """Where ``accelerate config`` writes: in the cache folder of Hugging Face."""
+    cache = environment.get("XDG_CACHE_HOME", "~/.cache")
+    home = environment.get("HF_HOME") or os.path.join(cache, "huggingface")
+    return str(Path(home).expanduser() / "accelerate" / "default_config.yaml")
+
+
 def launch_in_environment(environment: Mapping[str, str]) -> Launch:
-    """What ``accelerate launch`` told the process that it started."""
+    """What ``accelerate launch`` put into the environment of the process that it started."""
     kinds = {"FSDP": FSDP_VARIABLE, "DEEPSPEED": "ACCELERATE_USE_DEEPSPEED", "MEGATRON_LM": "ACCELERATE_USE_MEGATRON_LM"}
     kind = next((kind for kind, variable in kinds.items() if _says_yes(environment, variable)), "")
     return Launch(kind, _says_yes(environment, "FSDP_OFFLOAD_PARAMS"), int(environment.get("WORLD_SIZE", "0")))

@@ -1,0 +1,113 @@
+"""The parts of a run's memory that are held from loading to the end: weights, gradients, the optimizer, the prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.estimate.counts import FLOAT32, RunModels, parameters, trained_parameters
+from rlhf_studio.estimate.cpu import LEAST_ROWS, MOST_LANES
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.memory.parts import (
+    CRITIC,
+    FRAMEWORK,
+    GRADIENTS,
+    OPTIMIZER,
+    POLICY,
+    PROMPTS,
+    REFERENCE,
+    REWARD_MODELS,
+    MemoryPart,
+)
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.prompts.lengths import PromptTokens
+
+CPU_FRAMEWORK = (360_000_000, 460_000_000)  # bytes: Python, torch and transformers, imported and having run
+GPU_FRAMEWORK = (400_000_000, 900_000_000)  # the driver's context and kernels
+BITS = {"none": 32, "8bit": 8, "4bit": 4}  # per weight of the policy's base
+PER_PROMPT_TOKEN = (10, 24)  # bytes of a token and of its piece of the text; of a chat, the text is held three times
+PER_PROMPT = 1000  # bytes of the Python objects around a prompt, at most
+
+
+def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: int) -> Iterable[MemoryPart]:
+    """Everything but the prompts. ``size``: bytes of one number in the matrix products."""
+    policy, lora = models.policy, config.lora.enabled
+    count, trained = parameters(policy), trained_parameters(config, policy)
+    on_gpu = device.kind == "cuda"
+    yield MemoryPart(FRAMEWORK, 0, *(GPU_FRAMEWORK if on_gpu else CPU_FRAMEWORK))
+    yield _policy(config, count, trained, size)
+    yield _reference(config, count, models.reference, size)
+    critic = _critic_weights(models)
+    yield MemoryPart(CRITIC, critic, _times(critic, FLOAT32), _times(critic, FLOAT32))
+    if models.rewards:
+        counts = [parameters(facts) for facts in models.rewards]
+        total = None if None in counts else sum(number or 0 for number in counts)
+        yield MemoryPart(REWARD_MODELS, total, _times(total, size), _times(total, size))
+    learned = None if trained is None or critic is None else trained + critic
+    # The output layer's gradient is made beside that of the embedding that it is tied to; and AdamW works on a copy of the largest matrix.
+    matrix = policy.shape.vocabulary * policy.shape.hidden * FLOAT32 if policy.shape and not lora else 0
+    tied = matrix if policy.shape and policy.shape.tied else 0
+    high = _plus(_times(learned, FLOAT32 * _gradient_copies(config, device)), tied)
+    yield MemoryPart(GRADIENTS, learned, _times(learned, FLOAT32), high)
+    # AdamW's two moments. On a GPU it updates all weights together, through one temporary copy of them.
+    moments = _times(learned, 2 * FLOAT32)
+    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, _times(learned, 3 * FLOAT32) if on_gpu else _plus(moments, matrix))
+
+
+def prompt_parts(config: RunConfig, prompts: PromptTokens | None, device: Device) -> Iterable[MemoryPart]:
+    """All prompts as texts and token ids, which stay in the computer's own memory. Nothing where their lengths are unknown.
+
+    Of a source whose rows nobody has counted there may be up to ``data.max_prompts``.
+    """
+    if prompts is None or device.kind != "cpu":
+        return
+    least, most = (0, config.data.max_prompts) if prompts.count is None else (prompts.count, prompts.count)
+    low, high = PER_PROMPT_TOKEN
+    yield MemoryPart(PROMPTS, 0, least * prompts.usual * low, most * (prompts.usual * high + PER_PROMPT))
+
+
+def _policy(config: RunConfig, count: int | None, trained: int | None, size: int) -> MemoryPart:
+    if config.lora.enabled:
+        bits = BITS[config.model.quantization] if config.model.quantization != "none" else 8 * size
+        weights = None if count is None or trained is None else count * bits // 8 + trained * FLOAT32
+        return MemoryPart(POLICY, None if count is None or trained is None else count + trained, weights, weights)
+    # Trained weights stay float32; autocast keeps bfloat16 copies of them while a pass runs.
+    cast = 0 if size == FLOAT32 else size
+    return MemoryPart(POLICY, count, _times(count, FLOAT32), _times(count, FLOAT32 + cast))
+
+
+def _reference(config: RunConfig, count: int | None, reference: ModelFacts | None, size: int) -> MemoryPart:
+    if reference is not None:  # an adapter of the policy's own base needs no second model
+        own = parameters(reference)
+        return MemoryPart(REFERENCE, own, 0 if reference.base and config.lora.enabled else _times(own, size), _times(own, size))
+    if config.lora.enabled and config.lora.off_is_start and not config.ppo.reference_ema:
+        return MemoryPart(REFERENCE, 0, 0, 0)  # the policy's own base with the adapters off
+    return MemoryPart(REFERENCE, count, _times(count, size), _times(count, size))
+
+
+def _critic_weights(models: RunModels) -> int | None:
+    """Weights of the critic: the value head, and the trunk where it has its own."""
+    owner = models.critic or models.policy
+    head = owner.shape.hidden + 1 if owner.shape else 0
+    return head if models.critic is None else _plus(parameters(models.critic), head)
+
+
+def _gradient_copies(config: RunConfig, device: Device) -> int:
+    """How many copies of the gradients are held at the same time, at most.
+
+    On a CPU every lane adds up gradients of its own. A lane that takes more than one micro-batch of the minibatch holds the gradients of
+    that micro-batch beside their sum.
+    """
+    rows, micro = config.ppo.mini_batch_size, config.ppo.micro_batch
+    lanes = min(config.engine.threads or device.cores, MOST_LANES) if device.kind == "cpu" else 1
+    if micro < rows:
+        return 2 * lanes if lanes > 1 else 1
+    return max(min(lanes, rows // LEAST_ROWS), 1)
+
+
+def _plus(count: int | None, more: int) -> int | None:
+    return None if count is None else count + more
+
+
+def _times(count: int | None, factor: int) -> int | None:
+    return None if count is None else count * factor

@@ -1,0 +1,13 @@
+"""What the small files of a model tell: where they are, whether the engine can load the model, how large it is. No weights are loaded.
+
+:mod:`files`               finding a model's files: a folder, the hub's cache, the hub
+:mod:`facts`               whether the engine can load the model, and what it needs to know of it: start here
+:mod:`weights`             the names and shapes of the weights
+:mod:`tokenizer_files`     the vocabulary and the special tokens
+:mod:`shape`               the sizes that decide the memory
+:mod:`size_checks`         sizes that cannot be, or do not fit the weights
+:mod:`rotation`            positions whose frequencies change with a text's length
+:mod:`safetensors_header`  reading the header of a safetensors file
+:mod:`pickles`             weights that are only pickles, and how they become safetensors
+:mod:`lora_targets`        which layers LoRA adapts
+"""
