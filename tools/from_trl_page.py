@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import Component
 from rlhf_studio.config_io import walk_fields
-from rlhf_studio.from_trl.table import differences, differences_classic, groups, names_elsewhere, options
+from rlhf_studio.from_trl.table import SECTIONS, Section, differences, differences_classic, groups, names_elsewhere, options
 
 COMPONENT = "reward.components.0."
 
@@ -44,15 +44,7 @@ def document() -> str:
         "give it on the command line (`--data.prompts FILE`).",
         "",
         "Made by `python -m tools.from_trl_page > docs/from-trl.md`; tests compare it with the installed TRL.",
-        *_options_table("What you passed to PPOTrainer", "constructor", with_default=False),
-        *_options_table("TRL 0.11: what stood around PPOTrainer", "around", with_default=False),
-        *_options_table("TRL 0.11: PPOConfig with your own loop around `step`", "classic"),
-        *_options_table("TRL 1.12: trl.experimental.ppo.PPOConfig", "experimental"),
-        *_options_table("TRL 1.12: inherited training arguments that matter for PPO", "arguments"),
-        *_groups_table(),
-        *_options_table("TRL 1.12: ScriptArguments of its PPO scripts", "script"),
-        *_options_table("TRL 1.12: ModelConfig of its PPO scripts", "model"),
-        *_options_table("Names of releases in between", "older"),
+        *_options_tables(),
         *_differences_table(),
         *_classic_differences_table(),
         *_names_table(),
@@ -60,12 +52,19 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _options_table(title: str, section: str, *, with_default: bool = True) -> Iterator[str]:
-    head = "| TRL | default | here | note |" if with_default else "| TRL | here | note |"
-    yield from ("", f"## {title}", "", head, "|---" * (head.count("|") - 1) + "|")
-    for option in options(section):
+def _options_tables() -> Iterator[str]:
+    for section in SECTIONS:
+        yield from _options_table(section)
+        if section.name == "arguments":
+            yield from _groups_table()
+
+
+def _options_table(section: Section) -> Iterator[str]:
+    head = "| TRL | default | here | note |" if section.has_defaults else "| TRL | here | note |"
+    yield from ("", f"## {section.title}", "", head, "|---" * (head.count("|") - 1) + "|")
+    for option in options(section.name):
         ours = "<br>".join(f"`{name}` ({_default(name)})" for name in option.ours) or "none"
-        default = f"{_value(option.default)} | " if with_default else ""
+        default = f"{_value(option.default)} | " if section.has_defaults else ""
         yield f"| `{option.name}` | {default}{ours} | {_cell(option.note)} |"
 
 

@@ -71,8 +71,8 @@ def put_trackers(draft: Draft, name: str) -> None:
 def put_dataset(draft: Draft) -> None:
     """What ``load_dataset`` said of the prompts, where no option of the same meaning does."""
     for theirs, ours in (("dataset_config", "data.subset"), ("dataset_train_split", "data.split"), ("", "data.revision")):
-        if ours in draft.reading.dataset and not draft.given(theirs):
-            draft.put(ours, draft.reading.dataset[ours])
+        if ours in draft.arguments.dataset and not draft.given(theirs):
+            draft.put(ours, draft.arguments.dataset[ours])
 
 
 def is_file(name: str) -> bool:
@@ -90,10 +90,10 @@ def put_seed(draft: Draft) -> None:
 
 def put_lengths(draft: Draft) -> None:
     """What LengthSamplers draw: their maximum is never drawn."""
-    if (lengths := draft.reading.query_lengths) is not None:
+    if (lengths := draft.arguments.query_lengths) is not None:
         draft.put("data.query_tokens_min", lengths[0])
         draft.put("data.query_tokens_max", lengths[1] - 1)
-    if (lengths := draft.reading.response_lengths) is not None:
+    if (lengths := draft.arguments.response_lengths) is not None:
         draft.put("generation.response_length_min", lengths[0])
         draft.put("generation.response_length", lengths[1] - 1)
 

@@ -10,11 +10,42 @@ from typing import Any
 import yaml
 
 TABLE = Path(__file__).with_name("table.yaml")
-RELEASES = {
-    "classic": "0.11", "experimental": "1.12", "arguments": "1.12", "script": "1.12", "model": "1.12", "older": "0.12", "around": "0.11",
-    "constructor": "0.11",
-}  # fmt: skip
-"""The sections of options, and the release that each speaks of."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Options of TRL that stand together: a list in table.yaml, and a table in docs/from-trl.md.
+
+    Attributes:
+        name: its key in table.yaml.
+        title: its heading on the page.
+        release: the release of TRL whose options these are.
+        searched_for: the releases for whose files the converter looks options up here.
+        has_defaults: whether TRL gives these options default values.
+    """
+
+    name: str
+    title: str
+    release: str
+    searched_for: tuple[str, ...]
+    has_defaults: bool = True
+
+    def only_in(self, release: str) -> bool:
+        """Whether an argument of this section is a sign of that release."""
+        return self.searched_for == (release,)
+
+
+SECTIONS = (
+    Section("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
+    Section("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
+    Section("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
+    Section("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
+    Section("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),
+    Section("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
+)
+"""All sections, in the order of the page. Where two have an option of the same name, the converter takes the first."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +53,7 @@ class Option:
     """One option of TRL.
 
     Attributes:
-        name: as TRL spells it.
+        name: as TRL spells it; several spellings are separated by " / ".
         default: TRL's default, None where TRL has none.
         ours: dotted names of our settings; empty when there is no counterpart, and then ``note`` says why.
         note: one sentence on how the value carries over.
@@ -32,6 +63,11 @@ class Option:
     default: Any
     ours: tuple[str, ...]
     note: str
+
+    @property
+    def names(self) -> list[str]:
+        """Each spelling by itself."""
+        return self.name.split(" / ")
 
 
 @dataclass(frozen=True)
@@ -59,7 +95,7 @@ def _table() -> dict[str, Any]:
 
 
 def options(section: str) -> list[Option]:
-    """The rows of a section; see :data:`RELEASES`."""
+    """The rows of a section, by its name in :data:`SECTIONS`."""
     return [Option(name, default, tuple(ours.split()), note) for name, default, ours, note in _table()[section]]
 
 
@@ -82,10 +118,10 @@ def differences_classic() -> list[tuple[str, str]]:
 def _answers() -> dict[str, dict[tuple[str, ...], tuple[str, str]]]:
     """By TRL's name: our settings, each with the release that they answer, and the note."""
     found: dict[str, dict[tuple[str, ...], tuple[str, str]]] = {}
-    for section, release in RELEASES.items():
-        for option in options(section):
-            for name in option.name.split(" / "):
-                found.setdefault(name, {}).setdefault(option.ours, (release, option.note))
+    for section in SECTIONS:
+        for option in options(section.name):
+            for name in option.names:
+                found.setdefault(name, {}).setdefault(option.ours, (section.release, option.note))
     for group in groups():
         for name in group.names:
             found.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
