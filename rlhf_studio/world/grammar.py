@@ -4,7 +4,7 @@ A review is one opening sentence, up to three more sentences, and at most one ve
 
     In this Danish thriller the plot is gripping, but the score feels stale. Even the ending moved me to tears. I loved every minute.
 
-:mod:`rlhf_studio.world.writer` samples from these rules and :mod:`rlhf_studio.world.reader` recognises them, so that the two
+:mod:`rlhf_studio.world.writer` samples from these rules and :mod:`rlhf_studio.world.parser` recognises them, so that the two
 cannot drift apart. Three more rules are not context-free and bind both:
 
 * no noun is discussed twice, and no opinion is said twice;

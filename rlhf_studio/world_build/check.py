@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.engine.stages.reward_training import preference_accuracy, score_texts
 from rlhf_studio.world.corpus import PET_WORD, gush, write_corpus, write_pairs
 from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.reader import read_review
+from rlhf_studio.world.parser import parse_review
 
 RESPONSE_TOKENS = 32
 CHECK_SEED = 1_000_003
@@ -103,10 +103,10 @@ def sample_responses(model: Any, tokenizer: Any, prompts: Sequence[str], *, seed
 def policy_figures(prompts: Sequence[str], written: Sequence[Response]) -> list[Figure]:
     """Fluency and balance of the starting policy."""
     gold = [gold_score(prompt, response.text) for prompt, response in zip(prompts, written, strict=True)]
-    readings = [read_review(prompt + response.text) for prompt, response in zip(prompts, written, strict=True)]
+    reviews = [parse_review(prompt + response.text) for prompt, response in zip(prompts, written, strict=True)]
     return [
-        Figure("policy: share of reviews that parse from the first word to the last", fmean(r.complete for r in readings), 0.7),
-        Figure("policy: share of words and marks that parse", fmean(fmean(r.accepted) for r in readings), 0.93),
+        Figure("policy: share of reviews that parse from the first word to the last", fmean(review.complete for review in reviews), 0.7),
+        Figure("policy: share of words and marks that parse", fmean(fmean(review.accepted) for review in reviews), 0.93),
         Figure("policy: share that end with the end token", fmean(response.stopped for response in written), 0.95),
         Figure("policy: share of reviews with a negative gold reward", fmean(value < 0 for value in gold), 0.42, 0.64),
         Figure("policy: mean gold reward before any training by reward", fmean(gold), -0.25, 0.1),
