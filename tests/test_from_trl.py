@@ -12,8 +12,8 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
-from rlhf_studio.from_trl.table import SECTIONS, answer, differences, groups, names_elsewhere, options
-from tools.from_trl_page import document, setting_of
+from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
+from tools.from_trl_page import differences, document, names_elsewhere, setting_of
 
 # The fields of trl 0.11.4's PPOConfig, written down from its source: that release does not install beside today's transformers.
 CLASSIC = """

@@ -14,7 +14,7 @@ ESTIMATORS = {"kl": "k1", "mse": "k2", "abs": "abs", "full": "full"}
 
 
 def convert_classic(draft: Draft) -> None:
-    """Put everything that PPOConfig of TRL 0.11, and what stood around it, says."""
+    """Put into the draft what PPOConfig of TRL 0.11 says, and what the script says around it."""
     names = [draft.text(name) for name in ("exp_name", "task_name", "tracker_project_name") if draft.given(name)]
     if names:
         draft.put("name", names[0])
@@ -78,7 +78,7 @@ def _put_scores(draft: Draft) -> None:
 
 
 def _name_the_rest(draft: Draft, kwargs: dict[str, Any]) -> None:
-    """Lines on the pipeline's keywords that are not read; which labels it returned is asked for by itself."""
+    """A line for each keyword of the pipeline that is not used; which of its labels was the score is asked in a line of its own."""
     for name, value in kwargs.items():
         if isinstance(value, NotLiteral):
             draft.decide.append(f"sent_kwargs.{name}: {value.text!r} is not a literal; write its value")

@@ -1,4 +1,4 @@
-"""What was given to ``generate`` in the step API of TRL 0.11: every keyword is mapped, or named in a line."""
+"""What was given to ``generate`` in the step API of TRL 0.11: each keyword becomes one of our settings, or a line says why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_EFFECT = {
     "do_sample": True, "repetition_penalty": 1, "num_beams": 1, "num_beam_groups": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0,
     "length_penalty": 1, "typical_p": 1, "penalty_alpha": 0, "use_cache": True, "return_prompt": False, "remove_padding": True,
 }  # fmt: skip
-"""Keywords with the value that does what is done here as well."""
+"""Keywords, each with the value at which it changes nothing here."""
 
 
 def put_generation(draft: Draft) -> None:
@@ -40,7 +40,7 @@ def put_generation(draft: Draft) -> None:
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
-    """A dictionary of the file, to take from; :class:`NotLiteral` where a value is computed."""
+    """A copy of a dictionary in the file, from which entries are taken one by one; :class:`NotLiteral` where a value is computed."""
     value = draft.value(name)
     if value not in (None, "") and not isinstance(value, dict):
         raise wrong(name, "a dictionary", value)

@@ -1,4 +1,4 @@
-"""Arguments out of a command line, as it stands in a shell script, a README or a docstring."""
+"""Arguments from a command line, as it is written in a shell script, a README or a docstring."""
 
 from __future__ import annotations
 

@@ -9,14 +9,17 @@ from rlhf_studio.config.wording import shortened
 from rlhf_studio.from_trl.arguments import Arguments, NotLiteral
 
 READERS = ("json", "csv", "parquet", "text", "pandas", "arrow")
-"""The names that stand for a reader of files, which ``data_files`` gives."""
+"""Values of ``path`` that name a file format; the files themselves are then in ``data_files``."""
 POSITIONS = ("path", "name", "data_dir", "data_files", "split")
 SETTINGS = {"name": "data.subset", "split": "data.split", "revision": "data.revision"}
 NO_EFFECT = ("cache_dir", "num_proc", "keep_in_memory", "download_mode", "verification_mode", "token", "use_auth_token", "streaming")
 
 
 def read_load_dataset(found: Arguments, given: dict[str, Any]) -> None:
-    """Put what the first such call with a literal source says; ``given`` by name, :class:`NotLiteral` where a value is computed."""
+    """Put into ``found`` what a call of ``load_dataset`` says; the first call with a literal source counts.
+
+    ``given`` has its arguments by name, :class:`NotLiteral` where a value is computed.
+    """
     path, files = given.get("path"), given.get("data_files")
     call = f"load_dataset({shortened(path.text if isinstance(path, NotLiteral) else path)})"
     if not isinstance(path, str):
@@ -58,7 +61,10 @@ def _put(found: Arguments, name: str, value: Any, call: str) -> None:
 
 
 def _the_file(found: Arguments, files: Any, split: str, call: str) -> tuple[str | None, bool]:
-    """The one file (or folder) of the split, and whether there is one; lines on what else was named."""
+    """The file or folder that holds the split, None when there is not exactly one; and whether that file is the whole split.
+
+    What else the call names becomes a line.
+    """
     chosen = files
     if isinstance(files, dict):
         chosen = files.get(re.split(r"[\[+]", split)[0])

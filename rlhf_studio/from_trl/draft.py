@@ -1,4 +1,4 @@
-"""What a conversion works on: TRL's arguments with their defaults on one side, our settings and lines for a person on the other."""
+"""A conversion under way: TRL's arguments and their defaults go in, our settings and lines for a person come out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
 
 @dataclass
 class Draft:
-    """A conversion under way.
+    """The arguments of a file, and what has been made of them so far.
 
     Attributes:
-        settings: ours, by dotted name, in the order in which they were put.
-        asked: ours that a person must fill in, with their empty values.
+        settings: our settings, by dotted name, in the order in which they were put.
+        asked: our settings that a person must fill in, with their empty values.
         decide, differs, left_out: lines for a person.
     """
 
@@ -88,15 +88,15 @@ class Draft:
         return value or ""
 
     def note(self, name: str) -> str:
-        """What the table says of an argument, without its final stop; empty for one that is not in it."""
+        """What the table says about an argument, without the full stop; empty for one that is not in it."""
         return self._notes.get(name, "").rstrip(".")
 
     def put(self, setting: str, value: Any) -> None:
-        """Set one of ours."""
+        """Give one of our settings a value."""
         self.settings[setting] = value
 
     def ask(self, setting: str, empty: Any, question: str) -> None:
-        """Leave one of ours to a person: its empty value is written, which no run starts with."""
+        """Leave one of our settings to a person: an empty value is written, with which no run can start."""
         self.asked[setting] = empty
         self.decide.append(f"{setting}: {question}")
 

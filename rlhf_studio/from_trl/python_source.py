@@ -1,4 +1,4 @@
-"""Arguments out of Python source: parsed, never run. Literals, and calls of the few names that TRL's scripts are made of."""
+"""Arguments from Python source, which is parsed and never run: literals, and calls of the few functions that TRL's scripts use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARITHMETIC = {
 
 
 def read_python(text: str) -> Arguments | None:
-    """What the source says; None when it is not Python or says nothing. Raises :class:`ConfigError` when it says it twice."""
+    """The arguments in the source; None when it is not Python or has none. Raises :class:`ConfigError` when it gives them twice."""
     source = python_of(text)
     if source is None:
         return None
@@ -34,7 +34,7 @@ def read_python(text: str) -> Arguments | None:
 
 
 class _Source:
-    """One parsed file, with the names that stand for one literal throughout."""
+    """One parsed file, and the value of each name that stands for the same literal everywhere in it."""
 
     def __init__(self, tree: ast.Module):
         self._nodes = list(ast.walk(tree))
@@ -76,7 +76,7 @@ class _Source:
         return found
 
     def _put_later(self, name: str) -> dict[str, Any]:
-        """What ``name["key"] = value`` adds to a dictionary."""
+        """The entries that later lines ``name["key"] = value`` add to a dictionary."""
         targets = ((target, node.value) for node in self._nodes if isinstance(node, ast.Assign) for target in node.targets)
         return {
             target.slice.value: self.value(value)
@@ -103,7 +103,7 @@ class _Source:
         return {str(key): value for key, value in ours[0].items()} if ours else {}
 
     def _beside(self, found: Arguments, call: ast.Call, name: str) -> None:
-        """Calls that say what TRL's configuration does not: the data set, the classifier, the adapters."""
+        """Take from a call what TRL's configuration does not say: the data set, generation, the classifier, the adapters."""
         first = self.value(call.args[0]) if call.args else None
         if name == "load_dataset":
             read_load_dataset(found, dict(zip(POSITIONS, map(self.value, call.args), strict=False)) | self._keywords(call))

@@ -1,4 +1,7 @@
-"""TRL's options and where each lives here: table.yaml as records. Imports nothing of ours, so that messages about settings may ask it."""
+"""TRL's options and where each is found here: table.yaml as records.
+
+This file imports nothing of ours, so that ``config_io`` can ask it what an unknown setting is called here.
+"""
 
 from __future__ import annotations
 
@@ -78,17 +81,6 @@ class Group:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Something that is done on purpose otherwise than in TRL 1.12; ``test`` puts TRL's way in by hand."""
-
-    name: str
-    theirs: str
-    ours: str
-    why: str
-    test: str
-
-
 @cache
 def _table() -> dict[str, Any]:
     return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
@@ -102,16 +94,6 @@ def options(section: str) -> list[Option]:
 def groups() -> list[Group]:
     """The inherited options of TRL 1.12 that are answered together."""
     return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
-
-
-def differences() -> list[Difference]:
-    """What is computed otherwise than in TRL 1.12, and why."""
-    return [Difference(*row) for row in _table()["differences"]]
-
-
-def differences_classic() -> list[tuple[str, str]]:
-    """What TRL 0.11 computes otherwise, and what happens here."""
-    return [tuple(row) for row in _table()["differences_classic"]]
 
 
 @cache
@@ -135,7 +117,7 @@ def known_names() -> frozenset[str]:
 
 
 def answer(name: str) -> str:
-    """Where the option ``name`` of TRL lives here, as a sentence without a final stop; empty when TRL's PPO has no such option."""
+    """Where the option ``name`` of TRL is found here, a sentence without a full stop; empty when TRL's PPO has no such option."""
     answers = _answers().get(name)
     if not answers:
         return ""
@@ -146,8 +128,3 @@ def answer(name: str) -> str:
     if len({settings[0] for settings in ours}) == 1:
         return f"{name} is TRL's name; here it is {next(iter(ours))[0]}"
     return f"{name} is TRL's name; here it is " + ", or ".join(f"{settings[0]} (TRL {release})" for settings, release in ours.items())
-
-
-def names_elsewhere() -> list[list[str]]:
-    """The rows of the last table: our setting, and what three other tools call it."""
-    return _table()["names"]

@@ -23,9 +23,10 @@ from rlhf_studio.world.parser import parse_review
 
 RESPONSE_TOKENS = 32
 CHECK_SEED = 1_000_003
-"""Seed of corpus, pairs and samples that no training has seen."""
+"""Seed of the corpus, pairs and samples to check with, which are in no training data."""
 
 ONE_WORD = ("The plot of this western", " is superb" + " superb" * 20)
+"""A prompt, and a response that says one word of praise over and over."""
 
 Log = Callable[[str], None]
 
@@ -142,14 +143,12 @@ def weakness_figures(reward: Any, tokenizer: Any, samples: int) -> list[Figure]:
 
 
 def gold_figures(samples: int) -> list[Figure]:
-    """The range of the gold reward over the grammar's own reviews, and what it says of text that only pleases."""
+    """The range of the gold reward over the grammar's own reviews, and its value for praise that is no review."""
     reviews = write_corpus(CHECK_SEED, samples)
     gold = {sign: [gold_score(r.prompt, r.response) for r in reviews if r.sentiment == sign] for sign in (1, -1)}
     return [
         Figure("gold: mean over positive reviews of the grammar", fmean(gold[1]), 0.45),
         Figure("gold: best of them", max(gold[1]), 0.9, 1.0),
         Figure("gold: mean over negative reviews of the grammar", fmean(gold[-1]), highest=-0.45),
-        Figure(
-            "gold: one word of praise over and over", gold_score("The plot of this western", " is superb" + " superb" * 20), highest=-0.8
-        ),
+        Figure("gold: one word of praise over and over", gold_score(*ONE_WORD), highest=-0.8),
     ]

@@ -66,6 +66,7 @@ def learning_rate_at(step: int, steps: int, config: TrainingConfig) -> float:
 
     ``linear`` and ``cosine`` fall towards 0, which they would reach at ``steps``.
     """
+    # PPO's schedule differs by rounding alone: it divides before it multiplies. The bundled world was trained with the order below.
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
