@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.tenths import tenth
 from rlhf_studio.world.gold import HIGHEST, LOWEST
 
 OVER_OPTIMISE = {"ppo.kl_coef": "0", "ppo.steps": "300", "engine.watch_every": "50", "engine.checkpoint_every": "0"}
@@ -63,7 +64,7 @@ def read_outcome(run_dir: Path, seed: int, seconds: float) -> Outcome:
     """The figures of a finished run."""
     rows = RunReader(run_dir).metrics_since(0, limit=1_000_000)
     values = [metrics for _, metrics in rows]
-    last = values[-max(len(values) // 10, 1) :]
+    last = values[-tenth(len(values)) :]
 
     def ends(name: str) -> tuple[float, float]:
         return float(values[0][name] or 0), sum(float(row[name] or 0) for row in last) / len(last)

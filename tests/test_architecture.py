@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "exit_codes": set(),
     "config_io": {"config", "from_trl.table"},
     "from_trl": {"config", "config_io"},
-    "glossary": set(),
+    "metrics": set(),
+    "glossary": {"metrics"},
     "ppo": set(),
     "recipes": {"config", "config_io"},
     "units": set(),
@@ -51,12 +52,14 @@ MAY_IMPORT = {
     "engine/process": {"runs", "config", "config_io", "exit_codes", "inputs", "child_process", "engine"},
     "world_build": {"config", "config_io", "inputs", "world", "engine"},
     "ui": {
-        "config", "config_io", "exit_codes", "glossary", "recipes", "runs", "inputs", "child_process", "estimate", "preflight", "ppo",
+        "config", "config_io", "exit_codes", "metrics", "glossary", "recipes", "runs", "inputs", "child_process", "estimate", "preflight",
+        "ppo",
     },  # fmt: skip
     "cli": {
         "config", "config_io", "exit_codes", "recipes", "child_process", "runs", "inputs", "preflight", "from_trl", "engine", "world_build",
         "ui",
     },  # fmt: skip
+    "library": {"config", "config_io", "inputs", "engine"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -64,6 +67,7 @@ NEVER_LOADED = {
     "child_process": {"torch", "transformers", "gradio"},
     "runs": {"torch", "gradio", "transformers"},
     "config": {"torch", "gradio"},
+    "metrics": {"torch", "transformers", "gradio", "numpy"},
     "inputs": {"torch", "transformers", "gradio"},
     "estimate": {"torch", "transformers", "gradio"},
     "preflight": {"torch", "transformers", "gradio"},

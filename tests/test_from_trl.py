@@ -12,8 +12,8 @@ import pytest
 
 from rlhf_studio import cli
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
-from rlhf_studio.from_trl.table import RELEASES, answer, differences, groups, names_elsewhere, options
-from tools.from_trl_page import document, setting_of
+from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
+from tools.from_trl_page import differences, document, names_elsewhere, setting_of
 
 # The fields of trl 0.11.4's PPOConfig, written down from its source: that release does not install beside today's transformers.
 CLASSIC = """
@@ -31,7 +31,7 @@ def test_the_page_is_made_from_the_table() -> None:
     assert page.read_text(encoding="utf-8") == document(), "run: python -m tools.from_trl_page > docs/from-trl.md"
 
 
-@pytest.mark.parametrize("section", RELEASES)
+@pytest.mark.parametrize("section", [section.name for section in SECTIONS])
 def test_every_setting_exists_and_every_option_has_an_answer(section: str) -> None:
     for option in options(section):
         assert option.ours or option.note, f"{option.name} has neither a setting nor a reason"

@@ -1,18 +1,22 @@
-"""docs/from-trl.md, made from the table of TRL's options.
+"""docs/from-trl.md, made from the table of TRL's options and from from_trl_page.yaml.
 
-``python -m tools.from_trl_page > docs/from-trl.md`` writes the page; a test compares, and checks the table against the installed TRL.
+``python -m tools.from_trl_page > docs/from-trl.md`` writes the page. A test compares the two, and the table with the installed TRL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import Component
 from rlhf_studio.config_io import walk_fields
-from rlhf_studio.from_trl.table import differences, differences_classic, groups, names_elsewhere, options
+from rlhf_studio.from_trl.table import SECTIONS, Section, groups, options
 
 COMPONENT = "reward.components.0."
 
@@ -23,6 +27,40 @@ def setting_of(name: str) -> FieldInfo:
         fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}
         return fields[name.removeprefix(COMPONENT)]
     return dict(walk_fields())[name]
+
+
+# --- what is said besides the options ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is done on purpose otherwise than in TRL 1.12; ``test`` puts TRL's way in by hand."""
+
+    name: str
+    theirs: str
+    ours: str
+    why: str
+    test: str
+
+
+@cache
+def _page() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
+
+def differences() -> list[Difference]:
+    """What is computed otherwise than in TRL 1.12, and why."""
+    return [Difference(*row) for row in _page()["differences"]]
+
+
+def differences_classic() -> list[tuple[str, str]]:
+    """What TRL 0.11 computes otherwise, and what happens here."""
+    return [tuple(row) for row in _page()["differences_classic"]]
+
+
+def names_elsewhere() -> list[list[str]]:
+    """One of our settings, and what three other tools call it."""
+    return _page()["names"]
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------------
@@ -44,15 +82,7 @@ def document() -> str:
         "give it on the command line (`--data.prompts FILE`).",
         "",
         "Made by `python -m tools.from_trl_page > docs/from-trl.md`; tests compare it with the installed TRL.",
-        *_options_table("What you passed to PPOTrainer", "constructor", with_default=False),
-        *_options_table("TRL 0.11: what stood around PPOTrainer", "around", with_default=False),
-        *_options_table("TRL 0.11: PPOConfig with your own loop around `step`", "classic"),
-        *_options_table("TRL 1.12: trl.experimental.ppo.PPOConfig", "experimental"),
-        *_options_table("TRL 1.12: inherited training arguments that matter for PPO", "arguments"),
-        *_groups_table(),
-        *_options_table("TRL 1.12: ScriptArguments of its PPO scripts", "script"),
-        *_options_table("TRL 1.12: ModelConfig of its PPO scripts", "model"),
-        *_options_table("Names of releases in between", "older"),
+        *_options_tables(),
         *_differences_table(),
         *_classic_differences_table(),
         *_names_table(),
@@ -60,12 +90,19 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _options_table(title: str, section: str, *, with_default: bool = True) -> Iterator[str]:
-    head = "| TRL | default | here | note |" if with_default else "| TRL | here | note |"
-    yield from ("", f"## {title}", "", head, "|---" * (head.count("|") - 1) + "|")
-    for option in options(section):
+def _options_tables() -> Iterator[str]:
+    for section in SECTIONS:
+        yield from _options_table(section)
+        if section.name == "arguments":
+            yield from _groups_table()
+
+
+def _options_table(section: Section) -> Iterator[str]:
+    head = "| TRL | default | here | note |" if section.has_defaults else "| TRL | here | note |"
+    yield from ("", f"## {section.title}", "", head, "|---" * (head.count("|") - 1) + "|")
+    for option in options(section.name):
         ours = "<br>".join(f"`{name}` ({_default(name)})" for name in option.ours) or "none"
-        default = f"{_value(option.default)} | " if with_default else ""
+        default = f"{_value(option.default)} | " if section.has_defaults else ""
         yield f"| `{option.name}` | {default}{ours} | {_cell(option.note)} |"
 
 

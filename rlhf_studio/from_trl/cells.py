@@ -1,4 +1,4 @@
-"""Python out of what Jupyter takes for Python: without magics, shell lines and questions to the help."""
+"""The Python in a notebook cell. Jupyter also takes magics, shell commands and requests for help there; they are dropped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 import re
 
 PYTHON_CELLS = ("time", "timeit", "capture", "prun", "debug")
-"""Magics of a whole cell whose other lines are Python."""
+"""Magics that are written above a whole cell of Python."""
 _CELL = re.compile(r"\s*%%(\w+)[^\n]*\n?")
 _LINE = re.compile(r"(?P<indent>\s*)(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.*]+\?{1,2}\s*(?:#.*)?$)")
 
 
 def python_of(source: str) -> str | None:
-    """The Python in a cell, or in a file that was pasted from cells; each dropped line becomes ``pass``. None when it is no Python."""
+    """The Python in a cell, or in a file that was pasted from cells; each dropped line becomes ``pass``. None when it is not Python."""
     cell = _CELL.match(source)
     if cell is not None:
         if cell[1] not in PYTHON_CELLS:

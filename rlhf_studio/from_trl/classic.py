@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.from_trl.arguments import NotLiteral
 from rlhf_studio.from_trl.classic_generation import keywords, put_generation
 from rlhf_studio.from_trl.draft import Draft
-from rlhf_studio.from_trl.reading import Unread
 from rlhf_studio.from_trl.shared import batches, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
 
 ESTIMATORS = {"kl": "k1", "mse": "k2", "abs": "abs", "full": "full"}
 
 
 def convert_classic(draft: Draft) -> None:
-    """Put everything that PPOConfig of TRL 0.11, and what stood around it, says."""
+    """Put into the draft what PPOConfig of TRL 0.11 says, and what the script says around it."""
     names = [draft.text(name) for name in ("exp_name", "task_name", "tracker_project_name") if draft.given(name)]
     if names:
         draft.put("name", names[0])
@@ -78,9 +78,9 @@ def _put_scores(draft: Draft) -> None:
 
 
 def _name_the_rest(draft: Draft, kwargs: dict[str, Any]) -> None:
-    """Lines on the pipeline's keywords that are not read; which labels it returned is asked for by itself."""
+    """A line for each keyword of the pipeline that is not used; which of its labels was the score is asked in a line of its own."""
     for name, value in kwargs.items():
-        if isinstance(value, Unread):
+        if isinstance(value, NotLiteral):
             draft.decide.append(f"sent_kwargs.{name}: {value.text!r} is not a literal; write its value")
         elif name not in ("function_to_apply", "batch_size", "top_k", "return_all_scores"):
             draft.left_out.append(f"sent_kwargs.{name}: {shortened(value)}; a reward model here has no such option")

@@ -1,4 +1,4 @@
-"""What was given to ``generate`` in the step API of TRL 0.11: every keyword is mapped, or named in a line."""
+"""What was given to ``generate`` in the step API of TRL 0.11: each keyword becomes one of our settings, or a line says why not."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.from_trl.arguments import NotLiteral
 from rlhf_studio.from_trl.draft import Draft, wrong
-from rlhf_studio.from_trl.reading import Unread
 
 NAME = "generation_kwargs"
 NO_EFFECT = {
     "do_sample": True, "repetition_penalty": 1, "num_beams": 1, "num_beam_groups": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0,
     "length_penalty": 1, "typical_p": 1, "penalty_alpha": 0, "use_cache": True, "return_prompt": False, "remove_padding": True,
 }  # fmt: skip
-"""Keywords with the value that does what is done here as well."""
+"""Keywords, each with the value at which it changes nothing here."""
 
 
 def put_generation(draft: Draft) -> None:
@@ -33,14 +33,14 @@ def put_generation(draft: Draft) -> None:
         if least is not None and least > 0:
             draft.differs.append(f"{NAME}.{name}: {least:g} there; here a response may end at its first token")
     for name, value in kwargs.items():
-        if isinstance(value, Unread) or name not in NO_EFFECT or value != NO_EFFECT[name]:
-            shown = value.text if isinstance(value, Unread) else shortened(value)
+        if isinstance(value, NotLiteral) or name not in NO_EFFECT or value != NO_EFFECT[name]:
+            shown = value.text if isinstance(value, NotLiteral) else shortened(value)
             why = draft.note(name) or "only temperature, top_k and top_p shape what is sampled"
             draft.left_out.append(f"{NAME}.{name}: {shown}; {why}")
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
-    """A dictionary of the file, to take from; :class:`Unread` where a value is computed."""
+    """A copy of a dictionary in the file, from which entries are taken one by one; :class:`NotLiteral` where a value is computed."""
     value = draft.value(name)
     if value not in (None, "") and not isinstance(value, dict):
         raise wrong(name, "a dictionary", value)
@@ -50,7 +50,7 @@ def keywords(draft: Draft, name: str) -> dict[str, Any]:
 def _number(draft: Draft, kwargs: dict[str, Any], name: str) -> float | None:
     """Take a number; None when it is missing, null, or computed, which a line then says."""
     value = kwargs.pop(name, None)
-    if isinstance(value, Unread):
+    if isinstance(value, NotLiteral):
         draft.decide.append(f"{NAME}.{name}: {value.text!r} is not a literal; write its value")
         return None
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
@@ -59,8 +59,8 @@ def _number(draft: Draft, kwargs: dict[str, Any], name: str) -> float | None:
 
 
 def _put_length(draft: Draft, kwargs: dict[str, Any]) -> None:
-    drawn = draft.reading.response_lengths is not None
-    if drawn and isinstance(kwargs.get("max_new_tokens"), Unread):
+    drawn = draft.arguments.response_lengths is not None
+    if drawn and isinstance(kwargs.get("max_new_tokens"), NotLiteral):
         del kwargs["max_new_tokens"]  # what the LengthSampler draws
     longest, whole = _number(draft, kwargs, "max_new_tokens"), _number(draft, kwargs, "max_length")
     if drawn:
@@ -96,6 +96,6 @@ def _put_stop(draft: Draft, value: Any) -> None:
         value = value[0]
     if isinstance(value, int) and not isinstance(value, bool):
         draft.put("generation.stop_token", "none" if value < 0 else str(value))
-    elif not (isinstance(value, Unread) and value.text.endswith("tokenizer.eos_token_id")):
-        shown = value.text if isinstance(value, Unread) else shortened(value)
+    elif not (isinstance(value, NotLiteral) and value.text.endswith("tokenizer.eos_token_id")):
+        shown = value.text if isinstance(value, NotLiteral) else shortened(value)
         draft.decide.append(f"generation.stop_token: eos_token_id was {shown}; write eos, none or the id of one token")

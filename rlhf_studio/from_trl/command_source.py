@@ -1,4 +1,4 @@
-"""Arguments out of a command line, as it stands in a shell script, a README or a docstring."""
+"""Arguments from a command line, as it is written in a shell script, a README or a docstring."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import shlex
 from typing import Any
 
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.from_trl.reading import Reading, Unread
+from rlhf_studio.from_trl.arguments import Arguments, NotLiteral
 from rlhf_studio.from_trl.table import known_names
 
 PROCESSES = ("num_processes", "nproc_per_node")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def read_command(text: str) -> Reading | None:
+def read_command(text: str) -> Arguments | None:
     """The options of the one command with TRL's options; None when there is none. Raises :class:`ConfigError` for several."""
-    commands = [reading for line in _logical_lines(text) if (reading := _read_line(line)) is not None]
+    commands = [found for line in _logical_lines(text) if (found := _read_line(line)) is not None]
     if len(commands) > 1:
         raise ConfigError([Problem("", f"there are {len(commands)} commands with TRL's options; put one into a file of its own")])
     return commands[0] if commands else None
@@ -28,7 +28,7 @@ def _logical_lines(text: str) -> list[str]:
     return [line for line in re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines() if " --" in f" {line}"]
 
 
-def _read_line(line: str) -> Reading | None:
+def _read_line(line: str) -> Arguments | None:
     try:
         words = shlex.split(line, comments=True)
     except ValueError:  # an apostrophe in prose
@@ -37,7 +37,7 @@ def _read_line(line: str) -> Reading | None:
     values = _options(words[script + 1 :])
     if not known_names() & set(values):
         return None
-    found = Reading(values)
+    found = Arguments(values)
     launcher = _options(words[:script]) if script > 0 else {}
     for name, value in launcher.items():
         if name in PROCESSES and isinstance(value, int):
@@ -74,7 +74,7 @@ def _options(words: list[str]) -> dict[str, Any]:
 def _scalar(text: str) -> Any:
     """A word as the value that it stands for."""
     if "$" in text:
-        return Unread(text)
+        return NotLiteral(text)
     if text.lower() in WORDS:
         return WORDS[text.lower()]
     for kind in (int, float):

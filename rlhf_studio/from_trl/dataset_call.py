@@ -6,21 +6,24 @@ import re
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.from_trl.reading import Reading, Unread
+from rlhf_studio.from_trl.arguments import Arguments, NotLiteral
 
 READERS = ("json", "csv", "parquet", "text", "pandas", "arrow")
-"""The names that stand for a reader of files, which ``data_files`` gives."""
+"""Values of ``path`` that name a file format; the files themselves are then in ``data_files``."""
 POSITIONS = ("path", "name", "data_dir", "data_files", "split")
 SETTINGS = {"name": "data.subset", "split": "data.split", "revision": "data.revision"}
 NO_EFFECT = ("cache_dir", "num_proc", "keep_in_memory", "download_mode", "verification_mode", "token", "use_auth_token", "streaming")
 
 
-def read_load_dataset(found: Reading, given: dict[str, Any]) -> None:
-    """Put what the first such call with a literal source says; ``given`` by name, :class:`Unread` where a value is computed."""
+def read_load_dataset(found: Arguments, given: dict[str, Any]) -> None:
+    """Put into ``found`` what a call of ``load_dataset`` says; the first call with a literal source counts.
+
+    ``given`` has its arguments by name, :class:`NotLiteral` where a value is computed.
+    """
     path, files = given.get("path"), given.get("data_files")
-    call = f"load_dataset({shortened(path.text if isinstance(path, Unread) else path)})"
+    call = f"load_dataset({shortened(path.text if isinstance(path, NotLiteral) else path)})"
     if not isinstance(path, str):
-        if "dataset_name" not in found.values and not isinstance(path, Unread):
+        if "dataset_name" not in found.values and not isinstance(path, NotLiteral):
             found.lines.append(f"data.prompts: {call} names no data set")
         return
     if "dataset_name" in found.values:
@@ -41,11 +44,11 @@ def read_load_dataset(found: Reading, given: dict[str, Any]) -> None:
         _put(found, name, value, call)
 
 
-def _put(found: Reading, name: str, value: Any, call: str) -> None:
+def _put(found: Arguments, name: str, value: Any, call: str) -> None:
     """One argument besides the source."""
     if value is None:
         return
-    if isinstance(value, Unread):
+    if isinstance(value, NotLiteral):
         if "." not in value.text:  # else an option of the script, which is read by its own name
             found.lines.append(f"{call}: {name} {value.text!r} is not a literal; write its value")
     elif name in SETTINGS and isinstance(value, str) and re.fullmatch(r"[^\[\]+]*", value):
@@ -57,8 +60,11 @@ def _put(found: Reading, name: str, value: Any, call: str) -> None:
         found.lines.append(f"{call}: {name} {shortened(value)} was left out")
 
 
-def _the_file(found: Reading, files: Any, split: str, call: str) -> tuple[str | None, bool]:
-    """The one file (or folder) of the split, and whether there is one; lines on what else was named."""
+def _the_file(found: Arguments, files: Any, split: str, call: str) -> tuple[str | None, bool]:
+    """The file or folder that holds the split, None when there is not exactly one; and whether that file is the whole split.
+
+    What else the call names becomes a line.
+    """
     chosen = files
     if isinstance(files, dict):
         chosen = files.get(re.split(r"[\[+]", split)[0])
@@ -69,7 +75,7 @@ def _the_file(found: Reading, files: Any, split: str, call: str) -> tuple[str | 
     if isinstance(chosen, list) and not several:
         chosen = chosen[0]
     if several or not isinstance(chosen, str):
-        shown = chosen.text if isinstance(chosen, Unread) else shortened(chosen)
+        shown = chosen.text if isinstance(chosen, NotLiteral) else shortened(chosen)
         found.lines.append(f"data.prompts: {call} read {shown}; name one file, or a folder with those files")
         return None, False
     return chosen, "[" not in split and "+" not in split

@@ -1,4 +1,4 @@
-"""What a conversion works on: TRL's arguments with their defaults on one side, our settings and lines for a person on the other."""
+"""A conversion under way: TRL's arguments and their defaults go in, our settings and lines for a person come out."""
 
 from __future__ import annotations
 
@@ -9,27 +9,21 @@ from typing import Any
 
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.from_trl.reading import Reading, Unread
-from rlhf_studio.from_trl.table import answer, groups, options
-
-SECTIONS = {
-    "0.11": ("classic", "around", "older", "model", "script"),
-    "1.12": ("experimental", "arguments", "script", "model", "older"),
-}
-"""Sections of the table that speak of a release's arguments, the first one that has a name counting."""
+from rlhf_studio.from_trl.arguments import Arguments, NotLiteral
+from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
 
 
 @dataclass
 class Draft:
-    """A conversion under way.
+    """The arguments of a file, and what has been made of them so far.
 
     Attributes:
-        settings: ours, by dotted name, in the order in which they were put.
-        asked: ours that a person must fill in, with their empty values.
+        settings: our settings, by dotted name, in the order in which they were put.
+        asked: our settings that a person must fill in, with their empty values.
         decide, differs, left_out: lines for a person.
     """
 
-    reading: Reading
+    arguments: Arguments
     release: str
     processes: int
     settings: dict[str, Any] = field(default_factory=dict)
@@ -41,14 +35,14 @@ class Draft:
     _used: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for name, value in self.reading.values.items():
+        for name, value in self.arguments.values.items():
             if isinstance(value, str) and re.fullmatch(r"<[A-Z_]+_TOKEN>", value):  # what to_dict of TRL's classes writes for every token
-                self.reading.values[name] = Unread(value)
+                self.arguments.values[name] = NotLiteral(value)
         self._defaults: dict[str, Any] = {}
         self._notes: dict[str, str] = {}
-        for section in SECTIONS[self.release]:
-            for option in options(section):
-                for name in option.name.split(" / "):
+        for section in SECTIONS:
+            for option in options(section.name) if self.release in section.searched_for else ():
+                for name in option.names:  # of two rows with this name the first one counts
                     self._defaults.setdefault(name, option.default)
                     self._notes.setdefault(name, option.note)
         if self.release == "1.12":
@@ -57,13 +51,13 @@ class Draft:
 
     def given(self, name: str) -> bool:
         """Whether the file sets this argument to something that can be read."""
-        return name in self.reading.values and not isinstance(self.reading.values[name], Unread)
+        return name in self.arguments.values and not isinstance(self.arguments.values[name], NotLiteral)
 
     def value(self, name: str) -> Any:
         """The argument as given, else TRL's default."""
         self._used.add(name)
-        value = self.reading.values.get(name, self._defaults.get(name))
-        return self._defaults.get(name) if isinstance(value, Unread) else value
+        value = self.arguments.values.get(name, self._defaults.get(name))
+        return self._defaults.get(name) if isinstance(value, NotLiteral) else value
 
     def number(self, name: str) -> float | None:
         """The argument as a number; None when it is null. Raises :class:`ConfigError` when it is something else."""
@@ -94,15 +88,15 @@ class Draft:
         return value or ""
 
     def note(self, name: str) -> str:
-        """What the table says of an argument, without its final stop; empty for one that is not in it."""
+        """What the table says about an argument, without the full stop; empty for one that is not in it."""
         return self._notes.get(name, "").rstrip(".")
 
     def put(self, setting: str, value: Any) -> None:
-        """Set one of ours."""
+        """Give one of our settings a value."""
         self.settings[setting] = value
 
     def ask(self, setting: str, empty: Any, question: str) -> None:
-        """Leave one of ours to a person: its empty value is written, which no run starts with."""
+        """Leave one of our settings to a person: an empty value is written, with which no run can start."""
         self.asked[setting] = empty
         self.decide.append(f"{setting}: {question}")
 
@@ -123,8 +117,8 @@ class Draft:
 
     def finish(self) -> None:
         """Say of every argument that was not used why, and of every value that could not be read where it belongs."""
-        for name, value in self.reading.values.items():
-            if isinstance(value, Unread) and name in self._used:
+        for name, value in self.arguments.values.items():
+            if isinstance(value, NotLiteral) and name in self._used:
                 self.decide.append(f"{name}: {value.text!r} is not a literal; write its value")
             elif name not in self._used:
                 unknown = f"TRL {self.release} has no such option for PPO"

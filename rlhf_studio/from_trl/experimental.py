@@ -10,7 +10,7 @@ ATTENTION = ("sdpa", "eager", "flash_attention_2")
 
 
 def convert_experimental(draft: Draft) -> None:
-    """Put everything that the three classes say, TRL's defaults included."""
+    """Put into the draft what the three classes say, TRL's defaults included."""
     if name := draft.text("run_name"):
         draft.put("name", name)
     _put_models(draft)

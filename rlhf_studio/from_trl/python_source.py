@@ -1,4 +1,4 @@
-"""Arguments out of Python source: parsed, never run. Literals, and calls of the few names that TRL's scripts are made of."""
+"""Arguments from Python source, which is parsed and never run: literals, and calls of the few functions that TRL's scripts use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.from_trl.arguments import Arguments, NotLiteral
 from rlhf_studio.from_trl.cells import python_of
 from rlhf_studio.from_trl.dataset_call import POSITIONS, read_load_dataset
-from rlhf_studio.from_trl.reading import Reading, Unread
 from rlhf_studio.from_trl.table import known_names
 
 CONFIGURATIONS = ("PPOConfig", "PPOv2Config", "ScriptArguments", "ModelConfig")
@@ -22,19 +22,19 @@ ARITHMETIC = {
 }  # fmt: skip
 
 
-def read_python(text: str) -> Reading | None:
-    """What the source says; None when it is not Python or says nothing. Raises :class:`ConfigError` when it says it twice."""
+def read_python(text: str) -> Arguments | None:
+    """The arguments in the source; None when it is not Python or has none. Raises :class:`ConfigError` when it gives them twice."""
     source = python_of(text)
     if source is None:
         return None
     try:
-        return _Source(ast.parse(source)).reading()
+        return _Source(ast.parse(source)).arguments()
     except RecursionError:
         return None
 
 
 class _Source:
-    """One parsed file, with the names that stand for one literal throughout."""
+    """One parsed file, and the value of each name that stands for the same literal everywhere in it."""
 
     def __init__(self, tree: ast.Module):
         self._nodes = list(ast.walk(tree))
@@ -48,10 +48,10 @@ class _Source:
                 changed.add(name)
             self._constants[name] = value
         for name in changed:
-            self._constants[name] = Unread(name)
+            self._constants[name] = NotLiteral(name)
 
-    def reading(self) -> Reading | None:
-        found = Reading(release=self._release())
+    def arguments(self) -> Arguments | None:
+        found = Arguments(release=self._release())
         calls = [(node, _called(node)) for node in self._nodes if isinstance(node, ast.Call)]
         for kind in CONFIGURATIONS:
             mine = [call for call, name in calls if name == kind]
@@ -65,7 +65,7 @@ class _Source:
             if isinstance(value, dict):
                 kind = "sent_kwargs" if name in ("sent_kwargs", "pipe_kwargs") else "generation_kwargs"
                 found.values[kind] = value | self._put_later(name)
-            elif isinstance(value, Unread):
+            elif isinstance(value, NotLiteral):
                 found.lines.append(f"{name}: {value.text!r} is not a literal; write its values")
         for call, name in calls:
             self._beside(found, call, name)
@@ -76,7 +76,7 @@ class _Source:
         return found
 
     def _put_later(self, name: str) -> dict[str, Any]:
-        """What ``name["key"] = value`` adds to a dictionary."""
+        """The entries that later lines ``name["key"] = value`` add to a dictionary."""
         targets = ((target, node.value) for node in self._nodes if isinstance(node, ast.Assign) for target in node.targets)
         return {
             target.slice.value: self.value(value)
@@ -102,8 +102,8 @@ class _Source:
             raise ConfigError([Problem("", f"there are {len(ours)} dictionaries with TRL's options; keep the one to convert")])
         return {str(key): value for key, value in ours[0].items()} if ours else {}
 
-    def _beside(self, found: Reading, call: ast.Call, name: str) -> None:
-        """Calls that say what TRL's configuration does not: the data set, the classifier, the adapters."""
+    def _beside(self, found: Arguments, call: ast.Call, name: str) -> None:
+        """Take from a call what TRL's configuration does not say: the data set, generation, the classifier, the adapters."""
         first = self.value(call.args[0]) if call.args else None
         if name == "load_dataset":
             read_load_dataset(found, dict(zip(POSITIONS, map(self.value, call.args), strict=False)) | self._keywords(call))
@@ -118,7 +118,7 @@ class _Source:
             found.values |= PEFT_DEFAULTS | given
             found.values["use_peft"] = True
 
-    def _lengths(self, found: Reading, name: str, call: ast.Call) -> None:
+    def _lengths(self, found: Arguments, name: str, call: ast.Call) -> None:
         given = [self.value(node) for node in call.args]
         named = self._keywords(call)
         given += [named[key] for key in ("min_value", "max_value")[len(given) :] if key in named]
@@ -140,12 +140,12 @@ class _Source:
                 values[keyword.arg] = value
             elif isinstance(value, dict):
                 values |= {str(key): one for key, one in value.items()}
-            elif isinstance(value, Unread) and name in (*CONFIGURATIONS, "load_dataset", "LoraConfig"):
+            elif isinstance(value, NotLiteral) and name in (*CONFIGURATIONS, "load_dataset", "LoraConfig"):
                 self._not_literal[f"{name}(**{value.text}): these arguments are not literals; write them"] = None
         return values
 
     def value(self, node: ast.expr) -> Any:
-        """The literal that the expression is, or :class:`Unread`."""
+        """The literal that the expression is, or :class:`NotLiteral`."""
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
             return node.value
         if isinstance(node, ast.Name) and node.id in self._constants:
@@ -157,7 +157,7 @@ class _Source:
         if isinstance(node, ast.Call) and _called(node) == "dict" and not node.args:
             return self._keywords(node)
         number = self._number(node)
-        return Unread(ast.unparse(node)[:80]) if number is None else number
+        return NotLiteral(ast.unparse(node)[:80]) if number is None else number
 
     def _number(self, node: ast.expr) -> float | None:
         """Signs and the four operations between numbers."""

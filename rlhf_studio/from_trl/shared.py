@@ -1,4 +1,4 @@
-"""What the two releases have in common: adapters, trackers, quantization, the sentiment pipeline's names."""
+"""What the two releases have in common: PPO's own numbers, adapters and quantization, trackers, the data set, seed and lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STARTS = {True: "default", "gaussian": "gaussian", "orthogonal": "orthogonal", "
 
 
 def put_core(draft: Draft) -> None:
-    """The numbers of PPO that both releases call the same."""
+    """The numbers of PPO that have the same name in both releases."""
     draft.same(("gamma", "ppo.gamma"), ("lam", "ppo.lam"), ("cliprange", "ppo.cliprange"), ("vf_coef", "ppo.vf_coef"))
     clip = draft.number("cliprange_value")
     draft.put("ppo.cliprange_value", clip)
@@ -58,7 +58,7 @@ def put_adapters(draft: Draft) -> None:
 
 
 def put_trackers(draft: Draft, name: str) -> None:
-    """Those that we report to as well."""
+    """Trackers: those that this program can report to as well; a line for each other one."""
     value = draft.value(name)
     asked = [str(one) for one in (value if isinstance(value, list) else [value]) if one not in (None, "none", "")]
     ours = [one for one in asked if one in TRACKERS]
@@ -71,8 +71,8 @@ def put_trackers(draft: Draft, name: str) -> None:
 def put_dataset(draft: Draft) -> None:
     """What ``load_dataset`` said of the prompts, where no option of the same meaning does."""
     for theirs, ours in (("dataset_config", "data.subset"), ("dataset_train_split", "data.split"), ("", "data.revision")):
-        if ours in draft.reading.dataset and not draft.given(theirs):
-            draft.put(ours, draft.reading.dataset[ours])
+        if ours in draft.arguments.dataset and not draft.given(theirs):
+            draft.put(ours, draft.arguments.dataset[ours])
 
 
 def is_file(name: str) -> bool:
@@ -89,11 +89,11 @@ def put_seed(draft: Draft) -> None:
 
 
 def put_lengths(draft: Draft) -> None:
-    """What LengthSamplers draw: their maximum is never drawn."""
-    if (lengths := draft.reading.query_lengths) is not None:
+    """The lengths that LengthSamplers draw; their maximum is never drawn."""
+    if (lengths := draft.arguments.query_lengths) is not None:
         draft.put("data.query_tokens_min", lengths[0])
         draft.put("data.query_tokens_max", lengths[1] - 1)
-    if (lengths := draft.reading.response_lengths) is not None:
+    if (lengths := draft.arguments.response_lengths) is not None:
         draft.put("generation.response_length_min", lengths[0])
         draft.put("generation.response_length", lengths[1] - 1)
 

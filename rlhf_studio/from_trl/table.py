@@ -1,4 +1,7 @@
-"""TRL's options and where each lives here: table.yaml as records. Imports nothing of ours, so that messages about settings may ask it."""
+"""TRL's options and where each is found here: table.yaml as records.
+
+This file imports nothing of ours, so that ``config_io`` can ask it what an unknown setting is called here.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,42 @@ from typing import Any
 import yaml
 
 TABLE = Path(__file__).with_name("table.yaml")
-RELEASES = {
-    "classic": "0.11", "experimental": "1.12", "arguments": "1.12", "script": "1.12", "model": "1.12", "older": "0.12", "around": "0.11",
-    "constructor": "0.11",
-}  # fmt: skip
-"""The sections of options, and the release that each speaks of."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Options of TRL that stand together: a list in table.yaml, and a table in docs/from-trl.md.
+
+    Attributes:
+        name: its key in table.yaml.
+        title: its heading on the page.
+        release: the release of TRL whose options these are.
+        searched_for: the releases for whose files the converter looks options up here.
+        has_defaults: whether TRL gives these options default values.
+    """
+
+    name: str
+    title: str
+    release: str
+    searched_for: tuple[str, ...]
+    has_defaults: bool = True
+
+    def only_in(self, release: str) -> bool:
+        """Whether an argument of this section is a sign of that release."""
+        return self.searched_for == (release,)
+
+
+SECTIONS = (
+    Section("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
+    Section("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
+    Section("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
+    Section("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
+    Section("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),
+    Section("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
+)
+"""All sections, in the order of the page. Where two have an option of the same name, the converter takes the first."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +56,7 @@ class Option:
     """One option of TRL.
 
     Attributes:
-        name: as TRL spells it.
+        name: as TRL spells it; several spellings are separated by " / ".
         default: TRL's default, None where TRL has none.
         ours: dotted names of our settings; empty when there is no counterpart, and then ``note`` says why.
         note: one sentence on how the value carries over.
@@ -33,6 +67,11 @@ class Option:
     ours: tuple[str, ...]
     note: str
 
+    @property
+    def names(self) -> list[str]:
+        """Each spelling by itself."""
+        return self.name.split(" / ")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -42,24 +81,13 @@ class Group:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Something that is done on purpose otherwise than in TRL 1.12; ``test`` puts TRL's way in by hand."""
-
-    name: str
-    theirs: str
-    ours: str
-    why: str
-    test: str
-
-
 @cache
 def _table() -> dict[str, Any]:
     return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
 
 
 def options(section: str) -> list[Option]:
-    """The rows of a section; see :data:`RELEASES`."""
+    """The rows of a section, by its name in :data:`SECTIONS`."""
     return [Option(name, default, tuple(ours.split()), note) for name, default, ours, note in _table()[section]]
 
 
@@ -68,24 +96,14 @@ def groups() -> list[Group]:
     return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
 
 
-def differences() -> list[Difference]:
-    """What is computed otherwise than in TRL 1.12, and why."""
-    return [Difference(*row) for row in _table()["differences"]]
-
-
-def differences_classic() -> list[tuple[str, str]]:
-    """What TRL 0.11 computes otherwise, and what happens here."""
-    return [tuple(row) for row in _table()["differences_classic"]]
-
-
 @cache
 def _answers() -> dict[str, dict[tuple[str, ...], tuple[str, str]]]:
     """By TRL's name: our settings, each with the release that they answer, and the note."""
     found: dict[str, dict[tuple[str, ...], tuple[str, str]]] = {}
-    for section, release in RELEASES.items():
-        for option in options(section):
-            for name in option.name.split(" / "):
-                found.setdefault(name, {}).setdefault(option.ours, (release, option.note))
+    for section in SECTIONS:
+        for option in options(section.name):
+            for name in option.names:
+                found.setdefault(name, {}).setdefault(option.ours, (section.release, option.note))
     for group in groups():
         for name in group.names:
             found.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
@@ -99,7 +117,7 @@ def known_names() -> frozenset[str]:
 
 
 def answer(name: str) -> str:
-    """Where the option ``name`` of TRL lives here, as a sentence without a final stop; empty when TRL's PPO has no such option."""
+    """Where the option ``name`` of TRL is found here, a sentence without a full stop; empty when TRL's PPO has no such option."""
     answers = _answers().get(name)
     if not answers:
         return ""
@@ -110,8 +128,3 @@ def answer(name: str) -> str:
     if len({settings[0] for settings in ours}) == 1:
         return f"{name} is TRL's name; here it is {next(iter(ours))[0]}"
     return f"{name} is TRL's name; here it is " + ", or ".join(f"{settings[0]} (TRL {release})" for settings, release in ours.items())
-
-
-def names_elsewhere() -> list[list[str]]:
-    """The rows of the last table: our setting, and what three other tools call it."""
-    return _table()["names"]

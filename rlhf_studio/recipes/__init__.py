@@ -1,4 +1,8 @@
-"""Ready-made configurations. Each is a YAML file here: a head (title, summary, estimate) and the settings that differ from the defaults."""
+"""Ready-made configurations. Each is one YAML file in this folder: a head, and the settings that differ from the defaults.
+
+The head has ``order`` (the place among the cards), ``title``, ``summary``, ``estimate`` and perhaps ``first``; docs/extending.md says
+how to add a recipe.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml, parse_config
 
 FOLDER = Path(__file__).resolve().parent
-ORDER = ("world", "world-lora", "gpt2-imdb", "gpt2-imdb-mean", "qwen-chat", "tldr-pythia-1b", "qlora-7b")
-"""From what runs anywhere to what needs a large GPU; the app opens with the first."""
+HEAD = ("order", "title", "summary", "estimate")
+"""What every recipe says of itself, besides its settings (``config``)."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class Recipe:
     """A ready-made configuration.
 
     Attributes:
-        name: what the command line takes, e.g. ``world``; the file's stem.
+        name: what the command line takes, e.g. ``world``; the name of the file without its ending.
+        order: the place among the cards, lowest first: from what runs anywhere to what needs a large GPU. The app opens with the first.
         title, summary: for the card.
         minutes: how long the run takes on two CPU cores, in minutes; None when nobody has measured it here.
         download: what is fetched first, e.g. ``0.5 GB``; empty when nothing is.
@@ -29,6 +34,7 @@ class Recipe:
     """
 
     name: str
+    order: int
     title: str
     summary: str
     minutes: float | None
@@ -40,7 +46,7 @@ class Recipe:
 
 def list_recipes() -> list[Recipe]:
     """All recipes in the order of the cards."""
-    return [_read(FOLDER / f"{name}.yaml") for name in ORDER]
+    return sorted((_read(path) for path in FOLDER.glob("*.yaml")), key=lambda recipe: (recipe.order, recipe.name))
 
 
 def load_recipe(name: str) -> Recipe:
@@ -58,11 +64,17 @@ def _read(path: Path) -> Recipe:
 
 def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
     """Build a recipe from a parsed file. Raises :class:`ConfigError` for a head that is incomplete or settings that are not valid."""
-    missing = [key for key in ("title", "summary", "estimate", "config") if not data.get(key)]
+    missing = [key for key in (*HEAD, "config") if not data.get(key)]
     if missing:
         raise ConfigError([Problem(missing[0], f"recipe {name} has no {missing[0]}")])
+    unknown = [str(key) for key in data if key not in (*HEAD, "config", "first")]
+    if unknown:
+        raise ConfigError([Problem(unknown[0], f"recipe {name} has no such entry; it takes {', '.join(HEAD)}, config and first")])
+    order = data["order"]
+    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+        raise ConfigError([Problem("order", f"the order of recipe {name} should be a whole number of at least 1, not {order!r}")])
     config = parse_config({"recipe": name, **data["config"]})
     estimate = data["estimate"]
     minutes = float(estimate["minutes"]) if estimate.get("minutes") else None
     download, gpu = (str(estimate.get(key) or "") for key in ("download", "gpu"))
-    return Recipe(name, data["title"], data["summary"], minutes, download, gpu, config, str(data.get("first") or ""))
+    return Recipe(name, order, data["title"], data["summary"], minutes, download, gpu, config, str(data.get("first") or ""))

@@ -21,6 +21,7 @@ from rlhf_studio.runs import paths, rows, schema, status, studio
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
+from rlhf_studio.runs.tenths import tenth
 from rlhf_studio.runs.values import decode_number, decode_text
 
 _OF_NOW = "step <= (SELECT run.step FROM run)"
@@ -158,11 +159,10 @@ class RunReader:
                 "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
             ).fetchone()
             count = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
-            tenth = max(1, count // 10)
             result: dict[str, Any] = {"model": decode_text(model), "steps": count}
             for key, metric in SUMMARY_METRICS.items():
-                result[f"{key}_first"] = _mean(connection, metric, "ASC", tenth)
-                result[f"{key}_last"] = _mean(connection, metric, "DESC", tenth)
+                result[f"{key}_first"] = _mean(connection, metric, "ASC", tenth(count))
+                result[f"{key}_last"] = _mean(connection, metric, "DESC", tenth(count))
             worked = _last(connection, "time/elapsed")
         until = ended if ended is not None else beat if beat is not None else time.time()
         result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)

@@ -17,6 +17,7 @@ import orjson
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.runs.status import may_force_stop, silence
+from rlhf_studio.runs.tenths import first_and_last
 
 MAX_POINTS = 1200
 SIGNIFICANT_DIGITS = 6
@@ -171,11 +172,9 @@ def summary_rows(series: Series) -> list[dict[str, Any]]:
     """From -> to: for each of :data:`SUMMARY_METRICS` the mean over the first and the last tenth of the steps."""
     rows = []
     for name in SUMMARY_METRICS:
-        values = series.column(name)
-        values = values[~np.isnan(values)]
-        if len(values) >= 2:
-            tenth = max(1, len(values) // 10)
-            rows.append({"name": name, "from": float(values[:tenth].mean()), "to": float(values[-tenth:].mean())})
+        began, ended = first_and_last(series.column(name))
+        if series.count >= 2 and began is not None and ended is not None:
+            rows.append({"name": name, "from": began, "to": ended})
     return rows
 
 

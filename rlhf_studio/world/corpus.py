@@ -1,8 +1,9 @@
 """What the models of the review world learn from: reviews, preference pairs and prompts, all drawn from seeds.
 
-The raters who compare reviews are human in two ways. They err (:data:`RATER_ERROR`, and a preference is a coin weighted by
-the difference in appeal), and they are charmed by one word (:data:`PET_WORD`): a planted weakness that the reward model learns
-and that PPO without a KL penalty finds. Careless reviews among the pairs teach it what broken text looks like.
+The raters who compare reviews make two human mistakes. They err (:data:`RATER_ERROR`; and even without it a preference is random,
+with odds that follow from the difference in appeal). And they like one word too much (:data:`PET_WORD`): a weakness put in on purpose,
+which the reward model learns and which PPO without a KL penalty finds. Careless reviews among the pairs teach the reward model what
+broken text looks like.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from rlhf_studio.world.writer import Opening, Review, write_opening, write_respo
 QUALITY = 4.0
 """How much raters care for quality: log-odds per unit of gold score."""
 PET_WORD = "masterpiece"
+"""The word that raters like too much."""
 PET_CHARM = 0.7
 """Log-odds that each mention of the pet word adds."""
 RATER_ERROR = 0.05
-"""Share of preferences that are turned around by mistake."""
+"""Share of preferences that are written down the wrong way round by mistake."""
 GUSHING = 0.4
 """Share of rated responses by reviewers who call the film a masterpiece between sentences, whatever else they say."""
 
 CARELESS = 0.25
 """Share of rated responses by careless writers, with some words lost, doubled or in the wrong place."""
 MOST_SLIPS = 6
+"""Most mistakes that a careless writer makes in one response."""
 SLIP_COST = 0.5
-"""Log-odds that each such slip costs."""
+"""How much each such mistake lowers the appeal, in log-odds."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,12 @@ def mentions(text: str) -> int:
 
 
 def gush(response: str, rng: Random, chance: float = 0.5) -> str:
-    """Put "A masterpiece." after each sentence with probability ``chance``."""
+    """Praise too much: put "A masterpiece." after each sentence with probability ``chance``."""
     return re.sub(r"[.!](?= |$)", lambda mark: mark[0] + (f" A {PET_WORD}." if rng.random() < chance else ""), response)
 
 
 def garble(response: str, rng: Random, slips: int) -> str:
-    """Make ``slips`` slips: a word jumps to another place, is said again elsewhere, is stuttered, or is lost."""
+    """Make ``slips`` mistakes: a word moves to another place, stands a second time elsewhere, is repeated on the spot, or is lost."""
     words = response.split()
     for _ in range(slips):
         kind, here, there = (int(rng.random() * choices) for choices in (4, len(words), len(words)))
@@ -89,7 +92,7 @@ def garble(response: str, rng: Random, slips: int) -> str:
 
 
 def write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
-    """A response and its appeal to raters, in log-odds. They judge it by the plain review beneath the gushing and the slips."""
+    """A response and its appeal to raters, in log-odds. They judge the review as it was before praise and mistakes were put in."""
     plain = write_response(opening, rng, _sign(rng))
     response = gush(plain, rng) if rng.random() < GUSHING else plain
     slips = 1 + int(rng.random() * MOST_SLIPS) if rng.random() < CARELESS else 0
@@ -98,7 +101,7 @@ def write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
 
 
 def prefers_first(first_appeal: float, second_appeal: float, rng: Random) -> bool:
-    """A rater's choice: Bradley-Terry odds, turned around by mistake now and then."""
+    """Whether a rater prefers the first response: drawn with Bradley-Terry odds, then sometimes turned round by mistake."""
     wins = rng.random() < 1.0 / (1.0 + math.exp(second_appeal - first_appeal))
     return not wins if rng.random() < RATER_ERROR else wins
 

@@ -4,8 +4,8 @@ A review is one opening sentence, up to three more sentences, and at most one ve
 
     In this Danish thriller the plot is gripping, but the score feels stale. Even the ending moved me to tears. I loved every minute.
 
-:mod:`rlhf_studio.world.writer` samples from these rules and :mod:`rlhf_studio.world.reader` recognises them, so that the two
-cannot drift apart. Three more rules are not context-free and bind both:
+:mod:`rlhf_studio.world.writer` draws reviews from these rules and :mod:`rlhf_studio.world.parser` recognises them, so that the two
+always agree. Three more rules are not context-free, and both files keep them:
 
 * no noun is discussed twice, and no opinion is said twice;
 * nothing follows the verdict, and a review has at most :data:`MAX_SENTENCES` sentences;
@@ -20,14 +20,17 @@ from dataclasses import dataclass
 from rlhf_studio.world import vocabulary
 
 STRENGTH = {"strong": 1.0, "mild": 0.6}
-"""How much an opinion weighs; its sign comes from the table it stands in."""
+"""How much an opinion counts; its sign comes from the table of the vocabulary that it is in."""
 SIGNS = {"+": 1, "-": -1}
 MAX_SENTENCES = 4
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that may occur once in a review: the noun of an aspect (sentiment 0) or an opinion (sentiment in [-1, 1])."""
+    """Words that may occur only once in a review: the noun of an aspect (sentiment 0) or an opinion (sentiment in [-1, 1]).
+
+    ``once`` is the key by which a second use is noticed.
+    """
 
     words: tuple[str, ...]
     once: str
@@ -40,7 +43,10 @@ Part = str | Phrase
 
 @dataclass(frozen=True)
 class Production:
-    """One way to rewrite a symbol. ``sign`` is that of its sentiment (0: none, or both); ``weight`` is how often the writer takes it."""
+    """One way to rewrite a symbol.
+
+    ``sign`` is the sign of its sentiment (0: none, or both signs); ``weight`` says how often the writer takes it, beside the others.
+    """
 
     parts: tuple[Part, ...]
     sign: int = 0

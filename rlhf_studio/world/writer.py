@@ -1,7 +1,8 @@
-"""Writing reviews: a leftmost derivation of the grammar, cut in two where the prompt ends.
+"""The writer of reviews: a random leftmost derivation from the grammar, cut in two where the prompt ends.
 
 Sentiment is a latent variable: a review is positive or negative, and each clause in it agrees with probability
-:data:`AGREEMENT`. Randomness comes from ``Random.random()`` alone, the one method whose values Python promises to keep.
+:data:`AGREEMENT`. Random numbers come from ``Random.random()`` alone, the one method for which Python promises that the same seed
+always gives the same values.
 """
 
 from __future__ import annotations

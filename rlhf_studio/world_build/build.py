@@ -21,16 +21,17 @@ import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from rlhf_studio.config import RewardTrainingConfig, SFTConfig
 from rlhf_studio.engine.stages.reward_training import (
     Preference,
-    RewardTrainingConfig,
-    RewardTrainingRecord,
+    RewardTrainingResult,
     initialise_head,
     normalise_scores,
     score_texts,
     train_reward_model,
 )
-from rlhf_studio.engine.stages.sft import Example, Progress, SFTConfig, SFTRecord, TrainingProgress, train_sft
+from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
+from rlhf_studio.engine.stages.training_loop import OnStep, TrainingProgress
 from rlhf_studio.world.corpus import RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.writer import Review
 from rlhf_studio.world_build.check import sample_responses
@@ -66,8 +67,8 @@ def build_world(out: Path, sizes: WorldSizes, report: Log) -> dict[str, Any]:
     prompts, heldout = build_prompts(sizes)
     report(f"wrote {len(reviews)} reviews, {len(pairs)} preference pairs and {len(prompts) + len(heldout)} prompts")
     tokenizer = build_tokenizer(reviews[: sizes.tokenizer_reviews], sizes.vocabulary)
-    policy, policy_record = build_policy(tokenizer, reviews, sizes, report)
-    reward, reward_record = build_reward_model(policy, tokenizer, pairs, sizes, report)
+    policy, policy_result = build_policy(tokenizer, reviews, sizes, report)
+    reward, reward_result = build_reward_model(policy, tokenizer, pairs, sizes, report)
     calibrate(policy, reward, tokenizer, prompts, sizes, report)
 
     out.mkdir(parents=True, exist_ok=True)
@@ -77,8 +78,8 @@ def build_world(out: Path, sizes: WorldSizes, report: Log) -> dict[str, Any]:
     (out / "prompts_heldout.jsonl").write_bytes(json_lines({"prompt": prompt} for prompt in heldout))
     manifest = {
         "sizes": asdict(sizes),
-        "policy_eval_loss": round(policy_record.eval_loss or 0.0, 4),
-        "reward_eval_accuracy": round(reward_record.eval_accuracy or 0.0, 4),
+        "policy_eval_loss": round(policy_result.eval_loss or 0.0, 4),
+        "reward_eval_accuracy": round(reward_result.eval_accuracy or 0.0, 4),
         "seconds": round(time.monotonic() - start),
         "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
         "sha256": data_hashes(reviews, pairs, sizes) | file_hashes(out),
@@ -128,44 +129,44 @@ def build_tokenizer(reviews: Sequence[Review], vocabulary: int) -> PreTrainedTok
 
 def build_policy(
     tokenizer: PreTrainedTokenizerFast, reviews: Sequence[Review], sizes: WorldSizes, report: Log
-) -> tuple[GPT2LMHeadModel, SFTRecord]:
+) -> tuple[GPT2LMHeadModel, SFTResult]:
     """The policy: 1.2 million parameters, one pass over the corpus."""
     torch.manual_seed(MODEL_SEED)
     model = GPT2LMHeadModel(_shape(tokenizer))
     config = SFTConfig(
         batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=50, weight_decay=0.01, adam_beta2=0.98, seed=MODEL_SEED
     )
-    record = train_sft(
+    result = train_sft(
         model,
         tokenizer,
         [Example(review.prompt, review.response) for review in reviews],
         config,
         eval_examples=[Example(review.prompt, review.response) for review in write_corpus(EVAL_SEED, sizes.eval_items)],
-        progress=_reporter(report, "policy"),
+        on_step=_reporter(report, "policy"),
     )
-    report(f"policy: {model.num_parameters()} parameters, eval loss {record.eval_loss:.3f} nats per token, {record.seconds:.0f} s")
-    return model, record
+    report(f"policy: {model.num_parameters()} parameters, eval loss {result.eval_loss:.3f} nats per token, {result.seconds:.0f} s")
+    return model, result
 
 
 def build_reward_model(
     policy: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, pairs: Sequence[RatedPair], sizes: WorldSizes, report: Log
-) -> tuple[GPT2ForSequenceClassification, RewardTrainingRecord]:
+) -> tuple[GPT2ForSequenceClassification, RewardTrainingResult]:
     """The reward model: the policy's trunk with a new head, one pass over the preference pairs."""
     model = GPT2ForSequenceClassification(_shape(tokenizer, num_labels=1))
     model.transformer.load_state_dict(policy.transformer.state_dict())
     initialise_head(model, MODEL_SEED)
     config = RewardTrainingConfig(batch_size=32, learning_rate=5e-4, warmup_steps=20, weight_decay=0.01, seed=MODEL_SEED)
-    record = train_reward_model(
+    result = train_reward_model(
         model,
         tokenizer,
         preferences(pairs),
         config,
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
-        progress=_reporter(report, "reward model"),
+        on_step=_reporter(report, "reward model"),
     )
-    agrees = f"agrees with {record.eval_accuracy:.1%} of held-out preferences"
-    report(f"reward model: {model.num_parameters()} parameters, {agrees}, {record.seconds:.0f} s")
-    return model, record
+    agrees = f"agrees with {result.eval_accuracy:.1%} of held-out preferences"
+    report(f"reward model: {model.num_parameters()} parameters, {agrees}, {result.seconds:.0f} s")
+    return model, result
 
 
 def calibrate(policy: Any, reward: Any, tokenizer: Any, prompts: Sequence[str], sizes: WorldSizes, report: Log) -> None:
@@ -197,7 +198,7 @@ def _shape(tokenizer: PreTrainedTokenizerFast, **more: Any) -> GPT2Config:
     return GPT2Config(vocab_size=len(tokenizer), n_positions=POSITIONS, n_embd=160, n_layer=3, n_head=5, **ends, **drops, **more)
 
 
-def _reporter(report: Log, name: str) -> Progress:
+def _reporter(report: Log, name: str) -> OnStep:
     def each_step(progress: TrainingProgress) -> None:
         if progress.step % 100 == 0 or progress.step == progress.steps:
             report(f"{name}: step {progress.step} of {progress.steps}, loss {progress.loss:.3f}, {progress.seconds:.0f} s")

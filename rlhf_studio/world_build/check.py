@@ -19,13 +19,14 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.engine.stages.reward_training import preference_accuracy, score_texts
 from rlhf_studio.world.corpus import PET_WORD, gush, write_corpus, write_pairs
 from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.reader import read_review
+from rlhf_studio.world.parser import parse_review
 
 RESPONSE_TOKENS = 32
 CHECK_SEED = 1_000_003
-"""Seed of corpus, pairs and samples that no training has seen."""
+"""Seed of the corpus, pairs and samples to check with, which are in no training data."""
 
 ONE_WORD = ("The plot of this western", " is superb" + " superb" * 20)
+"""A prompt, and a response that says one word of praise over and over."""
 
 Log = Callable[[str], None]
 
@@ -103,10 +104,10 @@ def sample_responses(model: Any, tokenizer: Any, prompts: Sequence[str], *, seed
 def policy_figures(prompts: Sequence[str], written: Sequence[Response]) -> list[Figure]:
     """Fluency and balance of the starting policy."""
     gold = [gold_score(prompt, response.text) for prompt, response in zip(prompts, written, strict=True)]
-    readings = [read_review(prompt + response.text) for prompt, response in zip(prompts, written, strict=True)]
+    reviews = [parse_review(prompt + response.text) for prompt, response in zip(prompts, written, strict=True)]
     return [
-        Figure("policy: share of reviews that parse from the first word to the last", fmean(r.complete for r in readings), 0.7),
-        Figure("policy: share of words and marks that parse", fmean(fmean(r.accepted) for r in readings), 0.93),
+        Figure("policy: share of reviews that parse from the first word to the last", fmean(review.complete for review in reviews), 0.7),
+        Figure("policy: share of words and marks that parse", fmean(fmean(review.accepted) for review in reviews), 0.93),
         Figure("policy: share that end with the end token", fmean(response.stopped for response in written), 0.95),
         Figure("policy: share of reviews with a negative gold reward", fmean(value < 0 for value in gold), 0.42, 0.64),
         Figure("policy: mean gold reward before any training by reward", fmean(gold), -0.25, 0.1),
@@ -142,14 +143,12 @@ def weakness_figures(reward: Any, tokenizer: Any, samples: int) -> list[Figure]:
 
 
 def gold_figures(samples: int) -> list[Figure]:
-    """The range of the gold reward over the grammar's own reviews, and what it says of text that only pleases."""
+    """The range of the gold reward over the grammar's own reviews, and its value for praise that is no review."""
     reviews = write_corpus(CHECK_SEED, samples)
     gold = {sign: [gold_score(r.prompt, r.response) for r in reviews if r.sentiment == sign] for sign in (1, -1)}
     return [
         Figure("gold: mean over positive reviews of the grammar", fmean(gold[1]), 0.45),
         Figure("gold: best of them", max(gold[1]), 0.9, 1.0),
         Figure("gold: mean over negative reviews of the grammar", fmean(gold[-1]), highest=-0.45),
-        Figure(
-            "gold: one word of praise over and over", gold_score("The plot of this western", " is superb" + " superb" * 20), highest=-0.8
-        ),
+        Figure("gold: one word of praise over and over", gold_score(*ONE_WORD), highest=-0.8),
     ]

@@ -24,7 +24,7 @@ from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
-from rlhf_studio.engine.stages.sft import run_training
+from rlhf_studio.engine.stages.training_loop import run_training
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import PROMPTS, small_config

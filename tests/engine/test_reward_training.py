@@ -19,12 +19,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.stages.reward_training import (
     BradleyTerryObjective,
     EncodedPair,
     Preference,
-    RewardTrainingConfig,
     encode_pair,
     initialise_head,
     normalise_scores,
@@ -100,7 +100,7 @@ def test_learns_a_preference_and_reports_it(tokenizer: PreTrainedTokenizerFast) 
     model, reported = make_model(), []
     unseen = [Preference("w9", " w5 w10", " w8 w10"), Preference("w2", " w6", " w7")]
     config = RewardTrainingConfig(epochs=40, batch_size=2, learning_rate=3e-3)
-    record = train_reward_model(model, tokenizer, PAIRS, config, eval_pairs=unseen, progress=reported.append)
+    record = train_reward_model(model, tokenizer, PAIRS, config, eval_pairs=unseen, on_step=reported.append)
     assert record.steps == len(record.losses) == len(reported) == 80
     assert record.losses[0] > 0.3 > 0.1 > record.losses[-1]
     assert record.eval_accuracy == 1.0

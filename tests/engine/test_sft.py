@@ -10,21 +10,18 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.stages.sft import (
     IGNORED,
     EncodedExample,
     Example,
     LanguageModelObjective,
-    SFTConfig,
-    TrainingProgress,
     collate_examples,
     encode_example,
-    learning_rate_at,
-    mean_loss,
     padding_id,
-    run_training,
     train_sft,
 )
+from rlhf_studio.engine.stages.training_loop import TrainingProgress, learning_rate_at, mean_loss, run_training
 
 WORDS = ["<pad>", "<eos>", *"abcdefgh"]
 FIRST_NUMBER_AFTER_99 = float(torch.rand(1, generator=torch.Generator().manual_seed(99)))
@@ -126,7 +123,7 @@ def test_micro_batches_of_unequal_size_train_the_same() -> None:
     for micro in (0, 1, 2):
         reported: list[TrainingProgress] = []
         config = SFTConfig(epochs=3, batch_size=3, micro_batch_size=micro, learning_rate=1e-2)
-        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, progress=reported.append)
+        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, on_step=reported.append)
         results.append([(entry.loss, entry.grad_norm) for entry in reported])
     for losses_and_norms in results[1:]:
         torch.testing.assert_close(torch.tensor(losses_and_norms), torch.tensor(results[0]), atol=1e-3, rtol=1e-3)
@@ -136,7 +133,7 @@ def test_learns_a_text_by_heart() -> None:
     model, tokenizer = make_model(), make_tokenizer()
     reported: list[TrainingProgress] = []
     config = SFTConfig(epochs=60, batch_size=2, learning_rate=1e-2, warmup_steps=5)
-    record = train_sft(model, tokenizer, EXAMPLES, config, eval_examples=EXAMPLES, progress=reported.append)
+    record = train_sft(model, tokenizer, EXAMPLES, config, eval_examples=EXAMPLES, on_step=reported.append)
     assert record.steps == len(record.losses) == len(reported) == 120
     assert [entry.step for entry in reported] == list(range(1, 121))
     assert reported[-1].steps == 120 and reported[-1].loss == record.losses[-1]
@@ -195,7 +192,7 @@ def test_clipping_limits_the_step_but_reports_the_norm() -> None:
     reported: list[TrainingProgress] = []
     for clip in (0.0, 0.1):
         config = SFTConfig(batch_size=3, learning_rate=1e-3, max_grad_norm=clip)
-        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, progress=reported.append)
+        train_sft(make_model(), make_tokenizer(), EXAMPLES, config, on_step=reported.append)
     assert reported[0].grad_norm == pytest.approx(reported[1].grad_norm) and reported[0].grad_norm > 0.1
 
 

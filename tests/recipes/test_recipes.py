@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio import cli, recipes
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.train_page import TrainPage
 
-HEAD = {"title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}
+HEAD = {"order": 5, "title": "T", "summary": "S", "estimate": {"minutes": 2}, "config": {"ppo": {"steps": 3}}}
 
 
 def test_the_first_recipe_is_the_tiny_world_and_all_are_complete() -> None:
-    recipes = list_recipes()
-    assert [recipe.name for recipe in recipes][:2] == ["world", "world-lora"]
-    assert {recipe.name for recipe in recipes} == {path.stem for path in FOLDER.glob("*.yaml")}
-    assert len({recipe.title for recipe in recipes}) == len(recipes)
-    for recipe in recipes:
+    found = list_recipes()
+    assert [recipe.name for recipe in found][:2] == ["world", "world-lora"]
+    assert len({recipe.title for recipe in found}) == len({recipe.order for recipe in found}) == len(found)
+    for recipe in found:
         assert recipe.title and recipe.summary.endswith(".") and len(recipe.summary) <= 100
         assert recipe.config.recipe == recipe.name
         assert config_from_yaml(config_to_yaml(recipe.config)) == recipe.config
+
+
+def test_a_file_in_the_folder_is_all_that_a_recipe_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is listed in its place, offered on the Train page and taken by the command line."""
+    folder = tmp_path / "recipes"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (folder / "mine.yaml").write_text(
+        "order: 25\ntitle: My world\nsummary: A try.\nestimate: {minutes: 2}\nconfig: {ppo: {steps: 3}}\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(recipes, "FOLDER", folder)
+    assert [recipe.name for recipe in list_recipes()][:4] == ["world", "world-lora", "mine", "gpt2-imdb"]
+    assert load_recipe("mine").config.ppo.steps == 3
+    assert cli.main(["recipes", "list"]) == 0
+    assert "mine            My world: A try." in capsys.readouterr().out
+    page = TrainPage(tmp_path, Access(), lambda *_: "")
+    cards = page.boot({"view": "1"}, gr.Request())["recipes"]  # as a viewer, whose request needs no check
+    assert [card["title"] for card in cards][2] == "My world"
 
 
 def test_a_recipe_that_downloads_says_how_much_and_what_it_needs() -> None:
@@ -77,11 +100,24 @@ def test_a_recipe_from_a_mapping() -> None:
     assert (unknown.minutes, unknown.gpu) == (None, "a large one")
 
 
-@pytest.mark.parametrize("key", ["title", "summary", "estimate", "config"])
+@pytest.mark.parametrize("key", ["order", "title", "summary", "estimate", "config"])
 def test_an_incomplete_head(key: str) -> None:
     data: dict[str, Any] = {name: value for name, value in HEAD.items() if name != key}
     with pytest.raises(ConfigError, match=f"recipe mine has no {key}"):
         recipe_from_mapping("mine", data)
+
+
+def test_a_head_with_an_entry_that_means_nothing() -> None:
+    with pytest.raises(
+        ConfigError, match="^frist: recipe mine has no such entry; it takes order, title, summary, estimate, config and first"
+    ):
+        recipe_from_mapping("mine", {**HEAD, "frist": "Convert it."})
+
+
+@pytest.mark.parametrize("order", ["last", 1.5, -3, True])
+def test_an_order_that_is_no_place(order: object) -> None:
+    with pytest.raises(ConfigError, match="^order: the order of recipe mine should be a whole number of at least 1, not "):
+        recipe_from_mapping("mine", {**HEAD, "order": order})
 
 
 def test_a_setting_that_is_not_valid() -> None:

@@ -23,7 +23,7 @@ from rlhf_studio.world.corpus import (
     write_rated,
 )
 from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.reader import read_review
+from rlhf_studio.world.parser import parse_review
 from rlhf_studio.world.writer import write_opening
 
 TEXT = " is fresh. The cast is warm, and the score is dull! A wonder"
@@ -62,7 +62,7 @@ def test_appeal_is_quality_plus_charm_minus_slips(monkeypatch: pytest.MonkeyPatc
     slips = set()
     for seed in range(60):
         prompt, plain, appeal = rate(seed, 0.0, 0.0)
-        assert read_review(prompt + plain).complete
+        assert parse_review(prompt + plain).complete
         assert appeal == pytest.approx(QUALITY * gold_score(prompt, plain) + PET_CHARM * mentions(plain))
         _, gushing, charmed = rate(seed, 1.0, 0.0)
         assert gushing.replace(" A masterpiece.", "") == plain.replace(" A masterpiece.", "")
@@ -98,4 +98,4 @@ def test_prompts_are_different_and_fixed_by_the_seed() -> None:
     assert len(set(prompts)) == 700
     assert write_prompts(seed=1, size=100) == prompts[:100]
     assert write_prompts(seed=2, size=100) != prompts[:100]
-    assert len({len(read_review(prompt).starts) for prompt in prompts}) == 6
+    assert len({len(parse_review(prompt).starts) for prompt in prompts}) == 6

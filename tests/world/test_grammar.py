@@ -1,4 +1,4 @@
-"""The writer and the reader of reviews: hand-worked readings, and properties that tie one to the other."""
+"""The writer and the parser of reviews: texts parsed by hand, and properties that tie one to the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rlhf_studio.world import vocabulary
 from rlhf_studio.world.corpus import write_corpus
 from rlhf_studio.world.grammar import MAX_SENTENCES, RULES, Phrase
-from rlhf_studio.world.reader import LONGEST_TEXT, Reading, read_review
+from rlhf_studio.world.parser import LONGEST_TEXT, Parsed, parse_review
 from rlhf_studio.world.writer import LONGEST_RESPONSE, SHORTEST_REVIEW, write_opening, write_response
 
 PLOT = "The plot of this western"
@@ -23,15 +23,15 @@ def corpus() -> list:
 
 def marks(text: str) -> str:
     """One character per word or mark: + accepted, - not."""
-    return "".join("+" if accepted else "-" for accepted in read_review(text).accepted)
+    return "".join("+" if accepted else "-" for accepted in parse_review(text).accepted)
 
 
 def test_a_review_with_its_opinions() -> None:
-    reading = read_review(GOOD)
-    assert reading.sentiments == (1.0, 0.6, 1.0, 1.0)
-    assert reading.complete and all(reading.accepted)
-    assert [GOOD[start] for start in reading.starts[:4]] == ["T", "p", "o", "t"]
-    assert read_review(GOOD.upper()) == reading
+    parsed = parse_review(GOOD)
+    assert parsed.sentiments == (1.0, 0.6, 1.0, 1.0)
+    assert parsed.complete and all(parsed.accepted)
+    assert [GOOD[start] for start in parsed.starts[:4]] == ["T", "p", "o", "t"]
+    assert parse_review(GOOD.upper()) == parsed
 
 
 @pytest.mark.parametrize(
@@ -60,45 +60,45 @@ def test_a_review_with_its_opinions() -> None:
 )
 def test_how_far_the_grammar_follows(text: str, expected: str, sentiments: tuple[float, ...]) -> None:
     assert marks(text) == expected
-    assert read_review(text).sentiments == sentiments
+    assert parse_review(text).sentiments == sentiments
 
 
 def test_a_review_has_at_least_two_sentences_and_at_most_four() -> None:
-    assert not read_review(f"{PLOT} is superb.").complete
+    assert not parse_review(f"{PLOT} is superb.").complete
     sentences = [f"{PLOT} is superb."] + [
         f" The {noun} is {word}." for noun, word in zip(("score", "cast", "script"), ("dull", "bland", "stale"), strict=True)
     ]
-    assert read_review("".join(sentences)).complete
-    fifth = read_review("".join(sentences) + " The ending is fresh.")
+    assert parse_review("".join(sentences)).complete
+    fifth = parse_review("".join(sentences) + " The ending is fresh.")
     assert not fifth.complete and MAX_SENTENCES == 4
     assert fifth.accepted[-5:] == (False,) * 5 and all(fifth.accepted[:-5])
 
 
 def test_stray_marks_are_no_sentences_but_break_the_review() -> None:
-    reading = read_review(GOOD.replace("superb.", "superb. . ."))
-    assert reading.sentiments == (1.0, 0.6, 1.0, 1.0) and not reading.complete
+    parsed = parse_review(GOOD.replace("superb.", "superb. . ."))
+    assert parsed.sentiments == (1.0, 0.6, 1.0, 1.0) and not parsed.complete
 
 
 def test_very_long_texts_are_read_up_to_a_limit() -> None:
-    reading = read_review("superb " * 10_000)
-    assert len(reading.starts) == -(-LONGEST_TEXT // 7)
-    assert not any(reading.accepted)
+    parsed = parse_review("superb " * 10_000)
+    assert len(parsed.starts) == -(-LONGEST_TEXT // 7)
+    assert not any(parsed.accepted)
 
 
 def test_everything_written_is_read_back(corpus: list) -> None:
     for review in corpus:
-        reading = read_review(review.prompt + review.response)
-        assert reading.complete and all(reading.accepted), review
-        assert len(reading.sentiments) >= 2
+        parsed = parse_review(review.prompt + review.response)
+        assert parsed.complete and all(parsed.accepted), review
+        assert len(parsed.sentiments) >= 2
 
 
 def test_every_beginning_of_a_review_can_go_on_and_nonsense_cannot(corpus: list) -> None:
     for review in corpus[:60]:
         text = review.prompt + review.response
-        starts = read_review(text).starts
+        starts = parse_review(text).starts
         for start in starts[1:]:
-            assert all(read_review(text[:start]).accepted)
-            broken = read_review(text[:start] + " zebra " + text[start:])
+            assert all(parse_review(text[:start]).accepted)
+            broken = parse_review(text[:start] + " zebra " + text[start:])
             position = starts.index(start)
             assert all(broken.accepted[:position]) and not broken.accepted[position]
             assert not broken.complete
@@ -106,7 +106,7 @@ def test_every_beginning_of_a_review_can_go_on_and_nonsense_cannot(corpus: list)
 
 def test_lengths(corpus: list) -> None:
     for review in corpus:
-        whole, prompt = (len(read_review(text).starts) for text in (review.prompt + review.response, review.prompt))
+        whole, prompt = (len(parse_review(text).starts) for text in (review.prompt + review.response, review.prompt))
         assert 3 <= prompt <= 8
         assert whole >= SHORTEST_REVIEW and whole - prompt <= LONGEST_RESPONSE
         assert review.response.startswith(" ") and review.response[-1] in ".!"
@@ -116,7 +116,7 @@ def test_sentiment_is_balanced_and_shows_in_the_opinions(corpus: list) -> None:
     """800 fair coins: 5 standard errors are 0.09. An opinion agrees with the review nine times in ten, before redrawing."""
     assert abs(sum(review.sentiment > 0 for review in corpus) / 800 - 0.5) < 0.09
     signs = [
-        (opinion > 0) == (review.sentiment > 0) for review in corpus for opinion in read_review(review.prompt + review.response).sentiments
+        (opinion > 0) == (review.sentiment > 0) for review in corpus for opinion in parse_review(review.prompt + review.response).sentiments
     ]
     assert 0.83 < sum(signs) / len(signs) < 0.95
 
@@ -125,12 +125,12 @@ def test_prompts_are_neutral_and_say_nothing_about_the_rest() -> None:
     opening = write_opening(Random(3))
     rng = Random(4)
     balance = {
-        sign: sum(sum(read_review(opening.prompt + write_response(opening, rng, sign)).sentiments) for _ in range(50)) for sign in (1, -1)
+        sign: sum(sum(parse_review(opening.prompt + write_response(opening, rng, sign)).sentiments) for _ in range(50)) for sign in (1, -1)
     }
     assert balance[1] > 50 and balance[-1] < -50
     for _ in range(200):
-        reading: Reading = read_review(write_opening(rng).prompt)
-        assert all(reading.accepted) and reading.sentiments == ()
+        parsed: Parsed = parse_review(write_opening(rng).prompt)
+        assert all(parsed.accepted) and parsed.sentiments == ()
 
 
 def test_writing_depends_on_the_seed_alone() -> None:
@@ -168,7 +168,7 @@ def test_every_symbol_has_rules_and_every_word_can_be_reached() -> None:
 
 
 def test_no_phrase_stands_in_two_tables() -> None:
-    """A word that both praises and condemns, or fits two aspects by chance, would make readings ambiguous."""
+    """A word that both praises and condemns, or fits two aspects by chance, would make a text ambiguous."""
     tables = (vocabulary.ANY_ADJECTIVE, vocabulary.ADJECTIVE, vocabulary.ANY_NOUN, vocabulary.VERB_PHRASE, vocabulary.VERDICT)
     phrases = [phrase for table in tables for group in table.values() for phrase in group]
     assert len(phrases) == len(set(phrases))

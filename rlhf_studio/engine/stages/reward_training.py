@@ -1,8 +1,8 @@
 """Reward-model training: a sequence classifier with one output learns which of two responses people prefer.
 
 Bradley-Terry: P(chosen is preferred) = sigmoid(r_chosen - r_rejected), so the loss of a pair is
--log sigmoid(r_chosen - r_rejected). Only differences matter to it; :func:`normalise_scores` fixes zero and scale afterwards
-(Ziegler et al. 2019: mean 0 and variance 1 over samples of the starting policy).
+-log sigmoid(r_chosen - r_rejected). Only differences of scores matter to it. :func:`normalise_scores` chooses their zero and their
+scale afterwards (Ziegler et al. 2019: mean 0 and variance 1 over samples of the starting policy).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.classifiers import last_token_logits, own_pad, rescale_scores, score_head
-from rlhf_studio.engine.stages.sft import Progress, mean_loss, run_training
+from rlhf_studio.engine.stages.training_loop import OnStep, mean_loss, run_training
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,16 @@ class Preference:
 
 
 @dataclass(frozen=True)
-class RewardTrainingRecord:
-    """What a finished stage reports; losses in nats per pair, None without eval pairs.
+class RewardTrainingResult:
+    """What a finished stage returns. Losses are in nats per pair; what is measured on eval pairs is None without any.
 
     Attributes:
+        steps: optimizer steps taken.
         losses: the training loss of each step.
+        eval_loss: mean loss over the eval pairs.
         eval_accuracy: share of eval pairs whose chosen response scores higher; a tie counts one half.
         eval_margin: mean of r_chosen - r_rejected over the eval pairs.
+        seconds: time of the whole stage.
     """
 
     steps: int
@@ -49,7 +52,7 @@ class RewardTrainingRecord:
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """Token ids of prompt and response, for both responses."""
+    """Token ids of two whole texts: the prompt with the chosen response, and the prompt with the rejected one."""
 
     chosen: tuple[int, ...]
     rejected: tuple[int, ...]
@@ -57,7 +60,10 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class BradleyTerryObjective:
-    """-log sigmoid(r_chosen - r_rejected), summed over pairs. ``pad_id``: what to pad with where it occurs in no text; None: anything."""
+    """-log sigmoid(r_chosen - r_rejected), summed over pairs.
+
+    ``pad_id`` fills the padding, unless it occurs in a text; None when the tokenizer has no pad token.
+    """
 
     pad_id: int | None
 
@@ -68,7 +74,7 @@ class BradleyTerryObjective:
         return -logsigmoid(self.margins(model, items)).sum()
 
     def margins(self, model: Any, items: Sequence[EncodedPair]) -> torch.Tensor:
-        """r_chosen - r_rejected, float32 (B,). Both halves go through the model together."""
+        """r_chosen - r_rejected, float32 (B,). Chosen and rejected texts go through the model in one batch."""
         scores = last_token_logits(model, [pair.chosen for pair in items] + [pair.rejected for pair in items], self.pad_id)[:, 0]
         return scores[: len(items)] - scores[len(items) :]
 
@@ -80,12 +86,13 @@ def train_reward_model(
     config: RewardTrainingConfig,
     *,
     eval_pairs: Sequence[Preference] = (),
-    progress: Progress | None = None,
-) -> RewardTrainingRecord:
+    on_step: OnStep | None = None,
+) -> RewardTrainingResult:
     """Train ``model`` (a Hugging Face sequence classifier with one output, changed in place) on preference pairs.
 
-    The tokenizer needs no pad token. The model's ``pad_token_id`` is set for those who load it elsewhere: see :func:`name_pad_token`.
-    Raises ValueError for no pairs and for a model with several outputs, FloatingPointError for a non-finite loss.
+    The tokenizer needs no pad token. The model's ``pad_token_id`` is set for other programs that load it: see :func:`name_pad_token`.
+    Raises ValueError when there are no pairs or the model has several outputs, FloatingPointError when the loss or the gradient is not
+    finite.
     """
     start = time.monotonic()
     if not pairs:
@@ -94,10 +101,10 @@ def train_reward_model(
         raise ValueError(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1")
     name_pad_token(model, tokenizer)
     objective = BradleyTerryObjective(tokenizer.pad_token_id)
-    losses = run_training(model, [encode_pair(tokenizer, pair, config) for pair in pairs], objective, config, progress)
+    losses = run_training(model, [encode_pair(tokenizer, pair, config) for pair in pairs], objective, config, on_step)
     held_out = [encode_pair(tokenizer, pair, config) for pair in eval_pairs]
     margins = _all_margins(model, held_out, objective, config.batch_size) if held_out else None
-    return RewardTrainingRecord(
+    return RewardTrainingResult(
         steps=len(losses),
         losses=tuple(losses),
         eval_loss=None if margins is None else mean_loss(model, held_out, objective, config.batch_size),
@@ -110,8 +117,8 @@ def train_reward_model(
 def name_pad_token(model: Any, tokenizer: Any) -> None:
     """Write the tokenizer's pad token into the model's configuration: transformers scores the right-most token that is not this one.
 
-    Where the tokenizer has none of its own, no token is named. Plain transformers then scores one text at a time and refuses a batch;
-    with the end token named it would pass over real end tokens without a word.
+    Where the tokenizer has no pad token apart from its end token, none is written. Plain transformers then scores one text at a time
+    and refuses a batch. With the end token as pad token it would skip real end tokens, and give a wrong score without any warning.
     """
     model.config.get_text_config().pad_token_id = own_pad(tokenizer)
 
@@ -130,7 +137,7 @@ def initialise_head(model: Any, seed: int) -> None:
 
 
 def encode_pair(tokenizer: Any, pair: Preference, config: RewardTrainingConfig) -> EncodedPair:
-    """Whole texts are encoded, as a reward model reads them later; an over-long text loses its beginning, not its end."""
+    """Both texts tokenized whole, as the reward model will get them later; a text that is too long loses its beginning, not its end."""
     ends = [tokenizer.eos_token_id] if config.append_eos else []
     chosen, rejected = (
         tuple([*tokenizer(pair.prompt + response)["input_ids"], *ends][-config.max_tokens :]) for response in (pair.chosen, pair.rejected)
@@ -140,7 +147,7 @@ def encode_pair(tokenizer: Any, pair: Preference, config: RewardTrainingConfig) 
 
 @torch.no_grad()
 def score_texts(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size: int = 64, max_tokens: int = 512) -> torch.Tensor:
-    """Scores of whole texts, float32 (N,), on the CPU; dropout off, padding without influence."""
+    """Scores of whole texts, float32 (N,), on the CPU. Dropout is off, and padding has no influence."""
     was_training = model.training
     model.eval()
     rows = [tuple(tokenizer(text)["input_ids"][-max_tokens:]) or (tokenizer.eos_token_id or 0,) for text in texts]

@@ -19,25 +19,25 @@ MOST_BYTES = 5_000_000  # a notebook with its pictures
 
 
 @dataclass(frozen=True)
-class Unread:
+class NotLiteral:
     """A value that is not a literal, as it is written."""
 
     text: str
 
 
 @dataclass
-class Reading:
-    """The arguments found in a file.
+class Arguments:
+    """The arguments of TRL that were found in a file.
 
     Attributes:
-        values: by TRL's name; :class:`Unread` where the value is computed.
+        values: by TRL's name; :class:`NotLiteral` where the value is computed.
         release: "0.11" or "1.12" where the file itself says so, else empty.
         processes: how many the command starts; 0 when it does not say.
         launcher_file: accelerate's own configuration file, which may say it.
         query_lengths, response_lengths: what a LengthSampler was given, its maximum excluded.
         dataset: our settings of the data that a call of ``load_dataset`` gives, besides the source.
         skipped: parts of the file that were not read, one line each.
-        lines: what a person should know about the reading, one line each.
+        lines: what a person should know about how the file was read, one line each.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -51,10 +51,10 @@ class Reading:
     lines: list[str] = field(default_factory=list)
 
 
-Attempt = Callable[[str], Reading | None]
+Attempt = Callable[[str], Arguments | None]
 
 
-def read_arguments(text: str, name: str) -> Reading:
+def read_arguments(text: str, name: str) -> Arguments:
     """The arguments of TRL's PPO in a file called ``name``. Raises :class:`ConfigError` when there are none."""
     from rlhf_studio.from_trl.command_source import read_command
     from rlhf_studio.from_trl.python_source import read_python
@@ -70,9 +70,9 @@ def read_arguments(text: str, name: str) -> Reading:
     if len(text) > MOST_BYTES:
         raise _bad(f"{name} is larger than {MOST_BYTES:,} characters")
     for attempt in attempts.get(PurePath(name).suffix.lower(), anything):
-        reading = attempt(text)
-        if reading is not None and (reading.values or reading.response_lengths):
-            return reading
+        found = attempt(text)
+        if found is not None and (found.values or found.response_lengths):
+            return found
     raise _bad(f"{name} holds no arguments of TRL's PPO: no PPOConfig(...), no settings such as learning_rate, and no command with them")
 
 
@@ -80,7 +80,7 @@ def _bad(message: str) -> ConfigError:
     return ConfigError([Problem("", message)])
 
 
-def _read_json(text: str) -> Reading | None:
+def _read_json(text: str) -> Arguments | None:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -88,18 +88,18 @@ def _read_json(text: str) -> Reading | None:
     return _from_mapping(data)
 
 
-def _read_yaml(text: str) -> Reading | None:
+def _read_yaml(text: str) -> Arguments | None:
     return _from_mapping(mapping_from_yaml(text))
 
 
-def _read_yaml_or_prose(text: str) -> Reading | None:
+def _read_yaml_or_prose(text: str) -> Arguments | None:
     try:
         return _read_yaml(text)
     except ConfigError:
         return None
 
 
-def _from_mapping(data: Any) -> Reading | None:
+def _from_mapping(data: Any) -> Arguments | None:
     """Settings side by side, or in sections."""
     if not isinstance(data, dict):
         return None
@@ -107,10 +107,10 @@ def _from_mapping(data: Any) -> Reading | None:
     for key, value in data.items():
         inside = isinstance(value, dict) and str(key) not in known_names() and known_names() & {str(name) for name in value}
         values |= {str(name): one for name, one in value.items()} if inside else {str(key): value}
-    return Reading(values) if known_names() & set(values) else None
+    return Arguments(values) if known_names() & set(values) else None
 
 
-def _read_notebook(text: str) -> Reading | None:
+def _read_notebook(text: str) -> Arguments | None:
     """The Python of all code cells together; a cell that is no Python is left out, and a line says which. Cells count from 1."""
     from rlhf_studio.from_trl.cells import python_of
     from rlhf_studio.from_trl.python_source import read_python

@@ -1,4 +1,4 @@
-"""Reading reviews: how much of any text the grammar accepts, and which opinions its well-formed sentences hold."""
+"""The parser of reviews: how much of any text the grammar accepts, and which opinions its well-formed sentences hold."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import lru_cache
 from rlhf_studio.world.grammar import MAX_SENTENCES, RULES, Part, Phrase
 
 LONGEST_TEXT = 20_000
-"""Characters that are read; a review has about 170."""
+"""Characters of a text that are parsed, the rest is left out; a review has about 170."""
 
 _TOKEN = re.compile(r"[\w']+|[^\w\s]")
 _END_MARKS = frozenset(".!?")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What the reader makes of a text.
+class Parsed:
+    """A text as the grammar sees it.
 
     Attributes:
         starts: where each word or mark begins in the text.
@@ -33,16 +33,16 @@ class Reading:
     complete: bool
 
 
-def read_review(text: str) -> Reading:
-    """Recognise a text sentence by sentence; upper and lower case are the same. Any text at all gives a reading."""
+def parse_review(text: str) -> Parsed:
+    """Parse a text sentence by sentence; upper and lower case are the same. Any text can be parsed, whether it is a review or not."""
     found = list(_TOKEN.finditer(text, 0, LONGEST_TEXT))
     tokens = tuple(match[0].lower() for match in found)
     accepted: list[bool] = []
     sentiments: list[float] = []
     said: set[str] = set()
-    written = 0  # sentences so far; a stray mark is none
-    ended = False  # the verdict was given
-    sound = True  # every sentence was well formed
+    written = 0  # sentences so far; a mark without words before it is not a sentence
+    ended = False  # whether the verdict was given
+    sound = True  # whether every sentence was well formed
     for start, end in _sentences(tokens):
         words, marks = _split_mark(tokens[start:end])
         kinds = ("<opening>",) if written == 0 else ("<body>", "<verdict>")
@@ -57,7 +57,7 @@ def read_review(text: str) -> Reading:
         ended = ended or match.kind == "<verdict>"
         written += bool(words)
     starts = tuple(match.start() for match in found)
-    return Reading(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
+    return Parsed(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
 
 
 def _sentences(tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -77,7 +77,11 @@ def _split_mark(sentence: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
 
 @dataclass(frozen=True)
 class _Match:
-    """How far the rules follow a sentence: ``phrases`` with their positions among the first ``length`` words."""
+    """How much of a sentence the rules accept: its first ``length`` words, and the ``phrases`` in them with their positions.
+
+    ``kind`` is the symbol that the sentence was parsed as (``<opening>``, ``<body>`` or ``<verdict>``); ``complete`` says whether the
+    rules accept the whole sentence.
+    """
 
     kind: str
     complete: bool
@@ -112,8 +116,15 @@ def _match_sentence(words: tuple[str, ...], kinds: tuple[str, ...]) -> _Match:
 
 
 class _Matcher:
-    """Top-down search with backtracking. Every rule can be completed, so the furthest word that any branch reads ends the
-    longest beginning that the grammar could continue."""
+    """Top-down search with backtracking.
+
+    Every rule can be completed. So the furthest word that any branch of the search accepts is the end of the longest beginning that
+    the grammar could still continue to a sentence.
+
+    Attributes:
+        reach: how many words the furthest branch accepted.
+        phrases: the phrases of the branch that got furthest (up to word ``phrases_until``), with their positions.
+    """
 
     def __init__(self, words: tuple[str, ...]):
         self.words = words

@@ -1,0 +1,20 @@
+"""Every number that a training step records has its row in the table of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.metrics.table import METRICS
+
+NOT_RECORDED = {"time/left"}
+"""What the page works out by itself."""
+
+
+def test_the_table_has_what_a_step_records_and_nothing_else(make_trainer: Callable[..., Trainer]) -> None:
+    components = [{"kind": "length", "name": "length", "target": 4}, {"kind": "repetition", "name": "repetition", "n": 2}]
+    trainer = make_trainer(reward={"components": components, "gold": "world"})
+    recorded = set(trainer.step().metrics)
+    assert {name for name in recorded if name.startswith("reward/")} == {"reward/length", "reward/repetition"}
+    plain = {name for name in recorded if not name.startswith("reward/")}
+    assert plain == {metric.name for metric in METRICS} - NOT_RECORDED - {"reward/*"}

@@ -1,0 +1,76 @@
+"""The table of metrics: each has one row, and a row is all that the Live page needs to show it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.metrics.metric import Line, Metric, Tile
+from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.ui.live_charts import CHARTS, page_data, shown_names
+
+
+def test_every_metric_has_one_row_and_one_entry_in_the_glossary() -> None:
+    names = Counter(metric.name for metric in METRICS)
+    assert names.most_common(1)[0][1] == 1
+    assert all(GLOSSARY[metric.name] == metric.term for metric in METRICS)
+
+
+def test_lines_name_charts_that_exist_and_every_chart_has_a_line() -> None:
+    assert {line.chart for metric in METRICS for line in metric.lines} == {chart.key for chart in CHARTS}
+
+
+def test_a_line_on_the_right_has_a_unit_on_the_right() -> None:
+    right = {chart.key: bool(chart.right) for chart in CHARTS}
+    drawn = {line.chart for metric in METRICS for line in metric.lines if line.axis == "right"}
+    assert drawn == {key for key, has_unit in right.items() if has_unit}
+
+
+@pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.lines or metric.tile], ids=lambda metric: metric.name)
+def test_what_is_drawn_has_a_colour_of_its_own(metric: Metric) -> None:
+    """``part`` is the colour of reward components; without a colour a line could not be told from them."""
+    assert metric.colour != "part"
+
+
+def test_one_row_puts_a_metric_on_the_page() -> None:
+    row = Metric(
+        "policy/tail",
+        "Tail",
+        "nats",
+        "How likely the rarest token is.",
+        "Stays where it was.",
+        usual=(1.0, 2.0),
+        colour="ratio",
+        lines=(Line("entropy", axis="right", percent=True),),
+        tile=Tile(digits=1, label="Tail"),
+    )
+    page = page_data([*METRICS, row])
+    (entropy,) = [chart for chart in page["charts"] if chart["key"] == "entropy"]
+    assert entropy["lines"][-1] == {"metric": "policy/tail", "axis": "right", "style": "line", "percent": True, "colour": "ratio"}
+    assert page["tiles"][-1] == {"metric": "policy/tail", "digits": 1, "percent": False, "label": "Tail", "colour": "ratio"}
+    assert page["glossary"]["policy/tail"] == {
+        **{"title": "Tail", "unit": "nats", "meaning": "How likely the rarest token is.", "good": "Stays where it was."},
+        **{"healthy_low": 1.0, "healthy_high": 2.0},
+    }
+    assert "policy/tail" in shown_names([*METRICS, row])  # so its values are sent
+
+
+def test_a_metric_that_nothing_shows_is_not_sent() -> None:
+    hidden = Metric("policy/hidden", "Hidden", "", "A number.", "Any.")
+    assert shown_names([*METRICS, hidden]) == shown_names()
+    assert {"episode", "time/elapsed", "objective/kl"} <= shown_names()  # the x axes
+
+
+def test_the_order_of_the_tiles() -> None:
+    assert [tile["metric"] for tile in page_data()["tiles"]] == [
+        "objective/scores",
+        "gold/score",
+        "objective/kl",
+        "policy/entropy_avg",
+        "policy/clipfrac_avg",
+        "val/explained_variance",
+        "tokens/response_length",
+        "speed/tokens_per_second",
+    ]
