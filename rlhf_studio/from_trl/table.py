@@ -55,7 +55,8 @@ class Difference:
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    table: dict[str, Any] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return table
 
 
 def options(section: str) -> list[Option]:
@@ -114,4 +115,5 @@ def answer(name: str) -> str:
 
 def names_elsewhere() -> list[list[str]]:
     """The rows of the last table: our setting, and what three other tools call it."""
-    return _table()["names"]
+    rows: list[list[str]] = _table()["names"]
+    return rows

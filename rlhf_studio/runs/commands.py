@@ -42,10 +42,12 @@ def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | 
             early = not (alive and state in ALIVE)
             if not starting and (not alive or (early and ended_at is not None)):
                 raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
-            return connection.execute(
+            number = connection.execute(
                 "INSERT INTO commands (kind, payload, payload_flags, sent_at, early) VALUES (?, ?, ?, ?, ?)",
                 (kind, *encode_json(dict(payload or {})), time.time(), int(early)),
             ).lastrowid
+            assert number is not None  # an INSERT gives its row a number
+            return number
     finally:
         connection.close()
 
