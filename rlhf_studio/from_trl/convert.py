@@ -48,7 +48,7 @@ def _one_line(text: str) -> str:
 
 
 def release_of(reading: Reading) -> str:
-    """"0.11" or "1.12", from what only one of them has. Raises :class:`ConfigError` when that cannot be told."""
+    """The release, "0.11" or "1.12", from what only one of them has. Raises :class:`ConfigError` when that cannot be told."""
     if reading.release:
         return reading.release
     old = {part for option in options("classic") + options("around") for part in option.name.split(" / ")}

@@ -66,9 +66,7 @@ def broken_sampling(patch: pytest.MonkeyPatch) -> None:
 def broken_mask(patch: pytest.MonkeyPatch) -> None:
     """Sampling attends to the padding."""
     original = ResponseModel.next_logits
-    patch.setattr(
-        ResponseModel, "next_logits", lambda self, ids, attention, *rest: original(self, ids, torch.ones_like(attention), *rest)
-    )
+    patch.setattr(ResponseModel, "next_logits", lambda self, ids, attention, *rest: original(self, ids, torch.ones_like(attention), *rest))
 
 
 def broken_reading(patch: pytest.MonkeyPatch) -> None:
@@ -132,9 +130,7 @@ def broken_critic(patch: pytest.MonkeyPatch) -> None:
 def broken_rewards(patch: pytest.MonkeyPatch) -> None:
     """The padding mask is ignored."""
     original = DistilBertForSequenceClassification.forward
-    patch.setattr(
-        DistilBertForSequenceClassification, "forward", lambda self, input_ids, attention_mask=None: original(self, input_ids)
-    )
+    patch.setattr(DistilBertForSequenceClassification, "forward", lambda self, input_ids, attention_mask=None: original(self, input_ids))
 
 
 def save_judge(folder: Path) -> Path:
