@@ -22,6 +22,8 @@ from rlhf_studio.engine.trainer import Trainer
 from rlhf_studio.runs.checkpoints import newest_valid, verify
 from tests.engine.conftest import small_config
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "ppo": {
         "steps": 8, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20,

@@ -20,6 +20,8 @@ from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 
 def measured(run_dir: Path) -> dict[str, Any]:
     """What the event after the first step says, in bytes."""

@@ -32,6 +32,8 @@ from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 from tests.runs.store_helpers import wait_until
 
+pytestmark = pytest.mark.slow
+
 TWO = {"processes": 2, "threads": 1}
 TIMINGS = ("time/", "speed/", "memory/")
 

@@ -31,6 +31,8 @@ from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Trainer]
 
 

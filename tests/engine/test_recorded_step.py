@@ -24,6 +24,8 @@ from rlhf_studio.engine.trainer import Trainer
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
+pytestmark = pytest.mark.slow
+
 LORA = {"enabled": True, "r": 4}
 
 

@@ -46,6 +46,8 @@ from tests.engine.small_models import config_of
 from tests.engine.test_processes import check_metrics, checkpoints, write_config
 from tests.engine.test_sampling import PAD, TableModel, draw
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -22,6 +22,8 @@ from rlhf_studio.inputs.models import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.pickles import convert, convert_command
 from tests.engine.small_models import save_policy, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 
 class Canary:
     """Leaves a file behind when an ordinary reader opens its pickle."""

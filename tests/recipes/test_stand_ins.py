@@ -20,6 +20,8 @@ from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.recipes import list_recipes, load_recipe
 from tests.engine.small_models import WORDS, save_policy, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a> {% endif %}"
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
 KINDS = {

@@ -17,6 +17,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.schema import connect
 from rlhf_studio.runs.writer import RunWriter
 
+pytestmark = pytest.mark.slow
+
 KILLS = {"wal": 20, "delete": 12}
 
 

@@ -18,6 +18,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter, record_end
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "a run; rm -rf $(x)"

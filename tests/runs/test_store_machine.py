@@ -18,6 +18,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 
+pytestmark = pytest.mark.slow
+
 texts = st.sampled_from(NASTY_TEXTS) | st.text(alphabet=st.characters(), max_size=5)
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 metrics = st.dictionaries(st.sampled_from(["objective/kl", "lr", "\ud800", "loss/value_avg"]), numbers, max_size=4)

@@ -28,6 +28,8 @@ from rlhf_studio.world.build import (
 from rlhf_studio.world.check import Figure, check_world, sample_responses
 from rlhf_studio.world.corpus import write_corpus, write_pairs
 
+pytestmark = pytest.mark.slow
+
 WORLD = ASSETS / "world"
 SIZES = WorldSizes()
 SMALL = WorldSizes(
