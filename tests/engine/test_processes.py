@@ -30,7 +30,7 @@ from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
-from tests.runs.store_helpers import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

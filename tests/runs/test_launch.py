@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
@@ -17,6 +16,8 @@ from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter, record_end
+from tests.runs.store_helpers import config, end, new_run, start_fake, use_fake_engine
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from store_helpers import NASTY_TEXTS, new_run, rollout, same, token_record
 
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import NASTY_TEXTS, new_run, rollout, same, token_record
 
 pytestmark = pytest.mark.slow
 
