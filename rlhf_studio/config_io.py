@@ -57,8 +57,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        findings = error.errors(include_url=False)
-        findings, problems = _of_trl(findings)
+        findings, problems = _of_trl(error.errors(include_url=False))
         problems += [_problem(item) for item in findings[:MOST_PROBLEMS]]
         if len(findings) > MOST_PROBLEMS:
             problems.append(Problem("", f"{len(findings) - MOST_PROBLEMS} more settings are wrong; mend these first"))
@@ -128,7 +127,8 @@ class _Loader(yaml.SafeLoader):
             if key in seen:
                 raise ConfigError([Problem(str(key), "is set twice; keep one")])
             seen.add(key)
-        return super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
     def _number(self, node: yaml.ScalarNode) -> int | float:
         text = self.construct_scalar(node)
@@ -226,7 +226,7 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     """
     text_settings = {name for name, field in walk_fields() if field.annotation is str}
     empty = {name for name, field in walk_fields() if may_be_empty(field)}
-    result = _deep_copy(data)
+    result: dict[str, Any] = _deep_copy(data)
     for name, raw in overrides.items():
         value = (_text(raw) if name in empty else raw) if name in text_settings else _plain_value(name, raw)
         _set(result, name, name.split("."), value)

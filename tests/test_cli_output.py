@@ -24,6 +24,8 @@ from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

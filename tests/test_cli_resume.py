@@ -21,6 +21,8 @@ from rlhf_studio.runs.liveness import EngineLock, is_starting
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
 from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
 from tools.from_trl_page import differences, document, names_elsewhere, setting_of

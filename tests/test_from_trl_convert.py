@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, mapping_from_yaml, parse_config
 from rlhf_studio.from_trl.convert import Converted, convert
 from rlhf_studio.from_trl.table import options
 from rlhf_studio.recipes import load_recipe
 
-NOTEBOOK = '''
+NOTEBOOK = """
 from trl import PPOTrainer, PPOConfig, AutoModelForCausalLMWithValueHead
 from trl.core import LengthSampler
 
@@ -36,7 +36,7 @@ output_length_sampler = LengthSampler(output_min_length, output_max_length)
 generation_kwargs = {"min_length": -1, "top_k": 0.0, "top_p": 1.0, "do_sample": True, "pad_token_id": tokenizer.eos_token_id}
 for epoch, batch in enumerate(tqdm(ppo_trainer.dataloader)):
     generation_kwargs["max_new_tokens"] = output_length_sampler()
-'''
+"""
 CLASSIC_PPO = {
     **{"batch_size": 128, "mini_batch_size": 128, "micro_batch_size": 0, "ppo_epochs": 4, "learning_rate": 1.41e-5},
     **{"lr_schedule": "constant", "weight_decay": 0.0, "adam_epsilon": 1e-8, "max_grad_norm": 0.0, "ratio_threshold": 10.0},
@@ -44,7 +44,7 @@ CLASSIC_PPO = {
     **{"gamma": 1.0, "lam": 0.95, "cliprange": 0.2, "cliprange_value": 0.2, "vf_coef": 0.1, "whiten_rewards": False},
 }
 """The defaults of TRL 0.11's PPOConfig in our terms, by hand."""
-TLDR = r'''
+TLDR = r"""
 accelerate launch --config_file examples/accelerate_configs/deepspeed_zero2.yaml --num_processes 8 \
     examples/scripts/ppo/ppo_tldr.py \
     --dataset_name trl-lib/tldr \
@@ -59,7 +59,7 @@ accelerate launch --config_file examples/accelerate_configs/deepspeed_zero2.yaml
     --local_rollout_forward_batch_size 16 \
     --missing_eos_penalty 1.0 \
     --stop_token eos
-'''
+"""
 
 
 def config(done: Converted) -> RunConfig:

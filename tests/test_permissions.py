@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio import cli
 from rlhf_studio.child_process.environment import child_environment, engine_environment
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.permissions import VARIABLE
 from rlhf_studio.config_io import ConfigError, config_to_yaml, parse_config

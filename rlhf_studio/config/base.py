@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 Level = Literal["basic", "all"]
@@ -18,7 +19,7 @@ def setting(
     ``allowed`` says in words what a ``pattern`` takes, for the docs and for error messages.
     ``number``: a text that may be a number, which then needs no quotes in a file.
     """
-    extra = {"level": level, "unit": unit, "allowed": allowed, "number": number}
+    extra: JsonDict = {"level": level, "unit": unit, "allowed": allowed, "number": number}
     return Field(default, title=title, description=help, json_schema_extra=extra, **bounds)
 
 

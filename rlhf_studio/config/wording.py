@@ -33,7 +33,7 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     """One entry of ``ValidationError.errors()`` of ``model`` as a sentence without a final stop."""
     kind, value, context = finding["type"], finding["input"], finding.get("ctx", {})
     if kind == "value_error":
-        return finding["msg"].removeprefix("Value error, ")
+        return str(finding["msg"]).removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return "there is no such setting"
     if kind in ("union_tag_invalid", "union_tag_not_found"):

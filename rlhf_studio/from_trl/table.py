@@ -83,7 +83,8 @@ class Group:
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    table: dict[str, Any] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return table
 
 
 def options(section: str) -> list[Option]:

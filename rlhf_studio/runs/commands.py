@@ -40,10 +40,12 @@ def send_command(run_dir: Path, kind: CommandKind) -> int:
             early = not (alive and state in ALIVE)
             if not starting and (not alive or (early and ended_at is not None)):
                 raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
-            return connection.execute(
+            number = connection.execute(
                 "INSERT INTO commands (kind, payload, sent_at, early) VALUES (?, '{}', ?, ?)",  # the column was never used
                 (kind, time.time(), int(early)),
             ).lastrowid
+            assert number is not None  # an INSERT gives its row a number
+            return number
     finally:
         connection.close()
 

@@ -51,6 +51,7 @@ def start_engine(
     try:
         if ticket is None:
             own_ticket.take()
+        assert own_ticket.descriptor is not None  # whoever hands over a ticket has taken it
         working_folder = RunReader(folder).working_folder()
         environment = engine_environment(
             os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions, trackers=_trackers(folder)

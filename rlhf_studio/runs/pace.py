@@ -81,5 +81,5 @@ def _seconds(folder: Path) -> float | None:
         rows = RunReader(folder).metrics_since(0, limit=STEPS_LOOKED_AT)
     except StoreError:
         return None
-    seconds = [metrics["time/total"] for _, metrics in rows if metrics.get("time/total")]
+    seconds = [total for _, metrics in rows if (total := metrics.get("time/total"))]
     return statistics.median(seconds[1:] or seconds) if seconds else None

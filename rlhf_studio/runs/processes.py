@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -115,7 +115,7 @@ def _copy(process: subprocess.Popen[bytes], screen: Terminal | None) -> None:
             screen.show(text)
 
 
-def _pass_on(run_dir: Path, process: subprocess.Popen[bytes], received: list[int]) -> object:
+def _pass_on(run_dir: Path, process: subprocess.Popen[bytes], received: list[int]) -> Callable[[int, FrameType | None], None]:
     def handler(number: int, _frame: FrameType | None) -> None:
         received.append(number)
         holder = liveness.holder_pid(run_dir)

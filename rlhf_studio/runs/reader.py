@@ -21,6 +21,7 @@ from rlhf_studio.runs import paths, rows, schema, status, studio
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
+from rlhf_studio.runs.status import Locks
 from rlhf_studio.runs.tenths import tenth
 from rlhf_studio.runs.values import decode_number, decode_text
 
@@ -34,7 +35,7 @@ SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "obj
 class _Moment:
     connection: sqlite3.Connection
     known: studio.Studio
-    locks: status.Locks
+    locks: Locks
 
 
 class RunReader:
@@ -119,7 +120,7 @@ class RunReader:
         workspace = paths.workspace_of(self.run_dir)
         return studio.read(workspace, self.run_dir.name) if workspace else studio.EMPTY
 
-    def _derive(self, known: studio.Studio, locks: status.Locks) -> tuple[RunStatus, RunStatus]:
+    def _derive(self, known: studio.Studio, locks: Locks) -> tuple[RunStatus, RunStatus]:
         with self._reading() as connection:
             row = status.read_row(connection, self.run_dir, known)
         return row, status.derive(row, locks, known, self.run_dir, in_workspace=paths.workspace_of(self.run_dir) is not None)
@@ -277,11 +278,12 @@ def _metric_names(connection: sqlite3.Connection) -> dict[int, str]:
 
 def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
     # avg() leaves NULL out, and with it every number that was not finite.
-    return connection.execute(
+    mean: float | None = connection.execute(
         f"""SELECT avg(value) FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
             AND step IN (SELECT step FROM steps WHERE {_OF_NOW} ORDER BY step {order} LIMIT ?)""",
         (metric, steps),
     ).fetchone()[0]
+    return mean
 
 
 def _last(connection: sqlite3.Connection, metric: str) -> float | None:

@@ -91,7 +91,7 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
     stored = connection.execute(
         "SELECT name, kind, shape, data FROM token_arrays WHERE step = ? AND sample = ? ORDER BY rowid", (step, sample)
     )
-    arrays = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in stored}
+    arrays: dict[str, Any] = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in stored}
     return TokenRecord(
         prompt_pieces=decode_json(row[0], None),
         response_pieces=decode_json(row[1], None),

@@ -158,7 +158,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Seq
 def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VERSION, *, may_be_empty: bool = False) -> int:
     """The database's schema version. Raises StoreError when it is newer than ``newest``, or not ours."""
     try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         application = connection.execute("PRAGMA application_id").fetchone()[0]
     except sqlite3.Error as error:
         raise store_error(error, path) from error

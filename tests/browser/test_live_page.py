@@ -6,10 +6,8 @@ One Chromium and one app for all tests; each test opens its own page.
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,21 +18,11 @@ from rlhf_studio.runs.workspace import Workspace
 from tests.ui.fake_run import HOSTILE, FakeRun, config
 from tests.ui.live_app import LiveApp
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium on this machine")]
+pytestmark = pytest.mark.browser
 DEADLINE = 30_000
 # Timers run ten times faster, so that a poll comes every 0.1 s; not in the tests that promise something in seconds.
 HURRY = "{ const usual = window.setTimeout; window.setTimeout = (action, wait, ...rest) => usual(action, (wait || 0) / 10, ...rest); }"
 RANGE = "document.querySelector('[data-chart=kl] .rs-plot')._fullLayout.xaxis.range.map((value) => Number(value).toFixed(3)).join()"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,12 @@ import pytest
 
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.conftest import HOSTILE, note_faults
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
-expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
-CHROMIUM = Path("/usr/bin/chromium")
-HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
-
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium")]
+pytestmark = pytest.mark.browser
 
 # Scores a response by its length; a prompt that says hang is never answered.
 HELPER = """
@@ -63,26 +60,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def open_page(server: Server) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
     """Opens the Reward section; at the end no page may have had a script error or asked another machine."""
     faults: list[str] = []
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+    contexts = []
 
-        def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
-            page = chromium.new_context(viewport={"width": width, "height": height}).new_page()
-            page.set_default_timeout(20_000)
-            page.on("pageerror", lambda error: faults.append(str(error)))
-            page.on(
-                "request",
-                lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None,
-            )
-            page.goto(server.url + query)
-            page.locator("summary", has=page.get_by_text("Reward", exact=True)).click()
-            return page
+    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(20_000)
+        note_faults(page, faults)
+        page.goto(server.url + query)
+        page.locator("summary", has=page.get_by_text("Reward", exact=True)).click()
+        return page
 
-        yield open_at
-        chromium.close()
+    yield open_at
+    for context in contexts:
+        context.close()
     assert faults == []
 
 

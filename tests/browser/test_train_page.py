@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.conftest import HOSTILE, note_faults
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
+from tests.waiting import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
-expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
-CHROMIUM = Path("/usr/bin/chromium")
-HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
-
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium")]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +29,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
         yield running
         running.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
@@ -54,11 +43,7 @@ def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "request",
-            lambda request: faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:|blob:)", request.url) else None,
-        )
+        note_faults(page, faults)
         page.goto(server.url + query)
         return page
 
@@ -83,15 +68,8 @@ def empty_workspace(server: Server) -> Iterator[None]:
             from rlhf_studio.runs.commands import send_command
 
             send_command(server.workspace.run_dir(run.run_id), "stop")
-            until(lambda run=run: server.workspace.status(run.run_id).state == "stopped")
+            wait_until(lambda run=run: server.workspace.status(run.run_id).state == "stopped")
         server.workspace.delete(run.run_id)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def section(page: Any, title: str) -> Any:
@@ -107,7 +85,7 @@ def submit(server: Server, name: str, steps: int = 2) -> str:
 
 def finished(server: Server, name: str) -> str:
     run_id = submit(server, name)
-    until(lambda: server.workspace.status(run_id).state == "finished")
+    wait_until(lambda: server.workspace.status(run_id).state == "finished")
     return run_id
 
 
@@ -136,7 +114,7 @@ def test_a_run_that_was_started_here_says_what_is_next_when_it_has_finished(page
 
 def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Server) -> None:
     first = submit(server, "long one", steps=60)
-    until(lambda: server.workspace.status(first).state == "running")
+    wait_until(lambda: server.workspace.status(first).state == "running")
     page.locator("#setting-ppo-steps").fill("2")
     page.get_by_role("button", name="Add to queue").click()
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
@@ -285,7 +263,7 @@ def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_ch
     expect(page.locator(".rt-problems")).to_be_hidden()
     expect(page.locator(".rt-checking")).to_have_text("Checking")
     expect(page.locator(".rt-sentence")).to_have_text("Checking these settings.")
-    until(lambda: page.wait_for_timeout(20) is None and len(held) > 0)
+    wait_until(lambda: page.wait_for_timeout(20) is None and len(held) > 0)
     for route in held:
         route.continue_()
     expect(page.locator(".rt-sentence")).to_contain_text("world-policy writes 64 responses")

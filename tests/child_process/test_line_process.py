@@ -3,13 +3,13 @@
 import gc
 import os
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
+from tests.waiting import gone, wait_until
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 FOREVER = "import threading; threading.Event().wait()"
@@ -95,7 +95,7 @@ def test_killing_takes_the_whole_group_and_happens_once():
     process.kill()
     process.kill()
     assert not psutil.pid_exists(process.pid)
-    assert gone(grandchild)
+    wait_until(lambda: gone(grandchild))
 
 
 def test_it_goes_with_its_owner():
@@ -116,12 +116,3 @@ def test_environment_and_errors(tmp_path: Path):
     assert (tmp_path / "errors").read_text() == "trace\n"
     with pytest.raises(OSError):
         LineProcess(["/no/such/program"])
-
-
-def gone(pid: int) -> bool:
-    """Killed, though perhaps not collected yet: that is the init process's task."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 
 sys.modules["rlhf_studio.preflight"] = None  # type: ignore[assignment] # who asks again what was asked before the start, fails
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import checkpoint
+from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid
+from tests.engine.conftest import small_config
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "ppo": {
@@ -50,60 +58,88 @@ def metrics(trainer: Trainer) -> dict[str, float]:
     return {name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))}
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+@dataclass
+class Course:
+    """A whole run of eight steps, and by step: its checkpoint, its metrics, and copies of its tensors and numbers after that step."""
+
+    checkpoints: dict[int, Path] = field(default_factory=dict)
+    rows: dict[int, dict[str, float]] = field(default_factory=dict)
+    tensors: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    numbers: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def note(self, trainer: Trainer, folder: Path) -> None:
+        step = trainer.progress.step
+        self.checkpoints[step] = save(trainer, folder, keep=9)
+        self.tensors[step] = {name: tensor.detach().clone() for name, tensor in everything(trainer).items()}
+        self.numbers[step] = copy.deepcopy(training_state(trainer).numbers)
+
+
+def course(folder: Path, lora: dict[str, object]) -> Course:
+    torch.set_num_threads(1)  # as in every test here; a fixture of the module comes before the one that says so
+    config = small_config(folder, lora=lora, **SETTINGS)
+    trainer, whole = build_trainer(config, choose_compute(config), lambda text, fraction: None)[0], Course()
+    whole.note(trainer, folder / "run")
+    while not trainer.finished:
+        row = metrics(trainer)
+        whole.rows[trainer.progress.step] = row
+        whole.note(trainer, folder / "run")
+    return whole
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """Played once for all tests of this file; they must not change its folders."""
+    return course(tmp_path_factory.mktemp("full"), {})
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """The same with LoRA."""
+    return course(tmp_path_factory.mktemp("lora"), LORA)
+
+
+@pytest.mark.parametrize(("name", "lora"), [("full", {}), ("adapted", LORA)], ids=["full", "lora"])
 @pytest.mark.parametrize("step", [1, 3, 5])
-def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, step: int, lora: dict[str, object]) -> None:
-    whole = make_trainer(lora=lora, **SETTINGS)
-    for _ in range(step):
-        whole.step()
-    folder = save(whole, tmp_path / "run")
+def test_resume_is_exact(
+    make_trainer: Callable[..., Trainer], request: pytest.FixtureRequest, step: int, name: str, lora: dict[str, object]
+) -> None:
+    whole: Course = request.getfixturevalue(name)
     resumed = make_trainer(lora=lora, **SETTINGS)
-    assert resume(resumed, folder) == []
-    for _ in range(3):
-        assert metrics(resumed) == metrics(whole)
-    wanted, found = everything(whole), everything(resumed)
+    assert resume(resumed, whole.checkpoints[step]) == []
+    for later in range(step + 1, step + 4):
+        assert metrics(resumed) == whole.rows[later]
+    wanted, found = whole.tensors[step + 3], everything(resumed)
     assert wanted.keys() == found.keys()
-    for name, tensor in wanted.items():
-        assert torch.equal(tensor, found[name]), name
+    for key, tensor in wanted.items():
+        assert torch.equal(tensor, found[key]), key
 
 
 @pytest.mark.parametrize("key", ["sampling", "shuffling"])
-def test_every_random_state_matters(make_trainer: Callable[..., Trainer], tmp_path: Path, key: str) -> None:
+def test_every_random_state_matters(make_trainer: Callable[..., Trainer], full: Course, key: str) -> None:
     """Losing one random state must change the run; otherwise the test above proves nothing."""
-    whole = make_trainer(**SETTINGS)
-    whole.step()
-    folder = save(whole, tmp_path / "run")
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.models.policy)
-    state = load_state(folder, resumed.updater.optimizer)
+    restore_policy(full.checkpoints[1], resumed.models.policy)
+    state = load_state(full.checkpoints[1], resumed.updater.optimizer)
     state.tensors[key] = torch.Generator().manual_seed(99).get_state()
     restore(resumed, state)
-    assert metrics(resumed) != metrics(whole)
+    assert metrics(resumed) != full.rows[2]
 
 
 @pytest.mark.parametrize("key", ["controller", "moments", "prompts", "step"])
-def test_every_number_matters(make_trainer: Callable[..., Trainer], tmp_path: Path, key: str) -> None:
-    whole = make_trainer(**SETTINGS)
-    fresh = training_state(make_trainer(**SETTINGS)).numbers
-    whole.step()
-    whole.step()
-    folder = save(whole, tmp_path / "run")
+def test_every_number_matters(make_trainer: Callable[..., Trainer], full: Course, key: str) -> None:
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.models.policy)
-    state = load_state(folder, resumed.updater.optimizer)
-    state.numbers[key] = fresh[key]
+    restore_policy(full.checkpoints[2], resumed.models.policy)
+    state = load_state(full.checkpoints[2], resumed.updater.optimizer)
+    state.numbers[key] = full.numbers[0][key]
     restore(resumed, state)
-    assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
+    assert [metrics(resumed), metrics(resumed)] != [full.rows[3], full.rows[4]]
 
 
-def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    whole = make_trainer(**SETTINGS)
-    whole.step()
-    folder = save(whole, tmp_path / "run")
+def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], full: Course) -> None:
     resumed = make_trainer(**SETTINGS)
-    restore_policy(folder, resumed.models.policy)
-    restore(resumed, load_state(folder, make_trainer(**SETTINGS).updater.optimizer))
-    assert [metrics(resumed), metrics(resumed)] != [metrics(whole), metrics(whole)]
+    restore_policy(full.checkpoints[1], resumed.models.policy)
+    restore(resumed, load_state(full.checkpoints[1], make_trainer(**SETTINGS).updater.optimizer))
+    assert [metrics(resumed), metrics(resumed)] != [full.rows[2], full.rows[3]]
 
 
 def test_changed_threads_are_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
@@ -174,11 +210,9 @@ DAMAGES = [damage_flip, damage_cut, damage_drop, damage_manifest, damage_no_mani
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_damaged_checkpoints_are_passed_over(make_trainer: Callable[..., Trainer], tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    trainer = make_trainer(**SETTINGS)
-    good = save(trainer, tmp_path / "run")
-    trainer.step()
-    bad = save(trainer, tmp_path / "run")
+def test_damaged_checkpoints_are_passed_over(full: Course, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    good, bad = (Path(shutil.copytree(full.checkpoints[step], folder / full.checkpoints[step].name)) for step in (0, 1))
     damage(bad)
     chosen, told = newest_valid(tmp_path / "run")
     assert chosen == good

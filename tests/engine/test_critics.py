@@ -18,6 +18,8 @@ from rlhf_studio.engine.types import position_ids
 from tests.engine.conftest import play
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer
 
+pytestmark = pytest.mark.slow
+
 SEPARATE = {"kind": "separate"}
 LORA = {"enabled": True, "r": 4}
 FAMILIES = ["gpt2", "llama", "qwen2", "gpt_neox"]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rlhf_studio import cli, preflight
+from rlhf_studio import preflight
+from rlhf_studio.cli import main as cli
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.inputs.checks import prompts as prompt_checks
 from rlhf_studio.inputs.prompts import preview
@@ -20,6 +21,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
+
+pytestmark = pytest.mark.slow
 
 
 def measured(run_dir: Path) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import collect
 from tests.engine.small_models import save_policy
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "opt", "falcon", "bloom"]
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 MODES = pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])

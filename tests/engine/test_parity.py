@@ -34,6 +34,8 @@ from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Trainer]
 
 
@@ -69,9 +71,7 @@ def broken_sampling(patch: pytest.MonkeyPatch) -> None:
 def broken_mask(patch: pytest.MonkeyPatch) -> None:
     """Sampling attends to the padding."""
     original = ResponseModel.next_logits
-    patch.setattr(
-        ResponseModel, "next_logits", lambda self, ids, attention, *rest: original(self, ids, torch.ones_like(attention), *rest)
-    )
+    patch.setattr(ResponseModel, "next_logits", lambda self, ids, attention, *rest: original(self, ids, torch.ones_like(attention), *rest))
 
 
 def broken_reading(patch: pytest.MonkeyPatch) -> None:
@@ -135,9 +135,7 @@ def broken_critic(patch: pytest.MonkeyPatch) -> None:
 def broken_rewards(patch: pytest.MonkeyPatch) -> None:
     """The padding mask is ignored."""
     original = DistilBertForSequenceClassification.forward
-    patch.setattr(
-        DistilBertForSequenceClassification, "forward", lambda self, input_ids, attention_mask=None: original(self, input_ids)
-    )
+    patch.setattr(DistilBertForSequenceClassification, "forward", lambda self, input_ids, attention_mask=None: original(self, input_ids))
 
 
 def save_judge(folder: Path) -> Path:

@@ -18,6 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
@@ -29,7 +30,9 @@ from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
-from tests.runs.store_helpers import wait_until
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 TWO = {"processes": 2, "threads": 1}
 TIMINGS = ("time/", "speed/", "memory/")
@@ -70,7 +73,8 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     Then once more from the checkpoint of step 2, with the processes on two machines: bit for bit the same.
     """
     one, two = tmp_path / "one", tmp_path / "two"
-    run("train", "--config", write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2}), "--run-dir", one)
+    alone = write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2})
+    assert cli.main(["train", "--config", str(alone), "--run-dir", str(one)]) == 0
     engine = {**TWO, "watch_prompts": 2, "checkpoint_every": 2}
     shared = write_config(tmp_path, "shared", engine=engine, generation={"batch_size": 3})  # of each process's four
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
@@ -177,10 +181,10 @@ def naming(file: Path) -> list[int]:
     return [one.pid for one in found if str(file) in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
 
 
-def test_shares_that_do_not_come_out_even(tmp_path: Path) -> None:
+def test_shares_that_do_not_come_out_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_config(tmp_path, "odd", engine={**TWO, "processes": 3})
-    output = run("train", "--config", path, "--run-dir", tmp_path / "run", code=2)
-    assert "ppo.batch_size: 8 episodes cannot be shared by 3 processes" in output
+    assert cli.main(["train", "--config", str(path), "--run-dir", str(tmp_path / "run")]) == 2
+    assert "ppo.batch_size: 8 episodes cannot be shared by 3 processes" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

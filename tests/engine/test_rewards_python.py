@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rlhf_studio.engine.rewards import python_function
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.python_function import CHILD, PythonFunction, checked_scores
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
+from tests.waiting import gone, wait_until
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
@@ -174,9 +174,7 @@ def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Pa
         function(Episodes(["hang"], ["r"], [True], [1]))
     assert process is not None and not psutil.pid_exists(process.pid)
     grandchild = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(grandchild) and psutil.Process(grandchild).status() != psutil.STATUS_ZOMBIE:  # collected by init, if by any
-        assert time.monotonic() < deadline
+    wait_until(lambda: gone(grandchild))
     assert scores(function) == [1.0, 1.0]  # by a fresh process
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineProcess
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, config_to_yaml
 from rlhf_studio.engine.rewards import trial as trial_module

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.engine.compute.device import Compute, choose_compute
@@ -45,6 +45,8 @@ from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import config_of
 from tests.engine.test_processes import check_metrics, checkpoints, write_config
 from tests.engine.test_sampling import PAD, TableModel, draw
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 

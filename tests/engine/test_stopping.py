@@ -22,7 +22,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 from tests.engine.kill_loop import exit_code, fork_engine
-from tests.runs.store_helpers import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

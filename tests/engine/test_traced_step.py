@@ -25,6 +25,8 @@ from rlhf_studio.inputs.families import TRACED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
+pytestmark = pytest.mark.slow
+
 LORA = {"enabled": True, "r": 4}
 
 

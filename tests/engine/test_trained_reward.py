@@ -32,6 +32,8 @@ from rlhf_studio.preflight import inspect_run
 from tests.engine.conftest import play, small_config
 from tests.engine.small_models import config_of, save_prompts
 
+pytestmark = pytest.mark.slow
+
 TALES = ["A good film, I liked it.", "A bad film; it was dull.", "We saw a film", "The story is good", "The story is dull and long"]
 PAIRS = [Preference(tale, " It was good.", " It was dull, dull, dull.") for tale in TALES]
 CRITIC = {"kind": "separate", "start": "reward_model"}

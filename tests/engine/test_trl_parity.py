@@ -27,6 +27,8 @@ from tests.engine.conftest import collect, small_config
 from tests.engine.trl_run import TrlRun, run_trl
 
 pytest.importorskip("trl.experimental.ppo.ppo_trainer", reason="trl 1.12 is not installed")
+
+pytestmark = pytest.mark.slow
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 BETA = 0.1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
@@ -21,17 +22,26 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def played_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played")
+    config = small_config(folder, ppo={"steps": 6}, engine={"checkpoint_every": 2, "keep_checkpoints": 3})
+    create_run(folder / "run", config, name="run", state="loading")
+    with pytest.MonkeyPatch.context() as patch:
+        before_step(patch, 5, stop)
+        assert run_engine(folder / "run", "train") == STOPPED
+    return folder / "run"
+
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of six steps, stopped after the fifth: checkpoints of steps 2, 4 and 5."""
-    config = small_config(tmp_path, ppo={"steps": 6}, engine={"checkpoint_every": 2, "keep_checkpoints": 3})
-    create_run(tmp_path / "run", config, name="run", state="loading")
-    with monkeypatch.context() as patch:
-        before_step(patch, 5, stop)
-        assert run_engine(tmp_path / "run", "train") == STOPPED
-    assert [point.step for point in RunReader(tmp_path / "run").checkpoints()] == [2, 4, 5]
-    return tmp_path / "run"
+def played(played_once: Path, tmp_path: Path) -> Path:
+    """A run of six steps, stopped after the fifth: checkpoints of steps 2, 4 and 5. A copy for each test."""
+    run_dir = Path(shutil.copytree(played_once, tmp_path / "run"))
+    assert [point.step for point in RunReader(run_dir).checkpoints()] == [2, 4, 5]
+    return run_dir
 
 
 def stop() -> None:

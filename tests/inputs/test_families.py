@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs import families
 from rlhf_studio.inputs.families import (

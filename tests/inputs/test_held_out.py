@@ -12,6 +12,8 @@ from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.inputs.prompts.held_out import eval_settings
 from rlhf_studio.preflight import inspect_run
 
+pytestmark = pytest.mark.slow
+
 
 def looked_at(config: Any, folder: Path) -> tuple[list[str], list[str]]:
     """(fields with a problem, notes about held-out prompts)."""

@@ -15,12 +15,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from rlhf_studio import cli
+from rlhf_studio.cli import main as cli
 from rlhf_studio.engine.process.unpickling import NotWeights, read_pickle
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.pickles import convert, convert_command
 from tests.engine.small_models import save_policy, save_reward_model
+
+pytestmark = pytest.mark.slow
 
 
 class Canary:

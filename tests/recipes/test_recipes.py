@@ -9,7 +9,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from rlhf_studio import cli, recipes
+from rlhf_studio import recipes
+from rlhf_studio.cli import main as cli
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping

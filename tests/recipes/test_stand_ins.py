@@ -20,6 +20,8 @@ from rlhf_studio.preflight import inspect_run
 from rlhf_studio.recipes import list_recipes, load_recipe
 from tests.engine.small_models import WORDS, save_policy, save_reward_model
 
+pytestmark = pytest.mark.slow
+
 CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a> {% endif %}"
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
 FAMILIES = {"tldr-pythia-1b": ("gpt_neox", "gpt_neox"), "qwen-chat": ("qwen2", "qwen2"), "qlora-7b": ("qwen2", "qwen3")}

@@ -1,13 +1,10 @@
-"""The helpers lie beside the tests and are imported by name."""
+"""Fixtures of the tests of run folders."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from store_helpers import new_run
+from tests.runs.store_helpers import new_run
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ import sys
 import threading
 from pathlib import Path
 
-from store_helpers import fake_command
-
 from rlhf_studio.runs import launch
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.workspace import Workspace
+from tests.runs.store_helpers import fake_command
 
 launch.engine_command = fake_command
 dispatcher = Dispatcher(Workspace(Path(sys.argv[1])), interval=0.01)

@@ -6,8 +6,6 @@ import math
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -35,17 +33,6 @@ NASTY_TEXTS = [
     "${alert(1)} {{x}} `\\",
     "‮ right to left, \r\n and \x1b[31m",
 ]
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Poll until the condition holds; fails at the deadline."""
-    deadline = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if result:
-            return result
-        assert time.monotonic() < deadline, f"still not so after {seconds} s"
-        time.sleep(0.01)
 
 
 def config(**ppo: Any) -> RunConfig:

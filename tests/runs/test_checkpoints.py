@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_helpers import new_run, step_record
 
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError, NoCheckpoint, StartingPoint, newest_valid, only_named, where_to_resume
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run, step_record
 
 STRAY = [".DS_Store", "policy/._model.safetensors", "state.json~", "notes.txt", "empty/", "policy/pytorch_model.bin"]
 

@@ -2,13 +2,14 @@ import os
 from pathlib import Path
 
 import pytest
-from store_helpers import end, run_python, start_fake, wait_until
 
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import end, run_python, start_fake
+from tests.waiting import wait_until
 
 
 def test_stopping_a_running_engine(run: Path):

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from store_helpers import new_run, same, step_record
 
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.heartbeat import Heartbeat
@@ -16,6 +15,9 @@ from rlhf_studio.runs.liveness import EngineLock, is_alive
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.schema import connect
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run, same, step_record
+
+pytestmark = pytest.mark.slow
 
 KILLS = {"wal": 20, "delete": 12}
 

@@ -3,13 +3,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from store_helpers import NASTY_TEXTS, config, new_run
 
 from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import NASTY_TEXTS, config, new_run
 
 
 def test_a_new_run_is_complete(tmp_path: Path):

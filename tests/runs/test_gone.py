@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_helpers import new_run, run_python, step_record, wait_until
 
 from rlhf_studio.runs.errors import RunGone
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run, run_python, step_record
+from tests.waiting import wait_until
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -75,7 +76,7 @@ def test_the_write_ahead_log_of_a_run_that_took_the_place_survives(run: Path) ->
     code = """
 import sys
 from pathlib import Path
-from store_helpers import new_run, step_record
+from tests.runs.store_helpers import new_run, step_record
 from rlhf_studio.runs.errors import RunGone
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.writer import RunWriter

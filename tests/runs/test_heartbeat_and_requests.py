@@ -2,7 +2,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from store_helpers import step_record, wait_until
 
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
@@ -10,6 +9,8 @@ from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import step_record
+from tests.waiting import wait_until
 
 # --- heartbeat ---------------------------------------------------------------------------------------------------------------
 

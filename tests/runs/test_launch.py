@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_helpers import config, end, new_run, start_fake, use_fake_engine, wait_until
 
 from rlhf_studio.child_process.environment import (
     NEEDED,
@@ -25,6 +24,10 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter, record_end
+from tests.runs.store_helpers import config, end, new_run, start_fake, use_fake_engine
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_command_is_the_one_a_person_can_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from store_helpers import end, open_descriptors, python_environment, run_python, start_fake, wait_until
 
 from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.runs import liveness
@@ -17,6 +16,8 @@ from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, holder_pid, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import end, open_descriptors, python_environment, run_python, start_fake
+from tests.waiting import wait_until
 
 ASK = "import sys; from pathlib import Path; from rlhf_studio.runs.liveness import *; print(is_alive(Path(sys.argv[1])))"
 TAKE = """

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_helpers import HERE, config, end, new_run, open_descriptors, python_environment, start_fake, use_fake_engine, wait_until
 
 from rlhf_studio.runs import claims, liveness, studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint
@@ -20,6 +19,10 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import HERE, config, end, new_run, open_descriptors, python_environment, start_fake, use_fake_engine
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from store_helpers import new_run, run_python, step_record
 
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError, sqlite_reason, store_error
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run, run_python, step_record
 
 
 def every_reading(reader: RunReader) -> list:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_helpers import new_run
 
 from rlhf_studio.runs import status
 from rlhf_studio.runs.commands import send_command
@@ -20,6 +19,7 @@ from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
 from rlhf_studio.runs.studio import Entry, Studio
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run
 
 FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, False)
 

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from store_helpers import NASTY_TEXTS, new_run, rollout, same, token_record
 
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import NASTY_TEXTS, new_run, rollout, same, token_record
+
+pytestmark = pytest.mark.slow
 
 texts = st.sampled_from(NASTY_TEXTS) | st.text(alphabet=st.characters(), max_size=5)
 numbers = st.floats(allow_nan=True, allow_infinity=True)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from store_helpers import NASTY_TEXTS, same
 
 from rlhf_studio.runs import values
+from tests.runs.store_helpers import NASTY_TEXTS, same
 
 any_text = st.text(alphabet=st.characters(), max_size=20) | st.text(alphabet="\ud800\udc00\ud83d\ude00a\x00", max_size=6)
 any_float = st.floats(allow_nan=True, allow_infinity=True)

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-from store_helpers import config, end, new_run, open_descriptors, start_fake, step_record, wait_until
 
 from rlhf_studio.runs import liveness, studio
 from rlhf_studio.runs import workspace as workspace_module
@@ -14,6 +13,8 @@ from rlhf_studio.runs.liveness import EngineLock, StartTicket
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import config, end, new_run, open_descriptors, start_fake, step_record
+from tests.waiting import wait_until
 
 
 @pytest.fixture

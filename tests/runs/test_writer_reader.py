@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from store_helpers import NASTY_TEXTS, rollout, same, start_fake, step_record, token_record, wait_until
 
 from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
@@ -14,6 +13,8 @@ from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, State, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import NASTY_TEXTS, rollout, same, start_fake, step_record, token_record
+from tests.waiting import wait_until
 
 
 def nasty_step(step: int) -> StepRecord:

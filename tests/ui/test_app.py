@@ -29,6 +29,7 @@ from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.live_feed import LiveFeed
 from tests.ui.train_helpers import install_world, start_stand_in
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +182,7 @@ def test_requests_that_did_not_come_from_an_operator_start_nothing(headers: dict
     assert runs_of(server) == []
 
 
-def test_a_start_opens_the_live_page_and_the_run_finishes(server: Server, wait_until: Any) -> None:
+def test_a_start_opens_the_live_page_and_the_run_finishes(server: Server) -> None:
     message = event(server, "start_run", settings_of_page(ppo__steps=2))
     outcome, tabs, live = message["output"]["data"]
     run_id = json.loads(outcome)["run_id"]
@@ -200,19 +201,6 @@ def test_an_address_with_a_run_opens_the_live_page(server: Server) -> None:
 
     assert selected("?run=20261121-000000-abcdef") == "live"
     assert selected("") is None
-
-
-@pytest.fixture
-def wait_until() -> Any:
-    import time
-
-    def wait(condition: Any, seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "did not happen in time"
-            time.sleep(0.02)
-
-    return wait
 
 
 # --- starting and stopping -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_feed
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from tests.ui.fake_run import FakeRun, config
+from tests.waiting import wait_until
 
 DEADLINE = 20
 
@@ -219,10 +220,8 @@ def test_runs_nobody_watches_are_forgotten(workspace, run):
     feed = LiveFeed(workspace, interval=0.02, forget_after=0.1)
     try:
         ask(feed, Position(run=run.run_id))
-        end = time.monotonic() + DEADLINE
-        while feed._followers and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not feed._followers and not feed._answers
+        wait_until(lambda: not feed._followers, DEADLINE)
+        assert not feed._answers
     finally:
         feed.close()
 
@@ -244,9 +243,7 @@ def test_names_that_no_run_has_keep_nobody_from_watching(feed, run, monkeypatch)
     assert ask(feed, Position(run=run.run_id))["last_step"] == 0
     assert ask(feed, Position(run="run-number-7")) == {"missing": True}
     monkeypatch.setattr(live_feed, "FORGET_MISSING", 0.0)
-    end = time.monotonic() + DEADLINE
-    while len(feed._asked) > 1 and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: len(feed._asked) <= 1, DEADLINE)
     assert set(feed._asked) == {run.run_id} and set(feed._answers) == {run.run_id}
     monkeypatch.setattr(live_feed, "MOST_ASKED", 1)
     assert b"Too many" in feed.poll(Position(run="one-too-many"))

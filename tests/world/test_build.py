@@ -28,6 +28,8 @@ from rlhf_studio.world_build.build import (
 from rlhf_studio.world_build.check import Figure, check_world, sample_responses
 from rlhf_studio.world_build.command import main
 
+pytestmark = pytest.mark.slow
+
 WORLD = ASSETS / "world"
 SIZES = WorldSizes()
 SMALL = WorldSizes(

@@ -1,0 +1,20 @@
+"""Which tests are quick: ``pytest -m quick`` runs everything that is not marked otherwise. And one thread for each process."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Tests run side by side, and many start processes: with a thread for each core in all of them they would wait for one another.
+# Set before anything imports torch, and handed on to whatever a test starts; a test that is about threads asks for its own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+OTHERWISE = ("slow", "browser", "long")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest's own hook drops what ``-m`` does not ask for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in OTHERWISE):
+            item.add_marker("quick")
