@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlhf_studio import cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.reader import RunReader
@@ -43,7 +43,7 @@ def test_what_was_said_at_the_start_is_kept_and_nobody_is_asked_again(tmp_path: 
         return own(trainer)
 
     monkeypatch.setattr(Trainer, "step", step)
-    assert cli.main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
+    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     found = measured(tmp_path / "run")
     assert plan is not None and (found["low"], found["high"]) == (plan.low, plan.high)
 

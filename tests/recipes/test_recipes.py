@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
 from rlhf_studio.inputs.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
@@ -50,10 +50,10 @@ def test_the_sentiment_recipes_say_what_to_convert_first(capsys: pytest.CaptureF
     for name in ("gpt2-imdb", "gpt2-imdb-mean"):
         recipe = load_recipe(name)
         assert convert_command(recipe.config.model.policy) in recipe.first
-        assert cli.main(["recipes", "show", name]) == 0
+        assert main(["recipes", "show", name]) == 0
         shown = capsys.readouterr().out
         assert shown.startswith(f"# {recipe.first}\n") and config_from_yaml(shown) == recipe.config
-    assert cli.main(["recipes", "list"]) == 0
+    assert main(["recipes", "list"]) == 0
     assert capsys.readouterr().out.count("convert lvwerra/gpt2-imdb") == 2
 
 
