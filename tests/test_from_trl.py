@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
 from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
 from tools.from_trl_page import differences, document, names_elsewhere, setting_of
@@ -93,14 +93,14 @@ def test_a_name_of_trl_is_answered_with_ours_wherever_settings_come_from(tmp_pat
     assert told(lambda: config_from_yaml(component)).endswith("here it is reward.components.0.output")
     assert told(lambda: config_from_yaml("ppo: {nothing: 1}")) == "ppo.nothing: there is no such setting"
     for flag in ("--num_ppo_epochs", "--num-ppo-epochs"):
-        assert cli.main(["train", "--recipe", "world", flag, "1"]) == 2
+        assert main(["train", "--recipe", "world", flag, "1"]) == 2
         assert here in capsys.readouterr().err
 
 
 def test_a_file_for_trl_is_recognised_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ppo.yaml"
     file.write_text("num_ppo_epochs: 1\nlam: 0.9\ncliprange: 0.2\ntotal_episodes: 10\nkl_coef: 0.1\nnothing: 1\n")
-    assert cli.main(["train", "--config", str(file)]) == 2
+    assert main(["train", "--config", str(file)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if "TRL" in line] == lines[:1] and len(lines) == 2
     assert "this looks like settings for TRL (5 of its names): python -m rlhf_studio from-trl FILE converts them" in lines[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, mapping_from_yaml, parse_config
 from rlhf_studio.from_trl.convert import Converted, convert
@@ -244,12 +244,12 @@ def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, c
     file, run_dir = tmp_path / "run.yaml", tmp_path / "run"
     file.write_text(convert("PPOConfig(ppo_epochs=1)", "x.py").yaml)
     start = ["train", "--config", str(file), "--run-dir", str(run_dir)]
-    assert cli.main(start) == 2
+    assert main(start) == 2
     said = capsys.readouterr().err
     assert all(f"{name}: needs a value" in said for name in ("model.policy", "data.prompts"))
     assert "reward.components: input should have at least 1 item" in said and not run_dir.exists()
     given = ["--model.policy", "bundled/world-policy", "--data.prompts", str(tmp_path / "none.txt")]
-    assert cli.main([*start, *given, "--reward.components", "[{kind: length}]"]) == 2
+    assert main([*start, *given, "--reward.components", "[{kind: length}]"]) == 2
     assert "there is no file" in capsys.readouterr().err
     assert "prompts: ''" in convert("--num_ppo_epochs 2", "x").yaml
 
@@ -455,7 +455,7 @@ def test_bad_input(text: str, name: str, part: str) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "run.sh"
     file.write_text(TLDR)
-    assert cli.main(["from-trl", str(file)]) == 0
+    assert main(["from-trl", str(file)]) == 0
     shown = capsys.readouterr()
     done = convert(TLDR, "run.sh")
     assert shown.out == done.yaml and shown.err.splitlines() == done.lines
@@ -467,9 +467,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
         ([str(file), "--trl", "0.12"], "invalid choice"),
         ([str(file), "--processes", "-1"], "cannot read"),
     ):
-        assert cli.main(["from-trl", *arguments]) == 2
+        assert main(["from-trl", *arguments]) == 2
         error = capsys.readouterr().err
         assert part in error and len(error.splitlines()) == 1
     monkeypatch.setattr("sys.stdin", __import__("io").StringIO("--num_ppo_epochs 3 --learning_rate 1e-6"))
-    assert cli.main(["from-trl", "-", "--processes", "2"]) == 0
+    assert main(["from-trl", "-", "--processes", "2"]) == 0
     assert mapping_from_yaml(capsys.readouterr().out)["engine"]["processes"] == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.child_process.environment import child_environment, engine_environment
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.permissions import VARIABLE
 from rlhf_studio.config_io import ConfigError, config_to_yaml, parse_config
@@ -98,22 +98,22 @@ def test_a_run_and_its_resumption_need_the_permission_each_time(
     settings.write_text(config_to_yaml(config), encoding="utf-8")
     run_dir = tmp_path / "run"
     start = ["train", "--config", str(settings), "--run-dir", str(run_dir)]
-    assert cli.main(start) == 2
+    assert main(start) == 2
     assert f"reward.components.0.file: {file} is not allowed here; start the program with --allow-custom-rewards" in capsys.readouterr().err
     assert not run_dir.exists()
-    assert cli.main([*start, "--allow-custom-rewards", str(tmp_path / "none.py")]) == 2
+    assert main([*start, "--allow-custom-rewards", str(tmp_path / "none.py")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
-    assert cli.main([*start, "--allow-custom-rewards", str(file)]) == 0
+    assert main([*start, "--allow-custom-rewards", str(file)]) == 0
     reader = RunReader(run_dir)
     rollouts = reader.rollouts(1)
     assert [rollout.score for rollout in rollouts] == [float(len(rollout.response)) for rollout in rollouts]
     assert str(file) in (run_dir / "config.yaml").read_text() and VARIABLE not in (run_dir / "config.yaml").read_text()
 
     capsys.readouterr()
-    assert cli.main(["resume", str(run_dir)]) == 2
+    assert main(["resume", str(run_dir)]) == 2
     assert "is not allowed here" in capsys.readouterr().err and reader.status().state == "finished"  # at the door: nothing was begun
-    assert cli.main(["resume", str(run_dir), "--allow-custom-rewards", str(file)]) == 0
+    assert main(["resume", str(run_dir), "--allow-custom-rewards", str(file)]) == 0
     monkeypatch.setenv(VARIABLE, "{")
-    assert cli.main(["resume", str(run_dir)]) == 2
+    assert main(["resume", str(run_dir)]) == 2
     assert f"{VARIABLE} cannot be read" in capsys.readouterr().err

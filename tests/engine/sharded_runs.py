@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 
 sys.modules["rlhf_studio.preflight"] = None  # type: ignore[assignment] # who asks again what was asked before the start, fails
 
 if __name__ == "__main__":
     for command, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        if code := cli.main([command, folder]):
+        if code := main([command, folder]):
             sys.exit(code)

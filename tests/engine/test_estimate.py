@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rlhf_studio import preflight
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.inputs.checks import prompts as prompt_checks
 from rlhf_studio.inputs.prompts import preview
@@ -50,7 +50,7 @@ def test_the_estimate_is_kept_with_the_run_and_nobody_is_asked_again(tmp_path: P
         return own(trainer)
 
     monkeypatch.setattr(Trainer, "step", step)
-    assert cli.main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
+    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     found = measured(tmp_path / "run")
     assert expected == (found["low"], found["high"])
 

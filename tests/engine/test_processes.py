@@ -18,7 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import EngineConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
@@ -74,7 +74,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     """
     one, two = tmp_path / "one", tmp_path / "two"
     alone = write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2})
-    assert cli.main(["train", "--config", str(alone), "--run-dir", str(one)]) == 0
+    assert main(["train", "--config", str(alone), "--run-dir", str(one)]) == 0
     engine = {**TWO, "watch_prompts": 2, "checkpoint_every": 2}
     shared = write_config(tmp_path, "shared", engine=engine, generation={"batch_size": 3})  # of each process's four
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
@@ -183,7 +183,7 @@ def naming(file: Path) -> list[int]:
 
 def test_shares_that_do_not_come_out_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_config(tmp_path, "odd", engine={**TWO, "processes": 3})
-    assert cli.main(["train", "--config", str(path), "--run-dir", str(tmp_path / "run")]) == 2
+    assert main(["train", "--config", str(path), "--run-dir", str(tmp_path / "run")]) == 2
     assert "ppo.batch_size: 8 episodes cannot be shared by 3 processes" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineProcess
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, config_to_yaml
 from rlhf_studio.engine.rewards import trial as trial_module
@@ -152,10 +152,10 @@ def settings(tmp_path: Path) -> Path:
 
 def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ["score", "--config", str(settings), "--prompt", "w1 ", "--response", "w2 w3"]
-    assert cli.main([*start, "--reference", "w2", "--json", "--reward.components.0.weight", "4"]) == 0
+    assert main([*start, "--reference", "w2", "--json", "--reward.components.0.weight", "4"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["weighted"] for row in found["components"]] == [3.0, pytest.approx(2 / 3)]
-    assert cli.main([*start, "--cut-off"]) == 1  # rouge has nothing to compare with
+    assert main([*start, "--cut-off"]) == 1  # rouge has nothing to compare with
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["component", "raw", "weight", "weighted"]
     assert out[1].split() == ["length", "0.5000", "2", "1.0000"]
@@ -167,7 +167,7 @@ def test_the_command_shows_the_members_of_an_ensemble(tmp_path: Path, capsys: py
     folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
     path = tmp_path / "run.yaml"
     path.write_text(config_to_yaml(config_of(tmp_path, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})), encoding="utf-8")
-    assert cli.main(["score", "--config", str(path), "--prompt", "w1 ", "--response", "w2"]) == 0
+    assert main(["score", "--config", str(path), "--prompt", "w1 ", "--response", "w2"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in out[2:4]] == ["  one", "  two"]
 
@@ -186,7 +186,7 @@ def test_the_command_with_bad_input(
     arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert cli.main(["score", *arguments]) == 2
+    assert main(["score", *arguments]) == 2
     assert part in capsys.readouterr().err
 
 

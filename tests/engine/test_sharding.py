@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.engine.compute.device import Compute, choose_compute
@@ -97,7 +97,7 @@ def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> Non
     for kind, settings in (("full", full_settings), ("lora", {"ppo": ppo})):
         file = write_config(tmp_path, kind, engine=engine, **settings)  # type: ignore[arg-type]
         alone[kind] = tmp_path / f"alone-{kind}"
-        assert cli.main(["train", "--config", str(file), "--run-dir", str(alone[kind])]) == 0
+        assert main(["train", "--config", str(file), "--run-dir", str(alone[kind])]) == 0
     full, lora_run = tmp_path / "split-full", tmp_path / "split-lora"
     config = config_from_file(tmp_path / "full.yaml")
     few = config.generation.model_copy(update={"batch_size": 3})  # of each process's four: everyone goes along for each part
@@ -121,7 +121,7 @@ def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> Non
     again = tmp_path / "again"
     shutil.copytree(full, again)
     shutil.rmtree(checkpoints(again)[-1])
-    assert cli.main(["resume", str(again)]) == 0
+    assert main(["resume", str(again)]) == 0
     assert_same_course(again, alone["full"])
 
 

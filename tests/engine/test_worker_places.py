@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
@@ -145,7 +145,7 @@ def test_a_disk_so_full_that_the_cause_cannot_be_kept_either(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(create, "write_reserve", full)
-    assert cli.main(["train", str(run_dir)]) == 1
+    assert main(["train", str(run_dir)]) == 1
     captured = capsys.readouterr()
     assert "The disk is full" in captured.out and "Traceback" not in captured.out + captured.err
 
@@ -169,7 +169,7 @@ def test_train_in_a_place_that_cannot_be_written(
         original(folder, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", refused)
-    assert cli.main(["train", "--config", str(tmp_path / "c.yaml"), "--run-dir", str(tmp_path / "disk" / "run")]) == 2
+    assert main(["train", "--config", str(tmp_path / "c.yaml"), "--run-dir", str(tmp_path / "disk" / "run")]) == 2
     captured = capsys.readouterr()
     assert len(captured.err.strip().splitlines()) == 1 and said in captured.err and "--run-dir" in captured.err
     assert "Traceback" not in captured.err and not (tmp_path / "disk").exists()
@@ -178,7 +178,7 @@ def test_train_in_a_place_that_cannot_be_written(
 def test_a_file_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text(config_to_yaml(small_config(tmp_path)))
     (tmp_path / "file").write_text("")
-    assert cli.main(["train", "--config", str(tmp_path / "c.yaml"), "--run-dir", str(tmp_path / "file" / "run")]) == 2
+    assert main(["train", "--config", str(tmp_path / "c.yaml"), "--run-dir", str(tmp_path / "file" / "run")]) == 2
     assert "a file is in the way" in capsys.readouterr().err
-    assert cli.main(["runs", "list", "--workspace", str(tmp_path / "file")]) == 2
+    assert main(["runs", "list", "--workspace", str(tmp_path / "file")]) == 2
     assert "a file is in the way" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
@@ -125,7 +125,7 @@ def test_a_run_without_a_usable_checkpoint_is_left_as_it_is(played: Path, left: 
     before, row = recorded(played), RunReader(played).status()
     folders = sorted(str(path) for path in played.rglob("*"))
     capsys.readouterr()
-    assert cli.main(["resume", str(played)]) == 2
+    assert main(["resume", str(played)]) == 2
     captured = capsys.readouterr()
     lines = [line for line in captured.err.splitlines() if line]
     assert len(lines) == 1 and "--from-start" in lines[0] and str(played) in lines[0]
@@ -138,7 +138,7 @@ def test_a_run_without_a_usable_checkpoint_is_left_as_it_is(played: Path, left: 
 def test_from_start_begins_again_when_a_person_says_so(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, seen = recorded(played), {}
     before_step(monkeypatch, 1, lambda: seen.update(start=recorded(played)))
-    assert cli.main(["resume", str(played), "--from-start"]) == 0
+    assert main(["resume", str(played), "--from-start"]) == 0
     assert seen["start"] == before, "nothing is removed before it is played again"
     after = recorded(played)
     assert sorted(after) == [1, 2, 3, 4, 5, 6] and not [step for step in before if after[step] == before[step]]
@@ -165,6 +165,6 @@ def test_after_from_start_the_old_checkpoints_are_not_gone_on_from(played: Path,
 
 def test_train_on_a_run_that_has_steps_is_refused(played: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = RunReader(played).status().state
-    assert cli.main(["train", str(played)]) == 2
+    assert main(["train", str(played)]) == 2
     assert "has 5 recorded steps already" in capsys.readouterr().err
     assert RunReader(played).status().state == state

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs import families
 from rlhf_studio.inputs.families import (
@@ -64,7 +64,7 @@ def test_a_refused_model_leaves_no_run_folder(
     policy = make_model("bart", model_type="bart", architectures=["BartForCausalLM"])
     (tmp_path / "run.yaml").write_text(config_to_yaml(config))
     run_dir = tmp_path / "run"
-    assert cli.main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(run_dir), "--model.policy", str(policy)]) == 2
+    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(run_dir), "--model.policy", str(policy)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and said[0].startswith(f"rlhf-studio: model.policy: {policy} is a bart model, which counts positions")
     assert not run_dir.exists()

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.engine.process.unpickling import NotWeights, read_pickle
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import ModelError
@@ -61,7 +61,7 @@ def test_a_language_model(shards: int, legacy: bool, tmp_path: Path, capsys: pyt
     with torch.no_grad():
         expected = AutoModelForCausalLM.from_pretrained(source).eval()(ids).logits
     pickled(source, shards=shards, legacy=legacy)
-    assert cli.main(["convert", str(source), str(out)]) == 0
+    assert main(["convert", str(source), str(out)]) == 0
     assert str(out) in capsys.readouterr().out
     weights = sorted(path.name for path in out.iterdir() if "model" in path.name)
     assert (weights[-1], len(weights)) == (("model.safetensors", 1) if shards == 1 else ("model.safetensors.index.json", shards + 1))
@@ -105,7 +105,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_not_run(how: str, tmp_path:
         file.write_bytes(pickle.dumps({"a": Canary(trace)}, protocol=2))
     else:
         torch.save({"a": torch.zeros(2), "b": Canary(trace)} if how != "torch" else Canary(trace), file)
-    assert cli.main(["convert", str(source), str(out)]) == 2
+    assert main(["convert", str(source), str(out)]) == 2
     error = capsys.readouterr().err
     assert "pytorch_model.bin" in error and "is refused: it asks for posix.system" in error
     assert not trace.exists() and not out.exists() and [path.name for path in tmp_path.iterdir()] == ["source"]
@@ -200,6 +200,6 @@ def test_the_refusal_at_the_door_names_the_command_with_the_model(tmp_path: Path
     command = str(caught.value).split("convert it first: ")[1]
     words = shlex.split(command)
     assert words[:4] == ["python", "-m", "rlhf_studio", "convert"]
-    assert cli.main([*words[3:-1], str(tmp_path / "out")]) == 0
+    assert main([*words[3:-1], str(tmp_path / "out")]) == 0
     assert convert_command("lvwerra/gpt2-imdb") == "python -m rlhf_studio convert lvwerra/gpt2-imdb converted/gpt2-imdb"
     assert convert_command("a/b", "v2").endswith("convert a/b converted/b --revision v2")

@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 
 from rlhf_studio import recipes
-from rlhf_studio.cli import main as cli
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
@@ -42,7 +42,7 @@ def test_a_file_in_the_folder_is_all_that_a_recipe_needs(
     monkeypatch.setattr(recipes, "FOLDER", folder)
     assert [recipe.name for recipe in list_recipes()][:4] == ["world", "world-lora", "mine", "gpt2-imdb"]
     assert load_recipe("mine").config.ppo.steps == 3
-    assert cli.main(["recipes", "list"]) == 0
+    assert main(["recipes", "list"]) == 0
     assert "mine            My world: A try." in capsys.readouterr().out
     page = TrainPage(tmp_path, Access(), lambda *_: "")
     cards = page.boot({"view": "1"}, gr.Request())["recipes"]  # as a viewer, whose request needs no check
@@ -74,10 +74,10 @@ def test_the_sentiment_recipes_say_what_to_convert_first(capsys: pytest.CaptureF
     for name in ("gpt2-imdb", "gpt2-imdb-mean"):
         recipe = load_recipe(name)
         assert convert_command(recipe.config.model.policy) in recipe.first
-        assert cli.main(["recipes", "show", name]) == 0
+        assert main(["recipes", "show", name]) == 0
         shown = capsys.readouterr().out
         assert shown.startswith(f"# {recipe.first}\n") and config_from_yaml(shown) == recipe.config
-    assert cli.main(["recipes", "list"]) == 0
+    assert main(["recipes", "list"]) == 0
     assert capsys.readouterr().out.count("convert lvwerra/gpt2-imdb") == 2
 
 
