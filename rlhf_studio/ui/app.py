@@ -30,7 +30,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, Start
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html_train, live_page, theme
+from rlhf_studio.ui import html, live_page, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
@@ -65,7 +65,7 @@ def build_app(
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html_train.heading()
+        html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
@@ -228,7 +228,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
         "state_session_capacity": 1000,  # no page keeps anything there, but whoever makes up sessions would fill the memory
         "footer_links": [],
         "theme": theme.theme(),
-        "css": theme.page_css() + html_train.page_css(),
+        "css": theme.page_css(),
     }
 
 

@@ -1,6 +1,6 @@
 """Which charts, tiles and token quantities the Live page shows: data only, shared by the page's JavaScript and the tests.
 
-A colour is a name (``score``), given as a CSS variable by ``assets/live.css`` in a light and a dark value. One metric has
+A colour is a name (``score``), given as a CSS variable by ``assets/live/live.css`` in a light and a dark value. One metric has
 one colour everywhere: :func:`colour_of` is the only place that knows it.
 """
 

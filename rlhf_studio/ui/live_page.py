@@ -1,6 +1,6 @@
 """The Live page: one component that follows a run, and the handlers of its buttons.
 
-The page is drawn by ``assets/live.js`` and its siblings. It learns everything through read-only server functions: ``poll``, ``fetch``
+The page is drawn by ``assets/live/``. It learns everything through read-only server functions: ``poll``, ``fetch``
 and (for operators) ``resume_question``. What changes something goes through Gradio's events. Who may call what is in
 :mod:`rlhf_studio.ui.roles`; the handlers ask :class:`~rlhf_studio.ui.access.Access` as well.
 """
@@ -26,6 +26,7 @@ from rlhf_studio.ui.live_feed import LiveFeed, Position
 from rlhf_studio.ui.resume import question
 
 DETAIL_SECONDS = 15
+ACTIONS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run")
 COMMANDS = {"stop_run": "stop", "checkpoint_run": "checkpoint", "pause_run": "pause", "continue_run": "continue"}
 _counter = itertools.count(1)
 
@@ -119,8 +120,8 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
         return question(workspace, data) if access.is_operator(request) else {"problem": access.why_not()}
 
     gr.set_static_paths(html.static_paths())
-    component = html.live_component([poll, fetch, resume_question])
-    for action in ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
+    component = html.panel("live", [*ACTIONS, "open_train", "open_runs"], [poll, fetch, resume_question])
+    for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
             queue=False,

@@ -1,6 +1,6 @@
 """The Runs page: what there is in the workspace, and what may be done with each run.
 
-The page itself is drawn by ``assets/runs.js``; it reads through server functions that change nothing, and acts through events.
+The page itself is drawn by ``assets/runs/``; it reads through server functions that change nothing, and acts through events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
-from rlhf_studio.ui.html_train import panel
+from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.outlook import grouped, size
 from rlhf_studio.ui.resume import question
 
@@ -199,7 +199,7 @@ class RunsPage:
         def resume_question(data: Any, request: gr.Request) -> Json:
             return self.resume_question(data, request)
 
-        return panel("runs.js", "runs-page", EVENTS, [runs, loss, settings, resume_question])
+        return panel("runs", EVENTS, [runs, loss, settings, resume_question])
 
 
 def _run_id(data: Any) -> str:

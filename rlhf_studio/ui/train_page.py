@@ -1,6 +1,6 @@
 """The Train page: choose a recipe, change what you like, see what will happen, start.
 
-The page itself is drawn by ``assets/train.js``. It asks here for everything it shows, and every answer starts from
+The page itself is drawn by ``assets/train/``. It asks here for everything it shows, and every answer starts from
 :func:`parse_config`: what the browser sends is never trusted.
 """
 
@@ -33,12 +33,12 @@ from rlhf_studio.ui import devices, forecast, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
-from rlhf_studio.ui.html_train import panel
+from rlhf_studio.ui.html import panel
 
 logger = logging.getLogger(__name__)
 
 PREVIEW_ROWS = 5
-MOST_YAML_BYTES = 64_000  # also in train.js
+MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
 REMEMBERED_STARTS = 200
 OWN_MODEL = {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
 Json = dict[str, Any]
@@ -313,7 +313,7 @@ class TrainPage:
         def from_yaml(data: Any, request: gr.Request) -> Json:
             return self.from_yaml(data, request)
 
-        return panel("train.js", "train-page", ["start", "measure"], [boot, check, preview, to_yaml, from_yaml, *functions])
+        return panel("train", ["start", "measure"], [boot, check, preview, to_yaml, from_yaml, *functions])
 
 
 def _member(data: Any, key: str) -> Any:

@@ -286,7 +286,7 @@ def test_keys_move_token_sample_step_and_quantity(open_page, run):
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.evaluate(focused).startswith("Token 1 “")
     page.keyboard.press("7")
-    assert page.locator('.rs-seg[aria-pressed="true"][data-value="entropy"]').count() == 1
+    assert page.locator('.rs-segment[aria-pressed="true"][data-value="entropy"]').count() == 1
     assert "entropy" in page.evaluate(focused)
     sample = page.locator('.rs-row[aria-selected="true"]').get_attribute("data-sample")
     page.keyboard.press("ArrowDown")
@@ -433,7 +433,7 @@ def test_without_any_run_the_page_says_what_to_do_and_opens_the_first(browser, t
 def test_a_phone_shows_one_column_without_sideways_scrolling(open_page, run, theme):
     page = open_page(f"?run={run.run_id}&__theme={theme}", viewport={"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-sr')
+    wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-hidden')
       && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""
     assert page.evaluate(wide) == []
 

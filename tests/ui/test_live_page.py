@@ -142,7 +142,7 @@ def test_server_functions_only_read(app, run):
 
 
 def test_scripts_are_served_and_nothing_else_of_the_package(app):
-    for name in (*html.LIVE_SCRIPTS, *html.LIVE_STYLES):
+    for name in (*html.scripts("live"), *html.STYLES["live"]):
         assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS / name}").status_code == 200, name
     assert httpx.get(f"{app.url}gradio_api/file={html.plotly_script()}").status_code == 200
     assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS.parent / 'access.py'}").status_code == 403

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.inputs.calibration import Calibration
-from rlhf_studio.ui import html_train, roles
+from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import handlers_of, server_functions_of
@@ -30,7 +30,7 @@ AS: dict[Role, dict[str, str]] = {
 }
 PARTS = {
     "path:path": "index.js",
-    "path_or_url:path": f"{html_train.ASSETS.as_posix()}/train.js",
+    "path_or_url:path": f"{html.ASSETS.as_posix()}/train/train.js",
     "url_path:path": "https://x.hf.space/a",
     "component_id": "4",
     "size": "8",
