@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,16 +155,19 @@ class RunReader:
             model, started, ended, beat = connection.execute(
                 "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
             ).fetchone()
-            count = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
-            tenth = max(1, count // 10)
-            result: dict[str, Any] = {"model": decode_text(model), "steps": count}
+            result: dict[str, Any] = {"model": decode_text(model), "steps": _count(connection)}
+            means = _first_and_last(connection, SUMMARY_METRICS.values())
             for key, metric in SUMMARY_METRICS.items():
-                result[f"{key}_first"] = _mean(connection, metric, "ASC", tenth)
-                result[f"{key}_last"] = _mean(connection, metric, "DESC", tenth)
+                result[f"{key}_first"], result[f"{key}_last"] = means[metric]
             worked = _last(connection, "time/elapsed")
         until = ended if ended is not None else beat if beat is not None else time.time()
         result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)
         return result
+
+    def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
+        """For each metric the means over the first and the last tenth of the recorded steps, at least one; None as in :meth:`summary`."""
+        with self._reading() as connection:
+            return _first_and_last(connection, metrics)
 
     # --- series --------------------------------------------------------------------------------------------------------
 
@@ -296,6 +299,15 @@ def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -
             AND step IN (SELECT step FROM steps WHERE {_OF_NOW} ORDER BY step {order} LIMIT ?)""",
         (metric, steps),
     ).fetchone()[0]
+
+
+def _count(connection: sqlite3.Connection) -> int:
+    return connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
+
+
+def _first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
+    tenth = max(1, _count(connection) // 10)
+    return {metric: (_mean(connection, metric, "ASC", tenth), _mean(connection, metric, "DESC", tenth)) for metric in metrics}
 
 
 def _last(connection: sqlite3.Connection, metric: str) -> float | None:

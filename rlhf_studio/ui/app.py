@@ -225,7 +225,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
         "strict_cors": True,
         "allowed_paths": [],
         "max_file_size": "5mb",
-        "state_session_capacity": 1000,  # no page keeps anything there, but whoever makes up sessions would fill the memory
+        "state_session_capacity": 1000,  # no page keeps anything there; without a limit, invented sessions could fill the memory
         "footer_links": [],
         "theme": theme.theme(),
         "css": theme.page_css(),
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         permissions = _permissions(options)
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
-            os.environ[NO_HUB_TOKEN] = "1"  # neither do the app's own checks and previews show what only this token opens
+            os.environ[NO_HUB_TOKEN] = "1"  # the app's own checks and previews must not use the token either
         server = launch(
             options.workspace,
             host=options.host,

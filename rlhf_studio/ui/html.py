@@ -12,6 +12,7 @@ Three rules, because ``gr.HTML`` runs its templates as code (a ``${...}`` in the
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -98,7 +99,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     Args:
         page: ``train``, ``live`` or ``runs``.
         events: what the script may trigger; each becomes a listener of the component.
-        functions: what the script may ask the server.
+        functions: what the script may ask the server, by the functions' names: each is given what the script sends, and the request.
 
     The component's value is never shown: it carries news from Python to the script, which watches it.
     """
@@ -110,7 +111,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
         "PLOTLY": plotly_script().as_posix(),
         "EVENTS": events,  # Gradio looks for the quoted names in this code
     }
-    # "</" never occurs in an HTML context here, and json is valid JavaScript for strings and lists of strings
+    # JSON of strings and lists of strings is valid JavaScript; this code is never part of an HTML page, where "</" would matter
     script = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in constants.items())
     return gr.HTML(
         value="",
@@ -118,5 +119,17 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
         js_on_load=script + _BOOTSTRAP,
         apply_default_css=False,
         elem_id=f"{page}-page",
-        server_functions=list(functions),
+        server_functions=[_as_function(ask) for ask in functions],
     )
+
+
+def _as_function(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A method as a function of the same name: Gradio marks the functions that a page may call, which methods do not allow."""
+    if not inspect.ismethod(ask):
+        return ask
+
+    def call(data: Any, request: gr.Request) -> Any:
+        return ask(data, request)
+
+    call.__name__ = ask.__name__
+    return call

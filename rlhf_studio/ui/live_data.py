@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.runs.status import may_force_stop, silence
 
 MAX_POINTS = 1200
@@ -72,7 +72,7 @@ def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
     numbers = np.asarray(values, np.float64)
     sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
     places = digits - 1 - np.floor(np.log10(sizes))
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole powers of ten only: 0.1 is not exact
+    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # powers of ten that are whole, because 0.1 is not exact in binary
     return np.round(numbers * up / down) / up * down
 
 
@@ -167,20 +167,25 @@ def step_seconds(series: Series) -> float | None:
     return float(recent.mean()) if len(recent) else None
 
 
-def summary_rows(series: Series) -> list[dict[str, Any]]:
-    """From -> to: for each of :data:`SUMMARY_METRICS` the mean over the first and the last tenth of the steps."""
-    rows = []
-    for name in SUMMARY_METRICS:
-        values = series.column(name)
-        values = values[~np.isnan(values)]
-        if len(values) >= 2:
-            tenth = max(1, len(values) // 10)
-            rows.append({"name": name, "from": float(values[:tenth].mean()), "to": float(values[-tenth:].mean())})
-    return rows
+def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
+    """From -> to, for each metric that has both; none after a single step."""
+    return [
+        {"name": name, "from": first, "to": last}
+        for name, (first, last) in first_and_last.items()
+        if steps >= 2 and first is not None and last is not None
+    ]
 
 
-def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[CheckpointInfo]) -> dict[str, Any]:
-    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention."""
+def status_payload(
+    status: RunStatus,
+    series: Series,
+    checkpoints: Sequence[CheckpointInfo],
+    first_and_last: Mapping[str, tuple[float | None, float | None]],
+) -> dict[str, Any]:
+    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention.
+
+    ``first_and_last`` is what :meth:`~rlhf_studio.runs.reader.RunReader.first_and_last` gives for an ended run, else empty.
+    """
     return {
         "run": status.run_id,
         "name": status.name,
@@ -203,7 +208,7 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "step_seconds": step_seconds(series),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes, "time": point.time} for point in checkpoints],
-        "summary": summary_rows(series) if status.state in ENDED else [],
+        "summary": summary_rows(first_and_last, series.count),
     }
 
 
@@ -255,27 +260,11 @@ def step_ranges(steps: Sequence[int]) -> list[list[int]]:
 
 def samples_payload(step: int, rollouts: Sequence[RolloutRecord]) -> bytes:
     """The sample table of one step."""
-    rows = [
-        {
-            "sample": record.sample,
-            "prompt": record.prompt,
-            "response": record.response,
-            "score": finite(record.score),
-            "parts": [[name, finite(value)] for name, value in record.parts.items()],
-            "gold": finite(record.gold),
-            "kl": finite(record.kl),
-            "length": record.length,
-            "stopped": record.stopped,
-        }
-        for record in rollouts
-    ]
-    return encode_text({"step": step, "rows": rows})
+    return encode_text({"step": step, "rows": [{**_sample(record), "length": record.length} for record in rollouts]})
 
 
-def tokens_payload(step: int, record: RolloutRecord) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
-    text: dict[str, Any] = {
-        "step": step,
+def _sample(record: RolloutRecord) -> dict[str, Any]:
+    return {
         "sample": record.sample,
         "prompt": record.prompt,
         "response": record.response,
@@ -285,6 +274,11 @@ def tokens_payload(step: int, record: RolloutRecord) -> bytes:
         "kl": finite(record.kl),
         "stopped": record.stopped,
     }
+
+
+def tokens_payload(step: int, record: RolloutRecord) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
+    text = {"step": step, **_sample(record)}
     if record.tokens is None:
         return encode_text({**text, "tokens": None})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"

@@ -17,11 +17,11 @@ def sentence(config: RunConfig) -> str:
     ppo, generation = config.ppo, config.generation
     episodes = ppo.steps * ppo.batch_size
     learner = short_name(config.model.policy) + (f" with LoRA adapters of rank {config.lora.r}" if config.lora.enabled else "")
-    passes = _count(ppo.ppo_epochs, "pass", "passes")
-    batches = _count(ppo.batch_size // ppo.mini_batch_size, "mini-batch", "mini-batches")
+    passes = count(ppo.ppo_epochs, "pass", "passes")
+    batches = count(ppo.batch_size // ppo.mini_batch_size, "mini-batch", "mini-batches")
     return (
-        f"In each of {_count(ppo.steps, 'step', 'steps')}, {learner} writes {_count(ppo.batch_size, 'response', 'responses')} "
-        f"of up to {_count(generation.response_length, 'token', 'tokens')}, they are scored by {_scorers(config)}, "
+        f"In each of {count(ppo.steps, 'step', 'steps')}, {learner} writes {count(ppo.batch_size, 'response', 'responses')} "
+        f"of up to {count(generation.response_length, 'token', 'tokens')}, they are scored by {_scorers(config)}, "
         f"and PPO learns from the batch in {passes} over {batches}: {grouped(episodes)} responses in all."
     )
 
@@ -88,22 +88,23 @@ def tags(recipe: Recipe) -> list[str]:
 def duration(minutes: float) -> str:
     """``0.3`` -> "20 seconds", ``1.2`` -> "1 minute", ``200`` -> "3 hours"."""
     if minutes < 0.9:
-        return _count(max(10, round(minutes * 6) * 10), "second", "seconds")
+        return count(max(10, round(minutes * 6) * 10), "second", "seconds")
     if minutes < 90:
-        return _count(round(minutes), "minute", "minutes")
-    return _count(round(minutes / 60), "hour", "hours")
+        return count(round(minutes), "minute", "minutes")
+    return count(round(minutes / 60), "hour", "hours")
 
 
-def size(count: int) -> str:
+def size(stored: int) -> str:
     """Bytes for people, in powers of 1000."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            value = count / scale
+        if stored >= scale:
+            value = stored / scale
             return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
-    return "1 MB" if count else "0 MB"
+    return "1 MB" if stored else "0 MB"
 
 
-def _count(number: int, one: str, many: str) -> str:
+def count(number: int, one: str, many: str) -> str:
+    """``1 step``, ``3,840 steps``."""
     return f"{grouped(number)} {one if number == 1 else many}"
 
 

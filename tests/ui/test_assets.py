@@ -176,7 +176,8 @@ def test_state_and_token_colours_can_be_read(selector, ground, text):
         assert contrast(colour, ground) >= 4.5, name
     scale = dict(
         re.findall(
-            r"--(minus|plus|even|flat|flag): (#\w{6})", blocks((html.ASSETS / "live" / "inspector.css").read_text(encoding="utf-8"), selector)
+            r"--(minus|plus|even|flat|flag): (#\w{6})",
+            blocks((html.ASSETS / "live" / "inspector.css").read_text(encoding="utf-8"), selector),
         )
     )
     for name in ("minus", "plus", "even", "flag"):

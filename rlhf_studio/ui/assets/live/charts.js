@@ -250,11 +250,12 @@ export class ChartGrid {
       { class: "rs-charts" },
       this.cards.map((card) => card.node),
     );
+    // shown on small screens only
     this.more = el(
       "button",
       { type: "button", class: "rs-button rs-small rs-more-charts", onclick: () => this.showAll() },
       `All ${specs.length} charts`,
-    ); // small screens only
+    );
     this.node = el("div", {}, this.grid, this.more);
     this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "120px" });
     for (const card of this.cards) this.seen.observe(card.frame);

@@ -129,7 +129,7 @@ export class Header {
     const pending = this.pending;
     Promise.resolve(this.act(spec.event)).then((sent) => {
       if (sent !== false)
-        pending.until = Date.now() + PENDING_LIMIT; // a question may have taken its time
+        pending.until = Date.now() + PENDING_LIMIT; // from now: a person may have taken long to answer
       else if (this.pending === pending) this.pending = null;
       this.setButtons();
     });
@@ -141,7 +141,7 @@ export class Header {
     if (!this.pending) return;
     const { event, until, state, checkpoints } = this.pending;
     const saved = event === "checkpoint_run" && this.status.checkpoints.length !== checkpoints;
-    const stopping = event === "stop_run" && this.status.stop_asked; // the run says so from here on
+    const stopping = event === "stop_run" && this.status.stop_asked; // from now on the status itself shows it
     if (saved || stopping || this.status.state !== state || Date.now() > until) this.pending = null;
   }
 

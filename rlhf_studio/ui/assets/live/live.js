@@ -68,7 +68,7 @@ class LivePage {
     const run = this.run;
     let more = {};
     if (event === "resume_run") {
-      // a question that fails is no obstacle: the event says what is wrong
+      // no answer: go on without a question; if the run cannot be resumed, the event says why
       const answer = await this.server.resume_question({ run }).catch(() => ({}));
       if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
       if (answer.text) more = { from_start: true };
@@ -313,10 +313,10 @@ class LivePage {
       const now = reply.ok ? (await reply.json()).app_id : null;
       if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
       if (await this.server.poll({ run: "", view: true })) return;
-      memory.set("reloaded", now); // once for each start of the app, never in circles
+      memory.set("reloaded", now); // reload once for each start of the app, or it might never end
       location.reload();
     } catch {
-      // still away: the next failure asks again
+      // the app does not answer yet; the next failed poll asks again
     }
   }
 

@@ -199,7 +199,7 @@ class RunsPage {
   }
 
   open(event, row) {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // another window, by the address
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
     event.preventDefault();
     this.trigger("open_run", { run: row.id });
   }

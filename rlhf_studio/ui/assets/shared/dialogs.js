@@ -47,7 +47,7 @@ export function ask(host, { title, text, confirm, danger = false, input = null }
     host.append(dialog);
     dialog.showModal();
     if (field) field.select();
-    else back.focus(); // the harmless answer is under the finger
+    else back.focus(); // so that Enter gives the harmless answer
   });
 }
 

@@ -132,7 +132,7 @@ export class Composer {
     );
   }
 
-  /** Hide the settings that do not matter now; one that was changed is never out of sight. */
+  /** Hide the settings that do not matter now; one that was changed is always shown. */
   arrange(index, kind) {
     const values = this.value[index];
     for (const spec of kind.fields) {

@@ -155,7 +155,7 @@ export class DevicePicker extends Field {
 
   readChoice() {
     const value = (name) => this.state.value(name);
-    // once there is a path its field stays, also while it is empty for a moment of typing
+    // the field of the path stays when a person empties it to type another one
     if (value(FILE)) this.asked = "file";
     this.chosen = this.asked === "file" ? "file" : choiceOf(value);
     for (const [name, row] of this.rows) {

@@ -72,7 +72,7 @@ export class Field {
   buildInput() {
     const { spec } = this;
     const numeric = spec.kind !== "text";
-    // a one-line control would silently join what stands on several lines
+    // an input of one line would join several lines into one, without a word
     const input = el(spec.lines ? "textarea" : "input", {
       id: this.id,
       type: spec.lines ? null : "text",

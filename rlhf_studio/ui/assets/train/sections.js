@@ -1,4 +1,4 @@
-// The form's sections: each closes to one line that says what is in it.
+// The form's sections: a closed section shows one line that sums up its settings.
 import { el, setText, show } from "../shared/dom.js";
 import { shortName } from "../shared/format.js";
 import { Composer } from "./composer.js";
@@ -126,7 +126,7 @@ export class Sections {
       for (const field of section.fields) {
         const used = this.used(field.spec);
         field.node.classList.toggle("rs-unused", !used);
-        // a wrong or changed setting must never be out of sight
+        // a setting that is wrong or changed is always shown
         const kept =
           field.spec.level === "basic" ||
           (field.changed && !this.picker.shows(field.spec.name)) ||

@@ -124,10 +124,10 @@ class TrainPage {
         el("span", { class: "rs-recipe-tags" }, recipe.tags.join(" \u00b7 ")),
       ),
     );
-    const left = this.cards.scrollLeft; // one row that scrolls: it stays where it was
+    const left = this.cards.scrollLeft; // the new cards are scrolled to the same place
     fill(this.cards, cards);
     this.cards.scrollLeft = left;
-    this.nameInput.focusable.placeholder = this.state.recipe.title; // what an empty name becomes
+    this.nameInput.focusable.placeholder = this.state.recipe.title; // the name of a run that is given none
   }
 
   moveCard(event) {
