@@ -72,7 +72,7 @@ def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
     numbers = np.asarray(values, np.float64)
     sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
     places = digits - 1 - np.floor(np.log10(sizes))
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # powers of ten that are whole, because 0.1 is not exact in binary
+    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole numbers: 0.1 is not exact in binary
     return np.round(numbers * up / down) / up * down
 
 

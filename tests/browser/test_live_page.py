@@ -204,7 +204,7 @@ def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspac
     first.close()
     page.wait_for_selector(".rs-lost:not([hidden])")
     assert time.monotonic() - lost_at < 6  # 5 s, and what closing the server takes
-    assert "lost" in page.locator(".rs-live").get_attribute("class")
+    assert "rs-disconnected" in page.locator(".rs-live").get_attribute("class")
     run.step()
     page.evaluate("window.untouched = true")
     second = LiveApp(workspace, port=first.port, first_id=first_id)
@@ -306,7 +306,7 @@ def test_the_formulas_add_up_as_printed(open_page, run):
     page.locator(".rs-token").first.focus()
     count = page.locator(".rs-token").count()
     for _ in range(count):
-        equations = [node.inner_text() for node in page.locator(".rs-equation .numbers").all()]
+        equations = [node.inner_text() for node in page.locator(".rs-equation .rs-filled").all()]
         assert len(equations) == 4
         for text in equations:
             left, total = text.replace("−", "-").replace("×", "*").split(" = ")
@@ -442,12 +442,12 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
     """The scripts' pure functions, called in the browser."""
     page = open_page(f"?run={run.run_id}")
     base = page.evaluate(
-        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live.js')).slice(0, -7)"
+        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live/live.js')).slice(0, -12)"
     )
     told = page.evaluate(
         """async (base) => {
-          const f = await import(base + "format.js");
-          const s = await import(base + "store.js");
+          const f = await import(base + "shared/format.js");
+          const s = await import(base + "live/store.js");
           const store = new s.SeriesStore();
           const reply = { names: ["episode", "a"], x: [[10, 20, 40]], at: [0, 0], y: [[100, 200, 400], [null, 2, 4]] };
           store.apply(reply, true, 40);

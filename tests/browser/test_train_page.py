@@ -213,6 +213,26 @@ def test_basic_settings_first_all_on_demand_and_a_wrong_one_never_hidden(page: A
     assert page.locator(".rs-field:visible .rs-help").count() == page.locator(".rs-field:visible").count()
 
 
+def test_segmented_controls_are_worked_with_the_keyboard(page: Any) -> None:
+    levels = page.get_by_role("group", name="How many settings are shown").get_by_role("button")
+    levels.nth(1).focus()
+    page.keyboard.press("Enter")
+    expect(levels.nth(0)).to_have_attribute("aria-pressed", "false")
+    expect(levels.nth(1)).to_have_attribute("aria-pressed", "true")
+    choices = page.locator("#setting-ppo-kl_estimator").get_by_role("radio")
+    names, count = choices.all_inner_texts(), choices.count()
+    assert count >= 2
+    choices.locator("xpath=self::*[@aria-checked='true']").focus()
+    start = names.index(page.locator("#setting-ppo-kl_estimator [aria-checked=true]").inner_text())
+    for presses, key in enumerate(["ArrowRight"] * count + ["ArrowUp"], 1):  # once round, and one back
+        page.keyboard.press(key)
+        wanted = (start + (presses if key == "ArrowRight" else -1)) % count
+        expect(choices.nth(wanted)).to_be_focused()
+        expect(choices.nth(wanted)).to_have_attribute("aria-checked", "true")
+        assert [choices.nth(place).get_attribute("tabindex") for place in range(count)].count("0") == 1
+        expect(page.locator("#setting-ppo-kl_estimator [aria-checked=true]")).to_have_count(1)
+
+
 def test_the_device_is_picked_from_what_the_computer_has(
     open_page: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,11 @@ def test_state_and_token_colours_can_be_read(selector, ground, text):
     )
     for name in ("minus", "plus", "even", "flag"):
         assert contrast(text, scale[name]) >= 4.5, (name, contrast(text, scale[name]))
+
+
+def test_an_installed_app_has_every_asset():
+    root = html.ASSETS.parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["rlhf_studio"]
+    packed = {path for pattern in patterns for path in (root / "rlhf_studio").glob(pattern)}
+    assert {path for path in html.ASSETS.rglob("*") if path.is_file()} <= packed
