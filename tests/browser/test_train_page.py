@@ -219,18 +219,20 @@ def test_segmented_controls_are_worked_with_the_keyboard(page: Any) -> None:
     page.keyboard.press("Enter")
     expect(levels.nth(0)).to_have_attribute("aria-pressed", "false")
     expect(levels.nth(1)).to_have_attribute("aria-pressed", "true")
-    choices = page.locator("#setting-ppo-kl_estimator").get_by_role("radio")
+    page.locator("[data-section=critic] > summary").click()
+    choices = page.locator("#setting-critic-kind").get_by_role("radio")
+    expect(choices.first).to_be_visible()
     names, count = choices.all_inner_texts(), choices.count()
     assert count >= 2
     choices.locator("xpath=self::*[@aria-checked='true']").focus()
-    start = names.index(page.locator("#setting-ppo-kl_estimator [aria-checked=true]").inner_text())
+    start = names.index(page.locator("#setting-critic-kind [aria-checked=true]").inner_text())
     for presses, key in enumerate(["ArrowRight"] * count + ["ArrowUp"], 1):  # once round, and one back
         page.keyboard.press(key)
         wanted = (start + (presses if key == "ArrowRight" else -1)) % count
         expect(choices.nth(wanted)).to_be_focused()
         expect(choices.nth(wanted)).to_have_attribute("aria-checked", "true")
         assert [choices.nth(place).get_attribute("tabindex") for place in range(count)].count("0") == 1
-        expect(page.locator("#setting-ppo-kl_estimator [aria-checked=true]")).to_have_count(1)
+        expect(page.locator("#setting-critic-kind [aria-checked=true]")).to_have_count(1)
 
 
 def test_the_device_is_picked_from_what_the_computer_has(
