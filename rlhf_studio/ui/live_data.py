@@ -196,9 +196,7 @@ def status_payload(
         "step": status.step,
         "recorded": status.recorded,
         "total": status.total_steps,
-        "created_at": status.created_at,
         "started_at": status.started_at,
-        "ended_at": status.ended_at,
         "device": status.device,
         "cause": without_secrets(status.cause),
         "queue_position": status.queue_position,
@@ -207,7 +205,7 @@ def status_payload(
         "may_force_stop": may_force_stop(status),
         "step_seconds": step_seconds(series),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
-        "checkpoints": [{"step": point.step, "bytes": point.bytes, "time": point.time} for point in checkpoints],
+        "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
         "summary": summary_rows(first_and_last, series.count),
     }
 
@@ -219,15 +217,10 @@ def settings_payload(config: RunConfig) -> dict[str, Any]:
         "kl_target": ppo.kl_target if ppo.kl_controller == "adaptive" else None,
         "kl_estimator": ppo.kl_estimator,
         "kl_placement": ppo.kl_placement,
-        "kl_coef": ppo.kl_coef,
         "cliprange": ppo.cliprange,
         "cliprange_high": ppo.cliprange_high or ppo.cliprange,
         "whiten_advantages": ppo.whiten_advantages,
-        "whiten_rewards": ppo.whiten_rewards,
         "batch_size": ppo.batch_size,
-        "response_length": config.generation.response_length,
-        "gold": config.reward.gold != "none",
-        "policy": config.model.policy,
         "watch_every": config.engine.watch_every,
     }
 
@@ -294,7 +287,6 @@ def _tokens(tokens: TokenRecord) -> bytes:
         "kl_coef": tokens.kl_coef,
     }
     numbers = {
-        "prompt_ids": tokens.prompt_ids,
         "response_ids": tokens.response_ids,
         "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
         "top_ids": np.ascontiguousarray(tokens.top_ids),

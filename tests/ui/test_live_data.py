@@ -126,7 +126,7 @@ def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None)}
     told = live_data.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
     assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
-    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5, "time": 1.0}]
+    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5}]
     assert live_data.status_payload(status(), series, [], {})["summary"] == []
 
 

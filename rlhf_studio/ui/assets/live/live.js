@@ -4,7 +4,7 @@ import { BeforeAndNow } from "./before.js";
 import { ChartPanel } from "./chart_panel.js";
 import { loadPlotly } from "./charts.js";
 import { ask } from "../shared/dialogs.js";
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, show } from "../shared/dom.js";
 import { EventPanel } from "./events.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";

@@ -1,7 +1,7 @@
 // The Runs page: a table of all runs that keeps itself up to date, and what may be done with each.
 import { ask, forceStop } from "../shared/dialogs.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { NONE, duration, integer, number, shortName } from "../shared/format.js";
+import { NONE, counted, duration, integer, number, shortName } from "../shared/format.js";
 import { handOver } from "../shared/handover.js";
 import { Poller } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
@@ -128,7 +128,7 @@ class RunsPage {
     show(this.list, this.rows.length > 0);
     show(this.none, !rows.length);
     show(this.table, rows.length > 0);
-    const all = `${this.rows.length} ${this.rows.length === 1 ? "run" : "runs"}`;
+    const all = counted(this.rows.length, "run");
     setText(this.count, rows.length === this.rows.length ? all : `${rows.length} of ${all}`);
     const held = document.activeElement?.closest?.("[data-run]")?.dataset.run;
     const action = document.activeElement?.dataset?.action;

@@ -37,6 +37,9 @@ export const percent = (value, digits = 1) =>
 export const integer = (value) =>
   Number.isFinite(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : NONE;
 
+/** "1 run", "3 runs"; the plural is `one` with an s. */
+export const counted = (value, one) => `${integer(value)} ${value === 1 ? one : `${one}s`}`;
+
 /** 75 -> "1:15", 3700 -> "1:01:40". */
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return NONE;

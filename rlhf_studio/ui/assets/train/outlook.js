@@ -1,5 +1,6 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
 const MARGIN = 16;
@@ -116,7 +117,7 @@ export class Outlook {
     show(this.problems, wrong > 0);
     fill(
       this.problems,
-      el("strong", {}, wrong === 1 ? "1 problem to solve first" : `${wrong} problems to solve first`),
+      el("strong", {}, `${counted(wrong, "problem")} to solve first`),
       el(
         "ul",
         {},

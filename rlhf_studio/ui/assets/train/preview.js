@@ -1,6 +1,6 @@
 // The prompts as the policy will read them: the first ones, how long they are, and what is left out.
 import { debounce, el, fill } from "../shared/dom.js";
-import { integer } from "../shared/format.js";
+import { counted, integer } from "../shared/format.js";
 
 const SLOW = 700;
 const BAR_HEIGHT = 44;
@@ -99,7 +99,7 @@ export class Preview {
 }
 
 function captionOf(shown, total, whole) {
-  const prompts = `${integer(total)} ${total === 1 ? "prompt" : "prompts"}`;
+  const prompts = counted(total, "prompt");
   if (!whole) return `First ${shown} of the ${prompts} looked at; there are more`;
   return shown < total ? `First ${shown} of ${prompts}` : prompts;
 }

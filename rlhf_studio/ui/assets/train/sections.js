@@ -1,6 +1,6 @@
 // The form's sections: a closed section shows one line that sums up its settings.
 import { el, setText, show } from "../shared/dom.js";
-import { shortName } from "../shared/format.js";
+import { counted, shortName } from "../shared/format.js";
 import { Composer } from "./composer.js";
 import { DevicePicker, deviceWords } from "./devices.js";
 import { Field, formatValue } from "./form.js";
@@ -162,7 +162,7 @@ export class Sections {
     }
     for (const section of this.sections) {
       const count = problems.filter((problem) => problem.field.startsWith(`${section.spec.name}.`)).length;
-      setText(section.wrong, count === 1 ? "1 problem" : `${count} problems`);
+      setText(section.wrong, counted(count, "problem"));
       show(section.wrong, count > 0);
     }
     this.refresh();

@@ -1,5 +1,6 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
 import { Segments, nodeByArrow } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
 import { Field, same } from "./form.js";
@@ -164,7 +165,7 @@ class TrainPage {
     const dropped = this.changes;
     this.choose(card);
     if (dropped)
-      this.say(dropped === 1 ? "1 change was dropped." : `${dropped} changes were dropped.`, false, [
+      this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, [
         "Bring back",
         () => this.choose(before.card, before.values),
       ]);
@@ -188,7 +189,7 @@ class TrainPage {
     if (!this.sections) return;
     const count = this.changes;
     this.withdraw();
-    setText(this.reset, count === 1 ? "Undo 1 change" : `Undo ${count} changes`);
+    setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
     this.tryIt.consider();
     this.checkSoon();

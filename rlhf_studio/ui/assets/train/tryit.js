@@ -1,7 +1,7 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { number } from "../shared/format.js";
+import { counted, number } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const ASK_AGAIN = 400;
@@ -251,8 +251,8 @@ export class TryIt {
         el("tbody", {}, rows),
         el("tfoot", {}, total("Sum", sum), total("Final score, as PPO would see it", final)),
       ),
-      [...(tokens === null ? [] : [`The response has ${tokens} ${tokens === 1 ? "token" : "tokens"}.`]), ...notes].map(
-        (note) => el("p", { class: "rs-help" }, note),
+      [...(tokens === null ? [] : [`The response has ${counted(tokens, "token")}.`]), ...notes].map((note) =>
+        el("p", { class: "rs-help" }, note),
       ),
     );
   }
