@@ -1,4 +1,4 @@
-"""A viewer of the Live page, without a browser: the same questions at the same times as ``ui/assets/live.js`` and ``work.js``.
+"""A viewer of the Live page, without a browser: the same questions at the same times as ``live.js`` and ``work.js`` of ``ui/assets/live/``.
 
 One kept connection, one poll a second after the last answer; after a new step its samples, the first response's tokens, and the
 watched answers when they are due. Compression is asked for as browsers do. As light as possible, because it runs beside the training.
@@ -16,7 +16,7 @@ from typing import Any
 
 import brotli
 
-POLL_SECONDS = 1.0  # LOCAL of ui/assets/poll.js
+POLL_SECONDS = 1.0  # LOCAL of ui/assets/shared/poll.js
 OPENING_SECONDS = 0.15
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.tenths import tenth
 from rlhf_studio.runs.values import decode_number, decode_text
 
 _OF_NOW = "step <= (SELECT run.step FROM run)"
@@ -159,15 +158,19 @@ class RunReader:
             model, started, ended, beat = connection.execute(
                 "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
             ).fetchone()
-            count = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
-            result: dict[str, Any] = {"model": decode_text(model), "steps": count}
+            result: dict[str, Any] = {"model": decode_text(model), "steps": _count(connection)}
+            means = _first_and_last(connection, SUMMARY_METRICS.values())
             for key, metric in SUMMARY_METRICS.items():
-                result[f"{key}_first"] = _mean(connection, metric, "ASC", tenth(count))
-                result[f"{key}_last"] = _mean(connection, metric, "DESC", tenth(count))
+                result[f"{key}_first"], result[f"{key}_last"] = means[metric]
             worked = _last(connection, "time/elapsed")
         until = ended if ended is not None else beat if beat is not None else time.time()
         result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)
         return result
+
+    def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
+        """For each metric the means over the first and the last tenth of the recorded steps, at least one; None as in :meth:`summary`."""
+        with self._reading() as connection:
+            return _first_and_last(connection, metrics)
 
     # --- series --------------------------------------------------------------------------------------------------------
 
@@ -284,6 +287,21 @@ def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -
         (metric, steps),
     ).fetchone()[0]
     return mean
+
+
+def tenth(steps: int) -> int:
+    """How many steps a tenth of ``steps`` is: rounded down, and at least one."""
+    return max(1, steps // 10)
+
+
+def _count(connection: sqlite3.Connection) -> int:
+    count: int = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
+    return count
+
+
+def _first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
+    size = tenth(_count(connection))
+    return {metric: (_mean(connection, metric, "ASC", size), _mean(connection, metric, "DESC", size)) for metric in metrics}
 
 
 def _last(connection: sqlite3.Connection, metric: str) -> float | None:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.sent import only_watches
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -55,11 +56,15 @@ class Access:
             return Role.ANYONE
         return Role.OPERATOR if self.is_operator(request) else Role.VIEWER
 
-    def is_operator(self, request: Any) -> bool:
-        """Whether the sender of this request (Gradio's or Starlette's) may change things."""
+    def is_operator(self, request: Any, data: Any = None) -> bool:
+        """Whether the sender of this request (Gradio's or Starlette's) may change things.
+
+        ``data`` is what the page sent with its question. A page that was opened with ``?view=1`` is a viewer's, whoever opened it:
+        the request for the page shows that in its address, and later ones in what they send.
+        """
         if self.read_only or request is None or not self._from_our_page(request.headers):
             return False
-        if dict(getattr(request, "query_params", None) or {}).get("view") == "1":
+        if only_watches(data) or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
         shown = request.headers.get(HEADER) or token_in_cookies(request.headers.get("cookie", ""))
         if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
@@ -78,9 +83,9 @@ class Access:
         hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip(), *self.hosts.told}
         return page.lower() in {host.lower() for host in hosts} - {""}
 
-    def require_operator(self, request: Any) -> None:
-        """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch."""
-        if not self.is_operator(request):
+    def require_operator(self, request: Any, data: Any = None) -> None:
+        """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch. Arguments as :meth:`is_operator`."""
+        if not self.is_operator(request, data):
             raise gr.Error(self.why_not(), title="You are watching", print_exception=False)
 
     def why_not(self) -> str:
@@ -112,7 +117,7 @@ def token_in_cookies(header: str) -> str:
         name, _, value = cookie.partition("=")
         if name.strip() == COOKIE:
             shown = value.strip()
-    quoted = len(shown) > 1 and shown[0] == shown[-1] == '"'  # how a token with "/" or "=" is written
+    quoted = len(shown) > 1 and shown[0] == shown[-1] == '"'  # a token with "/" or "=" is written in quotes
     return shown[1:-1] if quoted else shown
 
 
@@ -151,7 +156,7 @@ class OperatorLink:
         """Answer a request that carries a token; pass on all others."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
         shown = dict(query).get(QUERY)
-        shown = shown if shown is None else shown.replace(" ", "+")  # how addresses write a space; no token has one
+        shown = shown if shown is None else shown.replace(" ", "+")  # "+" stands for a space in an address, and no token has a space
         if shown is None or scope["method"] != "GET" or not self._token:
             await self._app(scope, receive, send)
             return

@@ -31,7 +31,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html_train, live_page, theme
+from rlhf_studio.ui import html, live_page, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
@@ -65,7 +65,7 @@ def build_app(
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html_train.heading()
+        html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
@@ -225,10 +225,10 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
         "strict_cors": True,
         "allowed_paths": [],
         "max_file_size": "5mb",
-        "state_session_capacity": 1000,  # no page keeps anything there, but whoever makes up sessions would fill the memory
+        "state_session_capacity": 1000,  # no page keeps anything there; without a limit, invented sessions could fill the memory
         "footer_links": [],
         "theme": theme.theme(),
-        "css": theme.page_css() + html_train.page_css(),
+        "css": theme.page_css(),
     }
 
 
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         permissions = _permissions(options)
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
-            os.environ[NO_HUB_TOKEN] = "1"  # neither do the app's own checks and previews show what only this token opens
+            os.environ[NO_HUB_TOKEN] = "1"  # the app's own checks and previews must not use the token either
         server = launch(
             options.workspace,
             host=options.host,

@@ -20,7 +20,7 @@ SECONDS = 15.0  # to send a body
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_OF_FILES = ("path", "meta")  # how Gradio knows an object that stands for a file
+_OF_FILES = ("path", "meta")  # an object with one of these members is a file to Gradio
 
 
 class Refused(Exception):
@@ -63,8 +63,8 @@ def read_object(body: bytes) -> dict[str, Any]:
     if _depth(body) > DEEPEST:
         raise Refused(400, "The body is nested too deeply.")
     try:
-        data = json.loads(body.decode())  # of bytes it would read other encodings, whose brackets were not counted
-        json.dumps(data, ensure_ascii=False).encode()  # half of a surrogate pair is no text: it could not be sent back
+        data = json.loads(body.decode())  # from bytes it would also read UTF-16 and UTF-32, whose brackets _depth does not count
+        json.dumps(data, ensure_ascii=False).encode()  # fails for half of a surrogate pair, which could not be sent back
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
     if not isinstance(data, dict):
@@ -75,7 +75,8 @@ def read_object(body: bytes) -> dict[str, Any]:
 def _depth(body: bytes) -> int:
     """How many lists and objects of a JSON text lie inside each other at most.
 
-    Every step goes over the text once, whatever is in it: without escaped characters, every second piece between quotes is a text.
+    Without escaped quotes, a cut at every quote leaves pieces that are in turn outside and inside of strings; brackets inside of
+    strings do not count. Each step reads the text once, so that no text takes long.
     """
     pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
     brackets = b"".join(pieces[::2]).translate(None, _NOT_BRACKETS)

@@ -32,7 +32,7 @@ from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
 
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
-VIEWERS_AT_ONCE = 4  # calls that are worked on; the others wait
+VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
 VIEWERS_WAITING = 60
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
@@ -54,7 +54,7 @@ class Function:
 
     role: Role
     queued: bool = False
-    waits: bool = False  # runs on the event loop and waits for others, so it takes no turn
+    waits: bool = False  # an async function: it waits without holding a thread, so it is not one of VIEWERS_AT_ONCE
 
 
 def row_of(function: Callable[..., Any], component: Any = None) -> str:
@@ -121,7 +121,7 @@ class Door:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
                 return
-            # closing the connection spares reading what is left of the body
+            # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, {"connection": "close"})(scope, receive, send)
 
     def _is_our_name(self, scope: Scope) -> bool:

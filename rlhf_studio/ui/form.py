@@ -23,7 +23,7 @@ SECTION_TITLES = {
     "generation": "Generation",
     "engine": "Engine",
 }
-# A setting that matters only while another has a certain value, and matters itself; the form shows it then.
+# Settings that the form shows only while another setting is shown and has a certain value.
 USED_WHEN: dict[str, tuple[str, Any]] = {
     **{f"lora.{name}": ("lora.enabled", True) for name in LoraConfig.model_fields if name != "enabled"},
     "critic.start": ("critic.kind", "separate"),

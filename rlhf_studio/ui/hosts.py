@@ -1,7 +1,8 @@
 """The names under which the app answers.
 
-A browser that was made to believe that a foreign name leads here (DNS rebinding) would show that name's website whatever the app
-tells. Such a request carries the foreign name in its Host header, so a name that nobody told the app is refused.
+With DNS rebinding, the owner of a website makes its name lead to this machine. A visitor's browser then takes the app for that
+website, and lets the website's scripts read what the app answers. Such a request carries the website's name in its Host header, so
+the app refuses every name that nobody told it.
 """
 
 from __future__ import annotations

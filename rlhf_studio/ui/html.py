@@ -4,17 +4,18 @@ Three rules, because ``gr.HTML`` runs its templates as code (a ``${...}`` in the
 ``{{...}}`` and was escaped):
 
 * templates and ``js_on_load`` are constants of this module; no data is ever put into them;
-* text of people, files and models reaches a page only by ``textContent`` in our own JavaScript, or through :func:`text_block`,
-  which escapes it and uses the default template, whose value is not evaluated again;
-* scripts live in ``assets/`` as plain files; the bootstrap here only imports them.
+* text of people, files and models reaches a page only by ``textContent`` in our own JavaScript;
+* scripts live in ``assets/`` as plain files, in a folder for each page and one that they share; :data:`_BOOTSTRAP` only
+  imports them.
 """
 
 from __future__ import annotations
 
-import html
 import importlib.util
+import inspect
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,44 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 
-LIVE_EVENTS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run", "open_train", "open_runs")
-LIVE_STYLES = ("live.css", "inspector.css")
-LIVE_SCRIPTS = (
-    *("live.js", "before.js", "card.js", "charts.js", "dialogs.js", "dom.js", "events.js", "format.js", "handover.js", "header.js"),
-    "inspector.js",
-    *("poll.js", "samples.js", "store.js", "strip.js", "tiles.js", "tips.js", "tokens.js", "traces.js", "work.js"),
-)
-_LIVE_TEMPLATE = '<div class="rs-live-root"><p class="rs-hint">Opening the Live page</p></div>'
+# The stylesheets of each page, in the order in which their rules follow each other.
+_SHARED_STYLES = ("shared/page.css", "shared/segments.css")
+STYLES = {
+    "train": (*_SHARED_STYLES, "train/train.css", "train/form.css", "train/rewards.css", "train/devices.css"),
+    "live": (
+        *_SHARED_STYLES,
+        *("live/live.css", "live/header.css", "live/charts.css", "live/samples.css"),
+        *("live/inspector.css", "live/card.css", "live/diary.css"),
+    ),
+    "runs": (*_SHARED_STYLES, "runs/runs.css"),
+}
+_TEMPLATES = {
+    "train": '<div class="rs-page rs-train"></div>',
+    "live": '<div class="rs-page rs-live"><p class="rs-hint">Opening the Live page</p></div>',
+    "runs": '<div class="rs-page rs-runs"></div>',
+}
+_HEADING = '<h1 class="rs-brand">RLHF Studio</h1>'
 
 _BOOTSTRAP = """
 const config = window.gradio_config || {};
 const root = location.origin + new URL(config.root || ".", document.baseURI).pathname.replace(/[/]$/, "");
 const api = root + (config.api_prefix || "/gradio_api");
 const file = (path) => api + "/file=" + path;
-const assets = file(ASSETS + "/");
-const host = element.querySelector(".rs-live-root");
+const asset = (name) => file(ASSETS + "/" + name);
+const host = element.querySelector(".rs-page");
+const loadStyle = (name) =>
+  new Promise((resolve) => {
+    if (document.querySelector(`link[data-studio="${name}"]`)) return resolve();
+    const link = document.createElement("link");
+    Object.assign(link, { rel: "stylesheet", href: asset(name), onload: resolve, onerror: resolve });
+    link.dataset.studio = name;
+    document.head.append(link);
+  });
 (async () => {
   // The server sends no cache rules, so browsers would guess: ask once whether each file is still the same.
-  await Promise.all(FILES.map((name) => fetch(assets + name, { cache: "no-cache" })));
-  const page = await import(assets + ENTRY);
-  const stylesheets = STYLES.map((name) => assets + name);
-  await page.mount({ host, trigger, props, server, watch, api, events: EVENTS, stylesheets, plotly: file(PLOTLY) });
+  await Promise.all([...SCRIPTS, ...STYLES].map((name) => fetch(asset(name), { cache: "no-cache" })));
+  const [page] = await Promise.all([import(asset(ENTRY)), ...STYLES.map(loadStyle)]);
+  await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
 })().catch((error) => {
   console.error(error);
   host.textContent = "This page could not load its scripts. Reload the page; if that does not help, restart the app.";
@@ -51,19 +68,9 @@ const host = element.querySelector(".rs-live-root");
 """
 
 
-def escape(text: str) -> str:
-    """Text made safe for HTML content and attributes."""
-    return html.escape(text, quote=True)
-
-
-def text_block(text: str, *, css_class: str = "", elem_id: str | None = None) -> gr.HTML:
-    """A component that shows plain text, line breaks kept. Safe for any text."""
-    return gr.HTML(text_markup(text, css_class), elem_id=elem_id, apply_default_css=False, js_on_load=None)
-
-
-def text_markup(text: str, css_class: str = "") -> str:
-    """The value for :func:`text_block`, for updating it."""
-    return f'<div class="rs-text {escape(css_class)}">{escape(text)}</div>'
+def heading() -> gr.HTML:
+    """The product's name above the tabs."""
+    return gr.HTML(_HEADING, js_on_load=None, apply_default_css=False, elem_id="brand")
 
 
 def plotly_script() -> Path:
@@ -80,27 +87,49 @@ def static_paths() -> list[Path]:
     return [ASSETS, plotly_script()]
 
 
-def _constants(**values: Any) -> str:
-    # "</" never occurs in an HTML context here, and json is valid JavaScript for strings and lists of strings
-    return "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
+@cache
+def scripts(page: str) -> tuple[str, ...]:
+    """The scripts of a page and those that the pages share, relative to :data:`ASSETS`."""
+    return tuple(sorted(path.relative_to(ASSETS).as_posix() for folder in ("shared", page) for path in (ASSETS / folder).glob("*.js")))
 
 
-def live_component(server_functions: Sequence[Callable[..., Any]], **props: Any) -> gr.HTML:
-    """The Live page's component. Its value is ``<run id>@<number>``: the run that Python wants to be shown, see live_page."""
-    script = _constants(
-        ASSETS=ASSETS.as_posix(),
-        FILES=[*LIVE_SCRIPTS, *LIVE_STYLES],
-        ENTRY="live.js",
-        STYLES=list(LIVE_STYLES),
-        PLOTLY=plotly_script().as_posix(),
-        EVENTS=list(LIVE_EVENTS),
-    )
+def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., Any]]) -> gr.HTML:
+    """The component of a page: an element with the id ``<page>-page`` that ``assets/<page>/<page>.js`` fills in.
+
+    Args:
+        page: ``train``, ``live`` or ``runs``.
+        events: what the script may trigger; each becomes a listener of the component.
+        functions: what the script may ask the server, by the functions' names: each is given what the script sends, and the request.
+
+    The component's value is never shown: it carries news from Python to the script, which watches it.
+    """
+    constants = {
+        "ASSETS": ASSETS.as_posix(),
+        "ENTRY": f"{page}/{page}.js",
+        "SCRIPTS": scripts(page),
+        "STYLES": STYLES[page],
+        "PLOTLY": plotly_script().as_posix(),
+        "EVENTS": events,  # Gradio looks for the quoted names in this code
+    }
+    # JSON of strings and lists of strings is valid JavaScript; this code is never part of an HTML page, where "</" would matter
+    script = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in constants.items())
     return gr.HTML(
         value="",
-        html_template=_LIVE_TEMPLATE,
+        html_template=_TEMPLATES[page],
         js_on_load=script + _BOOTSTRAP,
         apply_default_css=False,
-        elem_id="live-page",
-        server_functions=list(server_functions),
-        **props,
+        elem_id=f"{page}-page",
+        server_functions=[_as_function(ask) for ask in functions],
     )
+
+
+def _as_function(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A method as a function of the same name: Gradio marks the functions that a page may call, which methods do not allow."""
+    if not inspect.ismethod(ask):
+        return ask
+
+    def call(data: Any, request: gr.Request) -> Any:
+        return ask(data, request)
+
+    call.__name__ = ask.__name__
+    return call

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs.records import ENDED, CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.runs.status import may_force_stop, silence
-from rlhf_studio.runs.tenths import first_and_last
 
 MAX_POINTS = 1200
 SIGNIFICANT_DIGITS = 6
@@ -73,7 +72,7 @@ def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
     numbers = np.asarray(values, np.float64)
     sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
     places = digits - 1 - np.floor(np.log10(sizes))
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole powers of ten only: 0.1 is not exact
+    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole numbers: 0.1 is not exact in binary
     return np.round(numbers * up / down) / up * down
 
 
@@ -168,18 +167,25 @@ def step_seconds(series: Series) -> float | None:
     return float(recent.mean()) if len(recent) else None
 
 
-def summary_rows(series: Series) -> list[dict[str, Any]]:
-    """From -> to: for each of :data:`SUMMARY_METRICS` the mean over the first and the last tenth of the steps."""
-    rows = []
-    for name in SUMMARY_METRICS:
-        began, ended = first_and_last(series.column(name))
-        if series.count >= 2 and began is not None and ended is not None:
-            rows.append({"name": name, "from": began, "to": ended})
-    return rows
+def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
+    """From -> to, for each metric that has both; none after a single step."""
+    return [
+        {"name": name, "from": first, "to": last}
+        for name, (first, last) in first_and_last.items()
+        if steps >= 2 and first is not None and last is not None
+    ]
 
 
-def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[CheckpointInfo]) -> dict[str, Any]:
-    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention."""
+def status_payload(
+    status: RunStatus,
+    series: Series,
+    checkpoints: Sequence[CheckpointInfo],
+    first_and_last: Mapping[str, tuple[float | None, float | None]],
+) -> dict[str, Any]:
+    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention.
+
+    ``first_and_last`` is what :meth:`~rlhf_studio.runs.reader.RunReader.first_and_last` gives for an ended run, else empty.
+    """
     return {
         "run": status.run_id,
         "name": status.name,
@@ -190,9 +196,7 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "step": status.step,
         "recorded": status.last_recorded_step,
         "total": status.total_steps,
-        "created_at": status.created_at,
         "started_at": status.started_at,
-        "ended_at": status.ended_at,
         "device": status.device,
         "cause": without_secrets(status.cause),
         "queue_position": status.queue_position,
@@ -201,8 +205,8 @@ def status_payload(status: RunStatus, series: Series, checkpoints: Sequence[Chec
         "may_force_stop": may_force_stop(status),
         "step_seconds": step_seconds(series),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
-        "checkpoints": [{"step": point.step, "bytes": point.bytes, "time": point.time} for point in checkpoints],
-        "summary": summary_rows(series) if status.state in ENDED else [],
+        "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
+        "summary": summary_rows(first_and_last, series.count),
     }
 
 
@@ -213,15 +217,10 @@ def settings_payload(config: RunConfig) -> dict[str, Any]:
         "kl_target": ppo.kl_target if ppo.kl_controller == "adaptive" else None,
         "kl_estimator": ppo.kl_estimator,
         "kl_placement": ppo.kl_placement,
-        "kl_coef": ppo.kl_coef,
         "cliprange": ppo.cliprange,
         "cliprange_high": ppo.cliprange_high or ppo.cliprange,
         "whiten_advantages": ppo.whiten_advantages,
-        "whiten_rewards": ppo.whiten_rewards,
         "batch_size": ppo.batch_size,
-        "response_length": config.generation.response_length,
-        "gold": config.reward.gold != "none",
-        "policy": config.model.policy,
         "watch_every": config.engine.watch_every,
     }
 
@@ -254,27 +253,11 @@ def step_ranges(steps: Sequence[int]) -> list[list[int]]:
 
 def samples_payload(step: int, rollouts: Sequence[RolloutRecord]) -> bytes:
     """The sample table of one step."""
-    rows = [
-        {
-            "sample": record.sample,
-            "prompt": record.prompt,
-            "response": record.response,
-            "score": finite(record.score),
-            "parts": [[name, finite(value)] for name, value in record.parts.items()],
-            "gold": finite(record.gold),
-            "kl": finite(record.kl),
-            "length": record.length,
-            "stopped": record.stopped,
-        }
-        for record in rollouts
-    ]
-    return encode_text({"step": step, "rows": rows})
+    return encode_text({"step": step, "rows": [{**_sample(record), "length": record.length} for record in rollouts]})
 
 
-def tokens_payload(step: int, record: RolloutRecord) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
-    text: dict[str, Any] = {
-        "step": step,
+def _sample(record: RolloutRecord) -> dict[str, Any]:
+    return {
         "sample": record.sample,
         "prompt": record.prompt,
         "response": record.response,
@@ -284,6 +267,11 @@ def tokens_payload(step: int, record: RolloutRecord) -> bytes:
         "kl": finite(record.kl),
         "stopped": record.stopped,
     }
+
+
+def tokens_payload(step: int, record: RolloutRecord) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
+    text = {"step": step, **_sample(record)}
     if record.tokens is None:
         return encode_text({**text, "tokens": None})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"
@@ -299,7 +287,6 @@ def _tokens(tokens: TokenRecord) -> bytes:
         "kl_coef": tokens.kl_coef,
     }
     numbers = {
-        "prompt_ids": tokens.prompt_ids,
         "response_ids": tokens.response_ids,
         "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
         "top_ids": np.ascontiguousarray(tokens.top_ids),

@@ -22,10 +22,11 @@ from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_charts, live_data
 from rlhf_studio.ui.form import settings_of
+from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ MOST_DELTA_ROWS = 500
 MOST_EVENTS = 200
 MOST_DETAILS = 128
 MOST_WAITING = 200
-MOST_ASKED = 2000  # names, of runs or not, that are being asked for
-FORGET_MISSING = 2.0  # seconds: a name that no run has must not keep a place
+MOST_ASKED = 2000  # names in the polls of all viewers, whether there are such runs or not
+FORGET_MISSING = 2.0  # seconds after which a name that no run has is forgotten
 TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
 OPENING = b'"opening":true'
 MISSING = b'"missing":true'
@@ -43,9 +44,9 @@ MISSING = b'"missing":true'
 
 @dataclass(frozen=True)
 class Position:
-    """Where a viewer stands: what the page sends with every poll. Anything malformed counts as nowhere.
+    """Where a viewer stands: what the page sends with every poll. A member of another type counts as missing.
 
-    ``view`` asks to be treated as a viewer, whoever it is; ``sample`` is whose tokens are wanted.
+    ``sample`` is whose tokens are wanted.
     """
 
     run: str = ""
@@ -53,22 +54,19 @@ class Position:
     epoch: int = -1
     step: int = -1
     event: int = 0
-    view: bool = False
     sample: int = 0
 
     @classmethod
     def parse(cls, data: Any) -> Position:
         """Read a position from untrusted JSON."""
-        data = data if isinstance(data, dict) else {}
-        run, version = data.get("run"), data.get("version")
+        run, version = member(data, "run"), member(data, "version")
         return cls(
             run=run if isinstance(run, str) and paths.is_run_name(run) else "",
             version=version if isinstance(version, str) else "",
-            epoch=_integer(data.get("epoch"), -1),
-            step=_integer(data.get("step"), -1),
-            event=_integer(data.get("event"), 0),
-            view=data.get("view") is True,
-            sample=_integer(data.get("sample"), 0),
+            epoch=_integer(member(data, "epoch"), -1),
+            step=_integer(member(data, "step"), -1),
+            event=_integer(member(data, "event"), 0),
+            sample=_integer(member(data, "sample"), 0),
         )
 
 
@@ -141,6 +139,7 @@ class _Follower:
         self._events: list[dict[str, Any]] = []
         self._sample_steps = b"[]"
         self._checkpoints: list[Any] = []
+        self._first_and_last: dict[str, tuple[float | None, float | None]] = {}
         self._seen: tuple[int, int, str] | None = None
 
     def refresh(self, now: float) -> None:
@@ -158,7 +157,7 @@ class _Follower:
             self._read(status)
             self._seen = seen
         self.status = status
-        encoded = live_data.encode_text(live_data.status_payload(status, self._series, self._checkpoints))
+        encoded = live_data.encode_text(live_data.status_payload(status, self._series, self._checkpoints, self._first_and_last))
         if moved or self.snapshot is None or encoded != self.snapshot.status:
             self._changes += 1
             self.snapshot = Snapshot(
@@ -185,6 +184,7 @@ class _Follower:
         self._sample_steps = live_data.encode_numbers(live_data.step_ranges(self.reader.rollout_steps()))
         if self._seen is None or status.state != self._seen[2] or any(event["kind"] in ("checkpoint", "resume") for event in new_events):
             self._checkpoints = self.reader.checkpoints()
+        self._first_and_last = self.reader.first_and_last(live_data.SUMMARY_METRICS) if status.state in ENDED else {}
 
 
 class LiveFeed:
@@ -290,7 +290,7 @@ class LiveFeed:
             self._serve_requests()
 
     def _follower(self, run: str) -> _Follower:
-        self._workspace.run_dir(run)  # says so when the run was deleted
+        self._workspace.run_dir(run)  # raises StoreError when the run was deleted
         if run not in self._followers:
             if len(self._followers) >= MOST_RUNS:
                 raise StoreError(TOO_MANY, "busy")
@@ -306,7 +306,7 @@ class LiveFeed:
         if now - self._listing_asked < 10 and now - self._listing_read > 1 and self._listing_asked:
             self._listing_read = now
             runs = self._all.runs()
-            alive = [run for run in runs if run.state in ("loading", "running", "paused")]
+            alive = [run for run in runs if run.state in ALIVE]
             newest = (alive or runs)[0].run_id if runs else None
             self._listing = live_data.encode_text({"newest": newest, "alive": bool(alive)})[1:-1]
 
@@ -334,7 +334,7 @@ class LiveFeed:
             self._details.move_to_end(key)
             return self._details[key]
         answer = _DETAILS[kind](follower.reader, step, sample)
-        if step <= status.step:  # what is not written yet may be there the next time
+        if step <= status.step:  # a later step may be there the next time
             self._details[key] = answer
             while len(self._details) > MOST_DETAILS:
                 self._details.popitem(last=False)

@@ -1,6 +1,6 @@
 """The Live page: one component that follows a run, and the handlers of its buttons.
 
-The page is drawn by ``assets/live.js`` and its siblings. It learns everything through read-only server functions: ``poll``, ``fetch``
+The page is drawn by ``assets/live/``. It learns everything through read-only server functions: ``poll``, ``fetch``
 and (for operators) ``resume_question``. What changes something goes through Gradio's events. Who may call what is in
 :mod:`rlhf_studio.ui.roles`; the handlers ask :class:`~rlhf_studio.ui.access.Access` as well.
 """
@@ -20,12 +20,13 @@ from starlette.responses import Response
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_charts, live_data
+from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from rlhf_studio.ui.resume import question
 
 DETAIL_SECONDS = 15
+ACTIONS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run")
 COMMANDS = {"stop_run": "stop", "checkpoint_run": "checkpoint", "pause_run": "pause", "continue_run": "continue"}
 _counter = itertools.count(1)
 
@@ -35,28 +36,21 @@ def value_for(run_id: str) -> str:
     return f"{run_id}@{next(_counter)}"
 
 
-def run_of(data: Any) -> str:
-    """The run id that came with a button's event. Raises gr.Error when there is none."""
-    run = data.get("run") if isinstance(data, dict) else None
-    if not isinstance(run, str) or not run:
-        raise gr.Error("No run is open.", print_exception=False)
-    return run
-
-
 def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, now: float) -> bytes:
     """A complete poll reply: the shared bytes behind what differs per viewer and moment."""
     own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
     return live_data.encode_text(own)[:-1] + b"," + body + b"}"
 
 
-def steer(workspace: Workspace, action: str, run: str, *, from_start: bool = False) -> None:
-    """Carry out a button. Raises gr.Error with one sentence when the store refuses.
+def steer(workspace: Workspace, action: str, data: Any) -> None:
+    """Carry out a button, which sent ``data``: the run, and ``from_start`` to resume it from step 0.
 
-    ``stop_run`` on a run that still waits takes it out of the queue. ``from_start`` belongs to ``resume_run``: from step 0.
+    ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
     """
     try:
+        run = sent.run_id(data)
         if action == "resume_run":
-            workspace.resume(run, from_start=from_start)
+            workspace.resume(run, from_start=sent.member(data, "from_start") is True)
         elif action == "force_stop_run":
             workspace.force_stop(run)
         elif action == "stop_run" and workspace.queue_position(run) is not None:
@@ -103,24 +97,24 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
-        operator = access.is_operator(request) and not position.view
+        operator = access.is_operator(request, data)
         return _json(poll_reply(position, feed.poll(position), operator, access.why_not(), time.time()))
 
     async def fetch(data: Any) -> Response:
-        data = data if isinstance(data, dict) else {}
-        if data.get("kind") == "page":
+        kind = sent.member(data, "kind")
+        if kind == "page":
             return _json(page_data)
         position = Position.parse(data)
-        answer = asyncio.wrap_future(feed.detail(position.run, str(data.get("kind")), position.step, position.sample))
+        answer = asyncio.wrap_future(feed.detail(position.run, str(kind), position.step, position.sample))
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return _json(answer.result() if answer.done() else live_data.encode_text({"problem": "The run folder did not answer in time."}))
 
     def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:
-        return question(workspace, data) if access.is_operator(request) else {"problem": access.why_not()}
+        return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    component = html.live_component([poll, fetch, resume_question])
-    for action in ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"):
+    component = html.panel("live", [*ACTIONS, "open_train", "open_runs"], [poll, fetch, resume_question])
+    for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
             queue=False,
@@ -134,7 +128,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
     def handle(event: gr.EventData, request: gr.Request) -> None:
         access.require_operator(request)
-        steer(workspace, action, run_of(event._data), from_start=event._data.get("from_start") is True)
+        steer(workspace, action, event._data)
         on_queue_change()
 
     handle.__name__ = action

@@ -18,11 +18,11 @@ def sentence(config: RunConfig) -> str:
     ppo, generation = config.ppo, config.generation
     episodes = ppo.steps * ppo.batch_size
     learner = short_name(config.model.policy) + (f" with LoRA adapters of rank {config.lora.r}" if config.lora.enabled else "")
-    passes = _count(ppo.ppo_epochs, "pass", "passes")
-    batches = _count(ppo.batch_size // ppo.mini_batch_size, "mini-batch", "mini-batches")
+    passes = count(ppo.ppo_epochs, "pass", "passes")
+    batches = count(ppo.batch_size // ppo.mini_batch_size, "mini-batch", "mini-batches")
     return (
-        f"In each of {_count(ppo.steps, 'step', 'steps')}, {learner} writes {_count(ppo.batch_size, 'response', 'responses')} "
-        f"of up to {_count(generation.response_length, 'token', 'tokens')}, they are scored by {_scorers(config)}, "
+        f"In each of {count(ppo.steps, 'step', 'steps')}, {learner} writes {count(ppo.batch_size, 'response', 'responses')} "
+        f"of up to {count(generation.response_length, 'token', 'tokens')}, they are scored by {_scorers(config)}, "
         f"and PPO learns from the batch in {passes} over {batches}: {grouped(episodes)} responses in all."
     )
 
@@ -77,13 +77,14 @@ def tags(recipe: Recipe) -> list[str]:
 def duration(minutes: float) -> str:
     """``0.3`` -> "20 seconds", ``1.2`` -> "1 minute", ``200`` -> "3 hours"."""
     if minutes < 0.9:
-        return _count(max(10, round(minutes * 6) * 10), "second", "seconds")
+        return count(max(10, round(minutes * 6) * 10), "second", "seconds")
     if minutes < 90:
-        return _count(round(minutes), "minute", "minutes")
-    return _count(round(minutes / 60), "hour", "hours")
+        return count(round(minutes), "minute", "minutes")
+    return count(round(minutes / 60), "hour", "hours")
 
 
-def _count(number: int, one: str, many: str) -> str:
+def count(number: int, one: str, many: str) -> str:
+    """``1 step``, ``3,840 steps``."""
     return f"{grouped(number)} {one if number == 1 else many}"
 
 

@@ -7,23 +7,24 @@ from typing import Any
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.outlook import grouped
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.outlook import count
+from rlhf_studio.ui.sent import run_id
 
 Json = dict[str, Any]
 
 
-def question(workspace: Workspace, data: Any) -> Json:
+def question(workspace: Workspace, access: Access, data: Any, request: Any) -> Json:
     """What to ask before the run that ``data`` names (``{run: id}``, from the page) is resumed.
 
     ``{}`` when the run simply goes on; else ``title``, ``text`` and ``confirm`` of the question, or a ``problem``.
 
     Reads the files of the checkpoints that it tries, which takes some seconds for each gigabyte: for operators only.
     """
-    run_id = data.get("run") if isinstance(data, dict) else None
+    if not access.is_operator(request, data):
+        return {"problem": access.why_not()}
     try:
-        if not isinstance(run_id, str):
-            return {"problem": "There is no such run."}
-        where_to_resume(workspace.run_dir(run_id), read_again=False)
+        where_to_resume(workspace.run_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
     except StoreError as error:
@@ -32,9 +33,9 @@ def question(workspace: Workspace, data: Any) -> Json:
 
 
 def _text(error: NoCheckpoint) -> str:
-    one = error.steps == 1
-    recorded = f"its {grouped(error.steps)} recorded {'step' if one else 'steps'}"
+    recorded = f"its {count(error.steps, 'recorded step', 'recorded steps')}"
+    whose = "its" if error.steps == 1 else "their"
     return (
         f"The run cannot go on from a checkpoint: {error.why}. It would begin again at step 1, with the untrained policy. "
-        f"You would lose {recorded} with {'its' if one else 'their'} responses: each stays until it is played again and is then replaced."
+        f"You would lose {recorded} with {whose} responses: each stays until it is played again and is then replaced."
     )

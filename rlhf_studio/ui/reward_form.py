@@ -33,7 +33,7 @@ COMPONENT_GROUPS = {
 }
 COMPONENT_TITLES = {model: title for group in COMPONENT_GROUPS.values() for model, title in group.items()}
 GROUP_OF = {model: name for name, group in COMPONENT_GROUPS.items() for model in group}
-# A component's setting that matters only while another of the same component has a certain value.
+# Settings of a component that the form shows only while another of its settings has a certain value.
 COMPONENT_USED_WHEN: dict[tuple[str, str], tuple[str, Any]] = {("ensemble", "std_weight"): ("combine", "mean_minus_std")}
 
 ITEM_LISTS = ("models",)

@@ -1,6 +1,6 @@
 """The Runs page: what there is in the workspace, and what may be done with each run.
 
-The page itself is drawn by ``assets/runs.js``; it reads through server functions that change nothing, and acts through events.
+The page itself is drawn by ``assets/runs/``; it reads through server functions that change nothing, and acts through events.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
-from rlhf_studio.ui.html_train import panel
-from rlhf_studio.ui.outlook import grouped
+from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
+from rlhf_studio.ui.sent import member
 from rlhf_studio.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -70,10 +72,10 @@ def loss_of(reader: RunReader, name: str) -> str:
     steps = reader.status().last_recorded_step
     checkpoints = reader.checkpoints()
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
-    parts = [f"{grouped(steps)} recorded {'step' if steps == 1 else 'steps'} with every response and token"] if steps else []
+    parts = [f"{count(steps, 'recorded step', 'recorded steps')} with every response and token"] if steps else []
     if checkpoints:
-        noun = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
-        parts.append(f"{len(checkpoints)} {noun} with the trained weights (the last at step {checkpoints[-1].step})")
+        kept = count(len(checkpoints), "checkpoint", "checkpoints")
+        parts.append(f"{kept} with the trained weights (the last at step {checkpoints[-1].step})")
     what = " and ".join(parts) if parts else "its settings and its log; it has no steps yet"
     return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
 
@@ -94,8 +96,7 @@ class RunsPage:
 
     def runs(self, data: Any, request: gr.Request) -> Json:
         """The table's rows, or ``same`` when the page has them already; ``operator`` says whether this person may act."""
-        data = data if isinstance(data, dict) else {}
-        operator = data.get("view") != "1" and self._access.is_operator(request)
+        operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
         try:
             version, rows = self._rows()
@@ -105,26 +106,26 @@ class RunsPage:
             **own,
             "problem": self._queue_problem(),
             "version": version,
-            **({"same": True} if data.get("version") == version else {"rows": rows}),
+            **({"same": True} if member(data, "version") == version else {"rows": rows}),
         }
 
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
         try:
-            run_id = _run_id(data)
+            run_id = sent.run_id(data)
             return {"text": loss_of(self._workspace.reader(run_id), self._workspace.status(run_id).name or run_id)}
         except (StoreError, OSError):
-            # a damaged run must be deletable too
+            # it must be possible to delete a damaged run too
             return {"text": "This run cannot be read, so what is in it is not known. Deleting it cannot be undone."}
 
     def resume_question(self, data: Any, request: gr.Request) -> Json:
-        """What to ask before a run is resumed, see :func:`rlhf_studio.ui.resume.question`. For operators: it reads whole checkpoints."""
-        return question(self._workspace, data) if self._access.is_operator(request) else {"problem": self._access.why_not()}
+        """What to ask before a run is resumed, see :func:`rlhf_studio.ui.resume.question`."""
+        return question(self._workspace, self._access, data, request)
 
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:
-            return settings_of(self._workspace.reader(_run_id(data)).config())
+            return settings_of(self._workspace.reader(sent.run_id(data)).config())
         except StoreError as error:
             return {"problem": str(error)}
 
@@ -166,17 +167,17 @@ class RunsPage:
 
         Raises :class:`gradio.Error` for viewers and for what the store refuses.
         """
-        self._access.require_operator(request)
-        action = data.get("action") if isinstance(data, dict) else None
+        self._access.require_operator(request, data)
+        action = member(data, "action")
         if action not in ACTIONS:
             raise gr.Error("There is no such action.", print_exception=False)
         try:
-            run_id = _run_id(data)
+            run_id = sent.run_id(data)
             if action == "rename":
-                name = data.get("name")
+                name = member(data, "name")
                 self._workspace.rename(run_id, name if isinstance(name, str) else "")
             elif action == "resume":
-                self._workspace.resume(run_id, from_start=data.get("from_start") is True)
+                self._workspace.resume(run_id, from_start=member(data, "from_start") is True)
             else:
                 getattr(self._workspace, action)(run_id)
         except (StoreError, ValueError) as error:
@@ -186,26 +187,4 @@ class RunsPage:
 
     def build(self) -> gr.HTML:
         """The component. Events: ``open_run`` {run}, ``act`` (what :meth:`act` takes) and ``go_train``."""
-
-        # Gradio marks the functions that a page may call, which methods do not allow
-        def runs(data: Any, request: gr.Request) -> Json:
-            return self.runs(data, request)
-
-        def loss(data: Any, request: gr.Request) -> Json:
-            return self.loss(data, request)
-
-        def settings(data: Any, request: gr.Request) -> Json:
-            return self.settings(data, request)
-
-        def resume_question(data: Any, request: gr.Request) -> Json:
-            return self.resume_question(data, request)
-
-        return panel("runs.js", "runs-page", EVENTS, [runs, loss, settings, resume_question])
-
-
-def _run_id(data: Any) -> str:
-    """The run that the page names. Raises StoreError when it names none; the workspace checks the rest."""
-    run_id = data.get("run") if isinstance(data, dict) else None
-    if not isinstance(run_id, str) or not run_id:
-        raise StoreError("There is no such run.", "missing")
-    return run_id
+        return panel("runs", EVENTS, [self.runs, self.loss, self.settings, self.resume_question])

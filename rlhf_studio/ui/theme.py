@@ -1,7 +1,7 @@
 """Our look: one Gradio theme of our own, and the few rules that concern every page.
 
 System fonts only (it works offline), 14 px text, one indigo accent for the next action, and a dark theme that was designed,
-not inverted. The pages' own rules lie in ``assets/*.css`` and use the variables defined here.
+not inverted. The pages' own rules lie in the folders of ``assets/`` and use the variables defined here.
 """
 
 from __future__ import annotations

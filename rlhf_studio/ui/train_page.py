@@ -1,13 +1,13 @@
 """The Train page: choose a recipe, change what you like, see what will happen, start.
 
-The page itself is drawn by ``assets/train.js``. It asks here for everything it shows, and every answer starts from
+The page itself is drawn by ``assets/train/``. It asks here for everything it shows, and every answer starts from
 :func:`parse_config`: what the browser sends is never trusted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,27 +30,20 @@ from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
-from rlhf_studio.ui import devices, forecast, outlook
+from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
-from rlhf_studio.ui.html_train import panel
+from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
 
 PREVIEW_ROWS = 5
-MOST_YAML_BYTES = 64_000  # also in train.js
+MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
 REMEMBERED_STARTS = 200
 OWN_MODEL = {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
 Json = dict[str, Any]
-_PLAIN = {
-    "input should": "should",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "above",
-    "less than": "below",
-    "string should": "should",
-}
 
 
 class TrainPage:
@@ -88,7 +81,7 @@ class TrainPage:
 
     def boot(self, data: Any, request: gr.Request) -> Json:
         """All that the page needs to draw itself: the form, the recipes with their values, and whether this person may start."""
-        operator = self._may_start(data, request)
+        operator = self._access.is_operator(request, data)
         cards = [
             {
                 "name": recipe.name,
@@ -113,39 +106,23 @@ class TrainPage:
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
         recipe = self._basis(data)
-        problems: list[Problem] = []
+        wrong: list[Problem] = []
         try:
             config = self._config(data, recipe)
         except ConfigError as error:
-            problems = error.problems
+            wrong = error.problems
             try:
                 # the sections that are in order are still looked at, so that all problems are shown together
-                config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in problems})
+                config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in wrong})
             except ConfigError:
-                return {
-                    "problems": _problems(problems, data),
-                    "notes": [],
-                    "sentence": "",
-                    "figures": [],
-                    "memory": None,
-                    "command": "",
-                    "waiting": 0,
-                }
-        report = self._inspect(config, self._workspace) if self._may_start(data, request) else None
-        bad = {problem.field.split(".")[0] for problem in problems}
+                return _only_problems(_told(wrong, data))
+        report = self._inspect(config, self._workspace) if self._access.is_operator(request, data) else None
+        bad = {problem.field.split(".")[0] for problem in wrong}
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
-        if problems:
-            return {
-                "problems": _problems(problems + found, data),
-                "notes": [],
-                "sentence": "",
-                "figures": [],
-                "memory": None,
-                "command": "",
-                "waiting": 0,
-            }
+        if wrong:
+            return _only_problems(_told(wrong + found, data))
         return {
-            "problems": _problems(found, data),
+            "problems": _told(found, data),
             "notes": report.notes if report else [],
             "sentence": outlook.sentence(config),
             "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
@@ -160,19 +137,20 @@ class TrainPage:
 
         Viewers see bundled prompts only: no other file of this machine is theirs to read, and nothing is fetched for them.
         """
-        values = _member(data, "values")
+        values, operator = member(data, "values"), self._access.is_operator(request, data)
         try:
             config = DataConfig.model_validate(nested(values).get("data", {}))
-            if config.prompts not in BUNDLED and not self._may_start(data, request):
+            if config.prompts not in BUNDLED and not operator:
                 return {"rows": [], "message": "Only operators see the rows of files on this machine."}
-            tokenizer, chat = self._tokenizer(values, config, data, request)
+            tokenizer, chat = self._tokenizer(values, config, operator)
             if config.chat_template and chat is None:
                 return {"rows": [], "message": "The prompts appear here once the policy and its chat template can be read."}
-            seed = _member(nested(values).get("engine"), "seed")
+            seed = member(nested(values).get("engine"), "seed")
             preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed if type(seed) is int else 0)
         except (ConfigError, PromptsError, ValueError) as error:
-            seen = isinstance(error, PromptsError) and not self._may_start(data, request)
-            return {"rows": [], "message": plain(error.message) if seen else "The first rows appear here once the prompts can be read."}
+            said = isinstance(error, PromptsError) and not operator  # operators read it beside the setting, from the check
+            waiting = "The first rows appear here once the prompts can be read."
+            return {"rows": [], "message": problems.plain(error.message) if said else waiting}
         return {**asdict(preview), "message": ""}
 
     def to_yaml(self, data: Any, request: gr.Request) -> Json:
@@ -180,16 +158,16 @@ class TrainPage:
         try:
             config = self._config(data, self._basis(data))
         except ConfigError as error:
-            return {"problems": _problems(error.problems, data)}
+            return {"problems": _told(error.problems, data)}
         return {"text": config_to_yaml(config), "file_name": f"{config.recipe}.yaml"}
 
     def from_yaml(self, data: Any, request: gr.Request) -> Json:
         """The settings that a YAML text holds, as the form's values."""
-        text = _member(data, "text")
+        text = member(data, "text")
         try:
             config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
         except ConfigError as error:
-            return {"problems": _problems(error.problems, data)}
+            return {"problems": _told(error.problems, data)}
         return {"values": values_of(config), "basis": config.recipe if config.recipe in self._recipes else next(iter(self._recipes))}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
@@ -200,8 +178,8 @@ class TrainPage:
         The page sends one ``nonce`` per intention to start: a double click or a repeated request starts one run.
         Raises :class:`gradio.Error` for viewers.
         """
-        self._access.require_operator(request)
-        nonce = str(_member(data, "nonce") or "")[:80]
+        self._access.require_operator(request, data)
+        nonce = str(member(data, "nonce") or "")[:80]
         if nonce and nonce in self._started:
             return {"run_id": self._started[nonce], "nonce": nonce}
         recipe = self._basis(data)
@@ -212,18 +190,18 @@ class TrainPage:
                 raise ConfigError(report.problems)
             run_id = self._submit(config, config.name or recipe.title, report.expected_peak)
         except ConfigError as error:
-            return {"problems": _problems(error.problems, data), "nonce": nonce}
+            return {"problems": _told(error.problems, data), "nonce": nonce}
         except (StoreError, OSError) as error:
             logger.exception("a run could not be created")
-            return {"problems": _problems([Problem("", f"the run could not be created: {error}")], data), "nonce": nonce}
+            return {"problems": _told([Problem("", f"the run could not be created: {error}")], data), "nonce": nonce}
         self._started = {**dict(list(self._started.items())[1 - REMEMBERED_STARTS :]), nonce: run_id}
         return {"run_id": run_id, "nonce": nonce}
 
     def measure(self, data: Any, request: gr.Request) -> None:
         """Measure this machine's matrix rate in a process of its own; returns at once. Raises :class:`gradio.Error` for viewers."""
-        self._access.require_operator(request)
+        self._access.require_operator(request, data)
         try:
-            self._calibration.begin("cuda" if _member(data, "device") == "cuda" else "cpu")
+            self._calibration.begin("cuda" if member(data, "device") == "cuda" else "cpu")
         except OSError as error:
             raise gr.Error(f"The measurement could not be started: {error}", print_exception=False) from error
 
@@ -265,28 +243,26 @@ class TrainPage:
             return devices.device_choices(None, None, None, "default_config.yaml")
         return devices.device_choices(find_gpus(), processor(), core_count(), default_config_file())
 
-    def _may_start(self, data: Any, request: gr.Request) -> bool:
-        return _member(data, "view") != "1" and self._access.is_operator(request)
-
     @staticmethod
     def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> RunConfig:
         """The settings that the page sent; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
-        sent = {key: value for key, value in nested(_member(data, "values")).items() if key not in without}
+        sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
         return parse_config(
             {**recipe.config.model_dump(include={section for section in SECTIONS if section in without}), **sent, "recipe": recipe.name}
         )
 
     def _basis(self, data: Any) -> Recipe:
-        name = _member(data, "basis")
+        name = member(data, "basis")
         return self._recipes.get(name if isinstance(name, str) else "") or next(iter(self._recipes.values()))
 
-    def _tokenizer(self, values: Any, config: DataConfig, data: Any, request: gr.Request) -> tuple[Path | None, ChatTemplate | None]:
+    @staticmethod
+    def _tokenizer(values: Any, config: DataConfig, operator: bool) -> tuple[Path | None, ChatTemplate | None]:
         """The policy's tokenizer.json and chat template when it can be used; the check of the policy itself says what is wrong with it."""
         model = nested(values).get("model", {})
         if not isinstance(model, dict):
             return None, None
         policy, revision = model.get("policy"), model.get("revision", "main")
-        if not isinstance(policy, str) or not isinstance(revision, str) or not (policy in BUNDLED or self._may_start(data, request)):
+        if not isinstance(policy, str) or not isinstance(revision, str) or not (policy in BUNDLED or operator):
             return None, None
         try:
             facts = check_causal_lm(policy, revision)
@@ -299,56 +275,15 @@ class TrainPage:
 
         Its ``start`` and ``measure`` events carry what those methods take; its value takes what :meth:`start` gives, as JSON.
         """
-
-        # Gradio marks the functions that a page may call, which methods do not allow
-        def boot(data: Any, request: gr.Request) -> Json:
-            return self.boot(data, request)
-
-        def check(data: Any, request: gr.Request) -> Json:
-            return self.check(data, request)
-
-        def preview(data: Any, request: gr.Request) -> Json:
-            return self.preview(data, request)
-
-        def to_yaml(data: Any, request: gr.Request) -> Json:
-            return self.to_yaml(data, request)
-
-        def from_yaml(data: Any, request: gr.Request) -> Json:
-            return self.from_yaml(data, request)
-
-        return panel("train.js", "train-page", ["start", "measure"], [boot, check, preview, to_yaml, from_yaml, *functions])
+        own = [self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
+        return panel("train", ["start", "measure"], [*own, *functions])
 
 
-def _member(data: Any, key: str) -> Any:
-    return data.get(key) if isinstance(data, dict) else None
+def _told(found: list[Problem], data: Any) -> list[dict[str, str]]:
+    """Problems for the page that sent ``data``."""
+    return problems.for_page(found, member(data, "values"))
 
 
-def _problems(problems: list[Problem], data: Any) -> list[dict[str, str]]:
-    """Problems for the page that sent ``data``, in the order of the form."""
-
-    def place(problem: Problem) -> int:
-        section = problem.field.split(".")[0]
-        return SECTIONS.index(section) if section in SECTIONS else -1
-
-    names = set(texts_in(_member(data, "values")))
-    return [{"field": problem.field, "message": plain(problem.message, names)} for problem in sorted(problems, key=place)]
-
-
-def texts_in(values: Any) -> Iterator[str]:
-    """All texts among the form's values: names that people wrote, whose case must stay."""
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping | list):
-        for value in values.values() if isinstance(values, Mapping) else values:
-            yield from texts_in(value)
-
-
-def plain(message: str, names: Container[str] = ()) -> str:
-    """The checker's "input should be greater than or equal to 0" as people say it, beginning with a capital.
-
-    A name keeps its case: the first word stays as it is when it is one of ``names``, or no plain word (gpt2, config.json, a/b).
-    """
-    for stiff, simple in _PLAIN.items():
-        message = message.replace(stiff, simple)
-    first = next(iter(message.split()), "")
-    return message[:1].upper() + message[1:] if first.isalpha() and first not in names else message
+def _only_problems(told: list[dict[str, str]]) -> Json:
+    """The answer to a check of settings that cannot run."""
+    return {"problems": told, "notes": [], "sentence": "", "figures": [], "memory": None, "command": "", "waiting": 0}

@@ -19,9 +19,9 @@ from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested
-from rlhf_studio.ui.train_page import plain, texts_in
 
 PATIENCE = 300.0  # seconds without any sign of life
 IDLE = 600.0  # seconds after which an unused helper is ended
@@ -73,7 +73,7 @@ class TryReward:
     def ask(self, data: Any, request: gr.Request) -> Json:
         """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
         sent = data if isinstance(data, dict) else {}
-        if sent.get("view") == "1" or not self._access.is_operator(request):
+        if not self._access.is_operator(request, data):
             return {"state": "failed", "error": self._access.why_not()}
         if sent.get("op") == "start":
             return self._start(sent)
@@ -113,9 +113,8 @@ class TryReward:
         try:
             message = request_of(sent)
         except ConfigError as error:
-            names = set(texts_in(sent.get("values")))
-            problems = [{"field": problem.field, "message": plain(problem.message, names)} for problem in error.problems]
-            return {"state": "failed", "error": "The settings must be in order first.", "problems": problems}
+            told = problems.for_page(error.problems, sent.get("values"))
+            return {"state": "failed", "error": "The settings must be in order first.", "problems": told}
         with self._lock:
             if self._closed:
                 return {"state": "failed", "error": "The app is stopping."}

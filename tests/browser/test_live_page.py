@@ -192,7 +192,7 @@ def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspac
     first.close()
     page.wait_for_selector(".rs-lost:not([hidden])")
     assert time.monotonic() - lost_at < 6  # 5 s, and what closing the server takes
-    assert "lost" in page.locator(".rs-live").get_attribute("class")
+    assert "rs-disconnected" in page.locator(".rs-live").get_attribute("class")
     run.step()
     page.evaluate("window.untouched = true")
     second = LiveApp(workspace, port=first.port, first_id=first_id)
@@ -274,7 +274,7 @@ def test_keys_move_token_sample_step_and_quantity(open_page, run):
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.evaluate(focused).startswith("Token 1 “")
     page.keyboard.press("7")
-    assert page.locator('.rs-seg[aria-pressed="true"][data-value="entropy"]').count() == 1
+    assert page.locator('.rs-segment[aria-pressed="true"][data-value="entropy"]').count() == 1
     assert "entropy" in page.evaluate(focused)
     sample = page.locator('.rs-row[aria-selected="true"]').get_attribute("data-sample")
     page.keyboard.press("ArrowDown")
@@ -294,7 +294,7 @@ def test_the_formulas_add_up_as_printed(open_page, run):
     page.locator(".rs-token").first.focus()
     count = page.locator(".rs-token").count()
     for _ in range(count):
-        equations = [node.inner_text() for node in page.locator(".rs-equation .numbers").all()]
+        equations = [node.inner_text() for node in page.locator(".rs-equation .rs-filled").all()]
         assert len(equations) == 4
         for text in equations:
             left, total = text.replace("−", "-").replace("×", "*").split(" = ")
@@ -421,7 +421,7 @@ def test_without_any_run_the_page_says_what_to_do_and_opens_the_first(browser, t
 def test_a_phone_shows_one_column_without_sideways_scrolling(open_page, run, theme):
     page = open_page(f"?run={run.run_id}&__theme={theme}", viewport={"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-sr')
+    wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-hidden')
       && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""
     assert page.evaluate(wide) == []
 
@@ -430,12 +430,12 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
     """The scripts' pure functions, called in the browser."""
     page = open_page(f"?run={run.run_id}")
     base = page.evaluate(
-        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live.js')).slice(0, -7)"
+        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/live/live.js')).slice(0, -12)"
     )
     told = page.evaluate(
         """async (base) => {
-          const f = await import(base + "format.js");
-          const s = await import(base + "store.js");
+          const f = await import(base + "shared/format.js");
+          const s = await import(base + "live/store.js");
           const store = new s.SeriesStore();
           const reply = { names: ["episode", "a"], x: [[10, 20, 40]], at: [0, 0], y: [[100, 200, 400], [null, 2, 4]] };
           store.apply(reply, true, 40);

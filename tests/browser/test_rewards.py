@@ -85,26 +85,26 @@ def field(page: Any, name: str) -> Any:
 
 
 def add(page: Any, title: str) -> None:
-    page.locator(".rt-add").get_by_text(title, exact=True).click()
+    page.locator(".rs-add").get_by_text(title, exact=True).click()
 
 
 def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page()
-    expect(page.locator(".rt-component")).to_have_count(1)
-    titles = page.locator(".rt-add").all_inner_texts()
+    expect(page.locator(".rs-component")).to_have_count(1)
+    titles = page.locator(".rs-add").all_inner_texts()
     assert len(titles) == 11
     for place, title in enumerate(titles, start=1):
         add(page, title)
-        expect(page.locator(".rt-component")).to_have_count(place + 1)
-        expect(page.locator(".rt-component strong").nth(place)).to_have_text(f"{place + 1}. {title}")
+        expect(page.locator(".rs-component")).to_have_count(place + 1)
+        expect(page.locator(".rs-component strong").nth(place)).to_have_text(f"{place + 1}. {title}")
         assert page.evaluate(f"document.activeElement.id.startsWith('setting-reward-components-{place}-')")
 
     # what is wrong is told at its setting
-    expect(field(page, "2.models").locator(".rt-problem")).to_contain_text("at least two models")
-    expect(field(page, "10.file").locator(".rt-problem")).to_contain_text("Name the Python file")
-    expect(field(page, "11.server").locator(".rt-problem")).to_contain_text("known here: judge")
-    expect(page.locator('[data-setting="data.reference_column"] .rt-problem')).to_contain_text("component 9 (bleu)", ignore_case=True)
-    expect(field(page, "1.name").locator(".rt-problem")).to_have_count(1)
+    expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("at least two models")
+    expect(field(page, "10.file").locator(".rs-problem")).to_contain_text("Name the Python file")
+    expect(field(page, "11.server").locator(".rs-problem")).to_contain_text("known here: judge")
+    expect(page.locator('[data-setting="data.reference_column"] .rs-problem')).to_contain_text("component 9 (bleu)", ignore_case=True)
+    expect(field(page, "1.name").locator(".rs-problem")).to_have_count(1)
 
     # a setting that matters only with another comes and goes with it
     page.get_by_role("button", name="All settings").click()
@@ -123,24 +123,24 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
 
     # filled in, they are in order; several lines stay several lines
     field(page, "2.models").locator("textarea").fill("bundled/world-reward\nbundled/world-reward")
-    expect(field(page, "2.models").locator(".rt-problem")).to_contain_text("bundled/world-reward is named twice")
+    expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("bundled/world-reward is named twice")
     field(page, "11.server").locator("input").fill("judge")
-    expect(field(page, "11.server").locator(".rt-problem")).to_be_hidden()
+    expect(field(page, "11.server").locator(".rs-problem")).to_be_hidden()
 
     # nothing is cut off beside its neighbours
-    cut = "[...document.querySelectorAll('.rt-component .rt-segments')].filter((node) => node.scrollWidth > node.clientWidth + 1).length"
+    cut = "[...document.querySelectorAll('.rs-component .rs-segments')].filter((node) => node.scrollWidth > node.clientWidth + 1).length"
     assert page.evaluate(cut) == 0
     for left in range(11, -1, -1):
         page.get_by_role("button", name=f"Remove component {left + 1}", exact=True).click()
-        expect(page.locator(".rt-component")).to_have_count(left)
+        expect(page.locator(".rs-component")).to_have_count(left)
     page.get_by_role("button", name="Reset the components").click()
-    expect(page.locator(".rt-component")).to_have_count(1)
+    expect(page.locator(".rs-component")).to_have_count(1)
 
 
 def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page()
-    panel = page.locator(".rt-try")
-    status, results = panel.locator(".rt-try-status"), panel.locator(".rt-try-results")
+    panel = page.locator(".rs-try")
+    status, results = panel.locator(".rs-try-status"), panel.locator(".rs-try-results")
     expect(panel.get_by_label("Reference")).to_be_hidden()
     for row in (0, 1):
         panel.get_by_role("button", name="Take one of the data").click()
@@ -166,7 +166,7 @@ def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: S
     # other settings: these scores are of something else now
     field(page, "0.weight").locator("input").fill("2")
     expect(status).to_have_text("The settings or texts have changed since.")
-    expect(results).to_have_class(re.compile("rt-stale"))
+    expect(results).to_have_class(re.compile("rs-stale"))
     field(page, "0.weight").locator("input").fill("1")
     expect(status).to_have_text("")
 
@@ -190,10 +190,10 @@ def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: S
 
 def test_viewers_have_no_such_panel_and_phones_have_room_for_it(open_page: Callable[..., Any]) -> None:
     page = open_page("?view=1", width=390, height=844)
-    expect(page.locator(".rt-component")).to_have_count(1)
-    expect(page.locator(".rt-try")).to_be_hidden()
+    expect(page.locator(".rs-component")).to_have_count(1)
+    expect(page.locator(".rs-try")).to_be_hidden()
     page = open_page(width=390, height=844)
-    expect(page.locator(".rt-try")).to_be_visible()
-    page.locator(".rt-try").get_by_role("button", name="Score it").click()
-    expect(page.locator(".rt-try-results tbody tr")).to_have_count(2)
+    expect(page.locator(".rs-try")).to_be_visible()
+    page.locator(".rs-try").get_by_role("button", name="Score it").click()
+    expect(page.locator(".rs-try-results tbody tr")).to_have_count(2)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -56,7 +56,7 @@ def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def page(open_page: Callable[..., Any]) -> Any:
     opened = open_page()
-    expect(opened.locator(".rt-figures")).to_contain_text("about")
+    expect(opened.locator(".rs-figures")).to_contain_text("about")
     return opened
 
 
@@ -134,10 +134,10 @@ def test_bad_input_is_said_at_its_field_and_beside_start_and_nothing_starts(page
     section(page, "Data").click()
     page.locator("#setting-data-column").fill("text")
     field = page.locator('[data-setting="ppo.kl_coef"]')
-    expect(field.locator(".rt-problem")).to_have_text("Should be at least 0, not -1")
-    expect(page.locator('[data-setting="data.column"] .rt-problem')).to_contain_text("There is no column 'text'; the columns are: prompt")
+    expect(field.locator(".rs-problem")).to_have_text("Should be at least 0, not -1")
+    expect(page.locator('[data-setting="data.column"] .rs-problem')).to_contain_text("There is no column 'text'; the columns are: prompt")
     expect(page.locator("#setting-ppo-kl_coef")).to_have_attribute("aria-invalid", "true")
-    column = page.locator(".rt-problems")
+    column = page.locator(".rs-problems")
     expect(column).to_contain_text("2 problems to solve first")
     section(page, "Data").click()
     page.get_by_role("button", name="Start run").click()
@@ -148,20 +148,20 @@ def test_bad_input_is_said_at_its_field_and_beside_start_and_nothing_starts(page
     page.locator("#setting-ppo-kl_coef").fill("0.2")
     page.locator("#setting-data-column").fill("prompt")
     expect(column).to_be_hidden()
-    expect(field.locator(".rt-problem")).to_be_hidden()
+    expect(field.locator(".rs-problem")).to_be_hidden()
 
 
 @pytest.mark.parametrize("typed", ["nan", "1e999", "-inf", "true", "", "0x10", "5,5"])
 def test_what_is_no_number_is_refused(typed: str, page: Any, server: Server) -> None:
     page.locator("#setting-ppo-learning_rate").fill(typed)
-    expect(page.locator('[data-setting="ppo.learning_rate"] .rt-problem')).to_be_visible()
+    expect(page.locator('[data-setting="ppo.learning_rate"] .rs-problem')).to_be_visible()
     page.get_by_role("button", name="Start run").click()
     expect(page.locator("#setting-ppo-learning_rate")).to_be_focused()
     assert server.workspace.runs() == []
 
 
 def test_changes_are_marked_shown_in_the_command_and_can_be_undone(page: Any) -> None:
-    command = page.locator(".rt-command code")
+    command = page.locator(".rs-command code")
     expect(command).to_have_text("python -m rlhf_studio train --recipe world")
     steps = page.locator("#setting-ppo-steps")
     steps.fill("30")
@@ -185,10 +185,32 @@ def test_basic_settings_first_all_on_demand_and_a_wrong_one_never_hidden(page: A
     page.get_by_role("button", name="All settings").click()
     expect(gamma).to_be_visible()
     gamma.fill("2")
-    expect(page.locator('[data-setting="ppo.gamma"] .rt-problem')).to_have_text("Should be at most 1, not 2")
+    expect(page.locator('[data-setting="ppo.gamma"] .rs-problem')).to_have_text("Should be at most 1, not 2")
     page.get_by_role("button", name="Basic settings").click()
     expect(gamma).to_be_visible()
-    assert page.locator(".rt-field:visible .rt-help").count() == page.locator(".rt-field:visible").count()
+    assert page.locator(".rs-field:visible .rs-help").count() == page.locator(".rs-field:visible").count()
+
+
+def test_segmented_controls_are_worked_with_the_keyboard(page: Any) -> None:
+    levels = page.get_by_role("group", name="How many settings are shown").get_by_role("button")
+    levels.nth(1).focus()
+    page.keyboard.press("Enter")
+    expect(levels.nth(0)).to_have_attribute("aria-pressed", "false")
+    expect(levels.nth(1)).to_have_attribute("aria-pressed", "true")
+    page.locator("[data-section=critic] > summary").click()
+    choices = page.locator("#setting-critic-kind").get_by_role("radio")
+    expect(choices.first).to_be_visible()
+    names, count = choices.all_inner_texts(), choices.count()
+    assert count >= 2
+    choices.locator("xpath=self::*[@aria-checked='true']").focus()
+    start = names.index(page.locator("#setting-critic-kind [aria-checked=true]").inner_text())
+    for presses, key in enumerate(["ArrowRight"] * count + ["ArrowUp"], 1):  # once round, and one back
+        page.keyboard.press(key)
+        wanted = (start + (presses if key == "ArrowRight" else -1)) % count
+        expect(choices.nth(wanted)).to_be_focused()
+        expect(choices.nth(wanted)).to_have_attribute("aria-checked", "true")
+        assert [choices.nth(place).get_attribute("tabindex") for place in range(count)].count("0") == 1
+        expect(page.locator("#setting-critic-kind [aria-checked=true]")).to_have_count(1)
 
 
 def test_the_device_is_picked_from_what_the_computer_has(
@@ -202,7 +224,7 @@ def test_the_device_is_picked_from_what_the_computer_has(
     )
     page = open_page()
     section(page, "Engine").click()
-    command, path = page.locator(".rt-command code"), page.locator("#setting-engine-accelerate_config")
+    command, path = page.locator(".rs-command code"), page.locator("#setting-engine-accelerate_config")
     expect(page.get_by_role("radio", name="Automatic")).to_be_checked()
     page.get_by_role("radio", name="One GPU").check()
     page.get_by_label("Which GPU").select_option("cuda:3")
@@ -217,9 +239,9 @@ def test_the_device_is_picked_from_what_the_computer_has(
     expect(page.get_by_role("radio", name="4 GPUs")).to_be_checked()
     page.get_by_role("radio", name="Accelerate configuration file").check()
     expect(path).to_be_focused()
-    expect(page.locator('[data-setting="engine.accelerate_config"] .rt-problem')).to_contain_text("There is no file")
+    expect(page.locator('[data-setting="engine.accelerate_config"] .rs-problem')).to_contain_text("There is no file")
     path.fill("")
-    expect(page.locator(".rt-devices")).to_contain_text("Until one is named, the run takes: automatic device.")
+    expect(page.locator(".rs-devices")).to_contain_text("Until one is named, the run takes: automatic device.")
     path.fill(str(file))
     expect(command).to_have_text(f"python -m rlhf_studio train --recipe world --engine.accelerate_config {file}")
     page.get_by_role("button", name="Reset Device to automatic device").click()
@@ -237,20 +259,20 @@ def test_settings_survive_a_reload(page: Any) -> None:
     page.get_by_role("button", name="Bring back").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("7")
     page.get_by_role("radio", name="Tiny world, LoRA").click()
-    expect(page.locator(".rt-command code")).to_contain_text("--recipe world-lora")
+    expect(page.locator(".rs-command code")).to_contain_text("--recipe world-lora")
 
 
 def test_ones_own_model_asks_for_what_is_missing(page: Any) -> None:
     page.get_by_role("radio", name="Your own model").click()
-    expect(page.locator(".rt-problems li")).to_have_count(3)
-    expect(page.locator('[data-setting="model.policy"] .rt-problem')).to_have_text("Needs a value")
+    expect(page.locator(".rs-problems li")).to_have_count(3)
+    expect(page.locator('[data-setting="model.policy"] .rs-problem')).to_have_text("Needs a value")
     page.locator("#setting-model-policy").fill("./no/such/folder")
-    expect(page.locator('[data-setting="model.policy"] .rt-problem')).to_have_text("There is no folder ./no/such/folder")
+    expect(page.locator('[data-setting="model.policy"] .rs-problem')).to_have_text("There is no folder ./no/such/folder")
 
 
 def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_checked(page: Any) -> None:
     page.get_by_role("radio", name="Your own model").click()
-    wrong = page.locator('[data-setting="model.policy"] .rt-problem')
+    wrong = page.locator('[data-setting="model.policy"] .rs-problem')
     expect(wrong).to_have_text("Needs a value")
     held = []
 
@@ -260,14 +282,14 @@ def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_ch
     page.route(re.compile("/component_server"), hold)
     page.get_by_role("radio", name="Tiny world", exact=False).first.click()
     expect(wrong).to_be_hidden()
-    expect(page.locator(".rt-problems")).to_be_hidden()
-    expect(page.locator(".rt-checking")).to_have_text("Checking")
-    expect(page.locator(".rt-sentence")).to_have_text("Checking these settings.")
+    expect(page.locator(".rs-problems")).to_be_hidden()
+    expect(page.locator(".rs-checking")).to_have_text("Checking")
+    expect(page.locator(".rs-sentence")).to_have_text("Checking these settings.")
     wait_until(lambda: page.wait_for_timeout(20) is None and len(held) > 0)
     for route in held:
         route.continue_()
-    expect(page.locator(".rt-sentence")).to_contain_text("world-policy writes 64 responses")
-    expect(page.locator(".rt-checking")).to_have_text("")
+    expect(page.locator(".rs-sentence")).to_contain_text("world-policy writes 64 responses")
+    expect(page.locator(".rs-checking")).to_have_text("")
 
 
 def test_settings_that_cannot_matter_are_not_shown(page: Any) -> None:
@@ -295,7 +317,7 @@ def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any
     page.goto(f"{server.url}?run={run_id}")
     page.get_by_role("button", name="start a variation").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
-    expect(page.locator(".rt-form > .rt-message")).to_have_text("These are the settings of the one shown.")
+    expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of the one shown.")
 
 
 def test_reward_components_are_added_weighted_and_removed(page: Any) -> None:
@@ -304,27 +326,27 @@ def test_reward_components_are_added_weighted_and_removed(page: Any) -> None:
     pattern = page.locator("#setting-reward-components-1-pattern")
     expect(pattern).to_be_focused()
     pattern.fill("(")
-    expect(page.locator('[data-setting="reward.components.1.pattern"] .rt-problem')).to_contain_text("not a valid regular expression")
+    expect(page.locator('[data-setting="reward.components.1.pattern"] .rs-problem')).to_contain_text("not a valid regular expression")
     pattern.fill("good$")
     page.locator("#setting-reward-components-1-weight").fill("-0.5")
-    expect(page.locator(".rt-command code")).to_contain_text('{"kind": "regex", "weight": -0.5, "pattern": "good$"}')
+    expect(page.locator(".rs-command code")).to_contain_text('{"kind": "regex", "weight": -0.5, "pattern": "good$"}')
     page.get_by_role("button", name="Remove component 1").click()
-    expect(page.locator(".rt-component")).to_have_count(1)
+    expect(page.locator(".rs-component")).to_have_count(1)
     page.get_by_role("button", name="Remove component 1").click()
-    expect(page.locator(".rt-composer > .rt-problem")).to_contain_text("at least 1 item")
+    expect(page.locator(".rs-composer > .rs-problem")).to_contain_text("at least 1 item")
     page.get_by_role("button", name="Reset the components").click()
-    expect(page.locator(".rt-component")).to_have_count(1)
-    expect(page.locator(".rt-problems")).to_be_hidden()
+    expect(page.locator(".rs-component")).to_have_count(1)
+    expect(page.locator(".rs-problems")).to_be_hidden()
 
 
 def test_the_first_prompts_are_shown_as_text_with_their_tokens(page: Any) -> None:
     section(page, "Data").click()
-    table = page.locator(".rt-preview table")
+    table = page.locator(".rs-preview table")
     expect(table.locator("caption")).to_have_text("First 5 of 90 prompts")
     expect(table.locator("tbody tr").first).to_contain_text(f"{PROMPT} 0")
-    expect(table.locator("tbody .rt-number").first).to_have_text("6")
-    expect(page.locator(".rt-lengths dd")).to_have_text(["6", "6", "6", "6"])
-    expect(page.locator(".rt-preview")).to_contain_text("Columns: prompt")
+    expect(table.locator("tbody .rs-number").first).to_have_text("6")
+    expect(page.locator(".rs-lengths dd")).to_have_text(["6", "6", "6", "6"])
+    expect(page.locator(".rs-preview")).to_contain_text("Columns: prompt")
 
 
 def test_what_is_left_out_of_a_file_is_said_and_its_column_names_stay_text(page: Any, tmp_path: Path) -> None:
@@ -333,8 +355,8 @@ def test_what_is_left_out_of_a_file_is_said_and_its_column_names_stay_text(page:
     page.get_by_role("button", name="All settings").click()
     page.locator("#setting-data-prompts").fill(str(tmp_path / "rows.csv"))
     page.locator("#setting-data-min_prompt_tokens").fill("2")
-    expect(page.locator(".rt-preview-notes li")).to_have_text(["2 of 3 rows were left out: 1 blank, 1 with fewer than 2 tokens."])
-    expect(page.locator(".rt-preview")).to_contain_text(f"Columns: prompt, {HOSTILE}")
+    expect(page.locator(".rs-preview-notes li")).to_have_text(["2 of 3 rows were left out: 1 blank, 1 with fewer than 2 tokens."])
+    expect(page.locator(".rs-preview")).to_contain_text(f"Columns: prompt, {HOSTILE}")
     assert page.evaluate("window.__pwned") is None
 
 
@@ -350,7 +372,7 @@ def test_settings_are_saved_and_loaded(page: Any, tmp_path: Path) -> None:
     expect(page.locator("#setting-ppo-steps")).to_have_value("9")
     bad = f"ppo: {{steps: -3}}\nname: {HOSTILE!r}"
     file.set_input_files({"name": "bad.yaml", "mimeType": "text/yaml", "buffer": bad.encode()})
-    expect(page.locator(".rt-form > .rt-message")).to_contain_text("bad.yaml was not loaded. ppo.steps: Should be at least 1, not -3")
+    expect(page.locator(".rs-form > .rs-message")).to_contain_text("bad.yaml was not loaded. ppo.steps: Should be at least 1, not -3")
     expect(page.locator("#setting-ppo-steps")).to_have_value("9")
 
 
@@ -359,7 +381,7 @@ def test_settings_are_saved_and_loaded(page: Any, tmp_path: Path) -> None:
 
 def test_an_empty_page_says_what_to_do_next(page: Any) -> None:
     page.get_by_role("tab", name="Runs").click()
-    expect(page.locator(".rt-empty")).to_contain_text("No runs yet")
+    expect(page.locator(".rs-no-runs")).to_contain_text("No runs yet")
     page.get_by_role("button", name="Go to Train").click()
     expect(page.get_by_role("button", name="Start run")).to_be_visible()
 
@@ -368,13 +390,13 @@ def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: 
     finished(server, "first")
     second = finished(server, HOSTILE)
     page.get_by_role("tab", name="Runs").click()
-    rows = page.locator(".rt-runs tbody tr")
+    rows = page.locator(".rs-run-table tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text(HOSTILE)
     expect(rows.first).to_contain_text("finished")
     page.get_by_label("Search runs").fill("onerror finished")
     expect(rows).to_have_count(1)
-    expect(page.locator(".rt-runs-tools")).to_contain_text("1 of 2 runs")
+    expect(page.locator(".rs-runs-tools")).to_contain_text("1 of 2 runs")
     page.get_by_role("button", name="Rename").click()
     page.get_by_role("dialog").get_by_label("Name").fill("renamed")
     page.get_by_role("dialog").get_by_role("button", name="Rename").click()
@@ -389,7 +411,7 @@ def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: 
     page.get_by_role("button", name="Delete run").click()
     expect(rows).to_have_count(0)
     page.get_by_label("Search runs").fill("")
-    page.locator(".rt-runs a", has_text="first").click()
+    page.locator(".rs-run-table a", has_text="first").click()
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
     assert page.evaluate("window.__pwned") is None
 
@@ -399,40 +421,40 @@ def test_settings_of_an_earlier_run_come_back(page: Any, server: Server) -> None
     page.get_by_role("tab", name="Runs").click()
     page.get_by_role("button", name="Copy settings earlier").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
-    expect(page.locator(".rt-form > .rt-message")).to_have_text("These are the settings of earlier.")
+    expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of earlier.")
 
 
 def test_viewers_find_no_controls_and_are_told_once(open_page: Callable[..., Any], server: Server) -> None:
     finished(server, "watched")
     page = open_page("?view=1")
-    expect(page.locator(".rt-outlook-foot")).to_contain_text("You can watch runs, not change them.")
+    expect(page.locator(".rs-outlook-foot")).to_contain_text("You can watch runs, not change them.")
     expect(page.get_by_role("button", name="Start run")).to_have_count(0)
     expect(page.get_by_role("button", name="Save settings")).to_have_count(1)
     expect(page.get_by_role("button", name="Load settings")).to_have_count(0)
     page.get_by_role("tab", name="Runs").click()
-    expect(page.locator(".rt-runs tbody tr")).to_have_count(1)
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(1)
     expect(page.get_by_role("button", name="Delete watched")).to_have_count(0)
-    expect(page.locator(".rt-runs-tools")).to_contain_text("You can watch runs, not change them.")
+    expect(page.locator(".rs-runs-tools")).to_contain_text("You can watch runs, not change them.")
 
 
 def test_a_small_screen_has_one_column_and_start_at_hand(open_page: Callable[..., Any], server: Server) -> None:
     finished(server, "a run with a rather long name that has to be broken somewhere")
     page = open_page(width=390, height=844)
-    expect(page.locator(".rt-figures")).to_contain_text("about")
+    expect(page.locator(".rs-figures")).to_contain_text("about")
     box = page.get_by_role("button", name="Start run").bounding_box()
     assert box["y"] + box["height"] <= 844
     for title in ("Model", "Data", "Reward", "Generation", "Engine"):
         section(page, title).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("tab", name="Runs").click()
-    expect(page.locator(".rt-runs tbody tr")).to_have_count(1)
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("height", [900, 640])
 def test_start_is_in_view_from_the_beginning_and_stays_there(height: int, open_page: Callable[..., Any]) -> None:
     page = open_page(width=1366, height=height)
-    expect(page.locator(".rt-figures")).to_contain_text("about")
+    expect(page.locator(".rs-figures")).to_contain_text("about")
     start = page.get_by_role("button", name="Start run")
     expect(start).to_be_in_viewport(ratio=1)
     page.get_by_role("button", name="All settings").click()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.reader import RunReader, tenth
 from rlhf_studio.runs.records import StepRecord
-from rlhf_studio.runs.tenths import first_and_last, tenth
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui.live_data import Series, summary_rows
+from rlhf_studio.ui.live_data import summary_rows
 
 NAN = math.nan
 
@@ -22,15 +20,6 @@ NAN = math.nan
 @pytest.mark.parametrize(("steps", "size"), [(0, 1), (1, 1), (19, 1), (20, 2), (105, 10)])
 def test_a_tenth_has_at_least_one_step(steps: int, size: int) -> None:
     assert tenth(steps) == size
-
-
-def test_by_hand() -> None:
-    assert first_and_last(np.arange(1.0, 21.0)) == (1.5, 19.5)
-    assert first_and_last(np.array([3.0])) == (3.0, 3.0)
-    assert first_and_last(np.array([])) == (None, None)
-    values = np.arange(1.0, 21.0)
-    values[[1, 18, 19]] = NAN, math.inf, NAN  # the tenths are of the steps, whatever is missing in them
-    assert first_and_last(values) == (1.0, None)
 
 
 def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> None:
@@ -43,7 +32,6 @@ def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> No
             writer.commit_step(StepRecord(step, {"objective/scores": score}, []))
     reader = RunReader(run)
     table = reader.summary()
-    series = Series()
-    series.append(reader.metrics_since(0))
-    assert summary_rows(series) == [{"name": "objective/scores", "from": table["score_first"], "to": table["score_last"]}]
+    ends = reader.first_and_last(["objective/scores"])
+    assert summary_rows(ends, 40) == [{"name": "objective/scores", "from": table["score_first"], "to": table["score_last"]}]
     assert (table["score_first"], table["score_last"]) == (2.5, 38.5)  # steps 1 to 4 and 37 to 40 without 1, 4, 37 and 40

@@ -77,6 +77,18 @@ def test_a_wrong_token(shown: str) -> None:
     assert not OPEN.is_operator(request(cookies={COOKIE: shown}))
 
 
+@pytest.mark.parametrize("data", [None, {}, {"view": False}, {"view": "1"}, ["view"], "view"])
+def test_a_page_that_does_not_ask_to_watch_keeps_its_role(data: object) -> None:
+    assert LOCAL.is_operator(request(), data)
+
+
+def test_a_page_that_asks_to_watch_is_a_viewers() -> None:
+    assert not LOCAL.is_operator(request(), {"view": True, "run": "a"})
+    with pytest.raises(gr.Error, match="You can watch runs"):
+        LOCAL.require_operator(request(), {"view": True})
+    assert not OPEN.is_operator(request(cookies={COOKIE: TOKEN}), {"view": True})
+
+
 def test_the_token_does_not_help_another_website_nor_a_viewers_link() -> None:
     assert not OPEN.is_operator(request(cookies={COOKIE: TOKEN}, host="lab.example", origin="https://evil.example"))
     assert not OPEN.is_operator(request(cookies={COOKIE: TOKEN}, query={"view": "1"}))

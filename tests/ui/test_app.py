@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import urllib.error
@@ -22,7 +21,7 @@ from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
-from rlhf_studio.ui import html_train
+from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, access_for, build_app, greeting, launch, launch_settings, main
 from rlhf_studio.ui.door import Door
@@ -83,16 +82,6 @@ def test_what_gradio_is_told() -> None:
     assert middleware.cls is Door and middleware.kwargs["demo"] is demo
 
 
-@pytest.mark.parametrize("entry", html_train.SCRIPTS)
-def test_the_bootstrap_knows_exactly_the_scripts_that_are_imported(entry: str) -> None:
-    seen, waiting = set(), {entry}
-    while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        waiting |= set(re.findall(r'from "\./([\w.]+)"', (html_train.ASSETS / name).read_text(encoding="utf-8"))) - seen
-    assert seen == set(html_train.SCRIPTS[entry]) and html_train.SCRIPTS[entry][0] == entry
-
-
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     demo = build_app(workspace, LiveFeed(workspace), Access(token="secret"))
@@ -151,8 +140,8 @@ def runs_of(server: Server) -> list[str]:
 def test_the_page_answers_without_reaching_out(server: Server) -> None:
     status, text = http(server, "/")
     assert status == 200 and "RLHF Studio" in text
-    for name in ("train.js", "runs.js", "train.css"):
-        assert http(server, f"/gradio_api/file={html_train.ASSETS.as_posix()}/{name}")[0] == 200
+    for name in ("train/train.js", "runs/runs.js", "train/train.css", "shared/page.css"):
+        assert http(server, f"/gradio_api/file={html.ASSETS.as_posix()}/{name}")[0] == 200
     assert http(server, f"/gradio_api/file={Path(__file__).as_posix()}")[0] == 403
 
 

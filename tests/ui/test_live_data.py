@@ -114,25 +114,26 @@ def test_a_long_run_is_sent_thinned_with_its_own_steps_per_series():
 
 def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
     series = live_data.Series()
-    assert live_data.status_payload(status(), series, [])["silent"] is None
-    assert live_data.status_payload(status(heartbeat_age=31.7), series, [])["silent"] == 31
-    assert live_data.status_payload(status(heartbeat_age=31.7, state="interrupted"), series, [])["silent"] is None
-    assert live_data.status_payload(status(fraction=math.nan), series, [])["fraction"] is None
+    assert live_data.status_payload(status(), series, [], {})["silent"] is None
+    assert live_data.status_payload(status(heartbeat_age=31.7), series, [], {})["silent"] == 31
+    assert live_data.status_payload(status(heartbeat_age=31.7, state="interrupted"), series, [], {})["silent"] is None
+    assert live_data.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
-def test_status_of_an_ended_run_sums_up_from_first_to_last_tenth():
+def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     series = live_data.Series()
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
-    told = live_data.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)])
+    means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None)}
+    told = live_data.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
     assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
-    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5, "time": 1.0}]
-    assert live_data.status_payload(status(), series, [])["summary"] == []
+    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5}]
+    assert live_data.status_payload(status(), series, [], {})["summary"] == []
 
 
 def test_access_tokens_in_texts_are_blotted_out():
     secret = "hf_" + "Ab1" * 10
     assert secret not in live_data.without_secrets(f"GET https://x?token={secret} failed")
-    assert secret not in live_data.status_payload(status(cause=f"401 for {secret}"), live_data.Series(), [])["cause"]
+    assert secret not in live_data.status_payload(status(cause=f"401 for {secret}"), live_data.Series(), [], {})["cause"]
     rows = live_data.event_rows([StoredEvent(1, 0.0, 0, "info", "phase", f"with {secret}", {"token": secret})])
     assert secret not in json.dumps(rows)
 

@@ -156,6 +156,22 @@ def test_a_number_that_was_not_finite_is_null(feed, run):
     assert gold[3] is None and gold[2] is not None
 
 
+def test_an_ended_run_is_summed_up_by_its_first_and_last_tenth(feed, workspace, tmp_path):
+    ended = FakeRun(tmp_path)
+    ended.run()
+    ended.step(21)  # a tenth is two steps
+    first = ask(feed, Position(run=ended.run_id), until=lambda reply: reply["last_step"] == 21)
+    assert first["status"]["summary"] == []
+    ended.finish()
+    told = ask(feed, position_after(ended, first), until=lambda reply: not reply.get("same"))["status"]["summary"]
+    names, values = first["series"]["names"], first["series"]["y"]
+    for row in told:
+        series = values[names.index(row["name"])]
+        assert row["from"] == pytest.approx(sum(series[:2]) / 2, rel=1e-4), row
+        assert row["to"] == pytest.approx(sum(series[-2:]) / 2, rel=1e-4), row
+    assert {"objective/scores", "objective/kl"} <= {row["name"] for row in told}
+
+
 def test_a_killed_engine_shows_as_interrupted_and_a_failed_one_with_its_cause(feed, run, tmp_path):
     run.step()
     first = ask(feed, Position(run=run.run_id))
@@ -270,5 +286,5 @@ def test_a_malformed_position_is_nowhere(data):
 
 
 def test_a_position_is_read():
-    sent = {"run": "20261121-000000-abcdef", "version": "v", "epoch": 2, "step": 7, "event": 3, "view": True}
-    assert Position.parse(sent) == Position("20261121-000000-abcdef", "v", 2, 7, 3, True)
+    sent = {"run": "20261121-000000-abcdef", "version": "v", "epoch": 2, "step": 7, "event": 3}
+    assert Position.parse(sent) == Position("20261121-000000-abcdef", "v", 2, 7, 3)

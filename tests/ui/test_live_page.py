@@ -39,46 +39,46 @@ def commands(run) -> list[str]:
 
 @pytest.mark.parametrize(("action", "kind"), live_page.COMMANDS.items())
 def test_buttons_leave_requests_for_the_engine(workspace, run, action, kind):
-    live_page.steer(workspace, action, run.run_id)
+    live_page.steer(workspace, action, {"run": run.run_id})
     assert commands(run) == [kind]
 
 
 def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
     waiting = workspace.submit(config(), "waits")
-    live_page.steer(workspace, "stop_run", waiting)
+    live_page.steer(workspace, "stop_run", {"run": waiting})
     assert workspace.queue_position(waiting) is None and workspace.status(waiting).state == "stopped"
 
 
 def test_force_stop_asks_nobody_but_the_system(workspace, run, monkeypatch):
     asked = []
     monkeypatch.setattr(launch, "force_stop", lambda folder, by: asked.append((folder.name, by)))
-    live_page.steer(workspace, "force_stop_run", run.run_id)
+    live_page.steer(workspace, "force_stop_run", {"run": run.run_id})
     assert asked == [(run.run_id, "an operator")] and commands(run) == []
 
 
 def test_resume_queues_an_interrupted_run(workspace, run):
     run.lock.release()
     with pytest.raises(gr.Error, match="it has no checkpoint"):
-        live_page.steer(workspace, "resume_run", run.run_id)
-    live_page.steer(workspace, "resume_run", run.run_id, from_start=True)
+        live_page.steer(workspace, "resume_run", {"run": run.run_id})
+    live_page.steer(workspace, "resume_run", {"run": run.run_id, "from_start": True})
     assert workspace.queue_position(run.run_id) == 1
 
 
 @pytest.mark.parametrize(("action", "name"), [("stop_run", "nobody-here"), ("resume_run", "../../etc"), ("checkpoint_run", "")])
 def test_a_refusal_of_the_store_becomes_one_sentence(workspace, action, name):
     with pytest.raises(gr.Error):
-        live_page.steer(workspace, action, name)
+        live_page.steer(workspace, action, {"run": name})
 
 
 def test_resume_of_a_running_run_is_refused(workspace, run):
     with pytest.raises(gr.Error, match="only a stopped, failed or interrupted run"):
-        live_page.steer(workspace, "resume_run", run.run_id)
+        live_page.steer(workspace, "resume_run", {"run": run.run_id})
 
 
 @pytest.mark.parametrize("data", [None, {}, {"run": 5}, {"run": ""}, ["x"]])
-def test_a_button_without_a_run_is_refused(data):
-    with pytest.raises(gr.Error, match="No run is open"):
-        live_page.run_of(data)
+def test_a_button_without_a_run_is_refused(workspace, data):
+    with pytest.raises(gr.Error, match="There is no such run"):
+        live_page.steer(workspace, "pause_run", data)
 
 
 def test_opening_the_same_run_twice_is_a_change():
@@ -142,7 +142,7 @@ def test_server_functions_only_read(app, run):
 
 
 def test_scripts_are_served_and_nothing_else_of_the_package(app):
-    for name in (*html.LIVE_SCRIPTS, *html.LIVE_STYLES):
+    for name in (*html.scripts("live"), *html.STYLES["live"]):
         assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS / name}").status_code == 200, name
     assert httpx.get(f"{app.url}gradio_api/file={html.plotly_script()}").status_code == 200
     assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS.parent / 'access.py'}").status_code == 403

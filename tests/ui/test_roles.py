@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.estimate.speed import Calibration
-from rlhf_studio.ui import html_train, roles
+from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import handlers_of, server_functions_of
@@ -30,7 +30,7 @@ AS: dict[Role, dict[str, str]] = {
 }
 PARTS = {
     "path:path": "index.js",
-    "path_or_url:path": f"{html_train.ASSETS.as_posix()}/train.js",
+    "path_or_url:path": f"{html.ASSETS.as_posix()}/train/train.js",
     "url_path:path": "https://x.hf.space/a",
     "component_id": "4",
     "size": "8",
@@ -153,10 +153,10 @@ def test_whoever_may_not_call_a_function_is_refused_and_nothing_changes(role: Ro
 def test_whoever_may_call_a_function_is_answered(role: Role, server: Server, raw: Raw) -> None:
     for name, (path, body) in functions_of(server).items():
         if role >= roles.FUNCTIONS[name]:
-            data = {"view": ""} if role < Role.OPERATOR else {}
+            data = {"view": False} if role < Role.OPERATOR else {}
             status, text = raw.send("POST", path, body(data), AS[role])
             # 500 is how Gradio passes on our own sentence when a button names no run
-            assert status == 200 or (status == 500 and b"No run is open" in text), (name, status, text)
+            assert status == 200 or (status == 500 and b"There is no such run" in text), (name, status, text)
 
 
 @pytest.mark.parametrize("role", AS, ids=lambda role: role.name)

@@ -228,7 +228,7 @@ def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspac
     assert rows(page) == before
     answer = page.runs({}, VIEWER)
     assert not answer["operator"] and "operator link" in answer["why_not"]
-    assert not page.runs({"view": "1"}, OPERATOR)["operator"]
+    assert not page.runs({"view": True}, OPERATOR)["operator"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
-from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage, plain
+from rlhf_studio.ui.problems import plain
+from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
 WORLD = load_recipe("world")
@@ -54,7 +55,7 @@ def sent(basis: str = "world", **changes: Any) -> dict[str, Any]:
     """What the browser sends: the recipe's values with changes; ``ppo__steps=3`` sets ``ppo.steps``."""
     values = values_of(load_recipe(basis).config)
     values.update({name.replace("__", "."): value for name, value in changes.items()})
-    return {"values": json.loads(json.dumps(values)), "basis": basis, "view": ""}
+    return {"values": json.loads(json.dumps(values)), "basis": basis, "view": False}
 
 
 def fields(answer: dict[str, Any]) -> list[str]:
@@ -69,7 +70,7 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
     assert tags == ["not timed here", "downloads about 8 GB", "80 GB GPU"]
     assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
-    assert not bench.page.boot({"view": "1"}, OPERATOR)["operator"]
+    assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]
 
 

@@ -45,7 +45,8 @@ VALUES = values_of(load_recipe("world").config)
 
 
 def sent(prompt: str = "fine", **changes: Any) -> dict[str, Any]:
-    return {"op": "start", "values": VALUES, "prompt": prompt, "response": "r", "reference": None, "stopped": True, "view": "", **changes}
+    texts = {"prompt": prompt, "response": "r", "reference": None, "stopped": True}
+    return {"op": "start", "values": VALUES, **texts, "view": False, **changes}
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_helper_that_cannot_be_started() -> None:
 
 def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
-    for data, request in ((sent(), VIEWER), (sent(view="1"), OPERATOR), ({"op": "poll", "number": 1}, VIEWER), (None, VIEWER)):
+    for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "number": 1}, VIEWER), (None, VIEWER)):
         assert one.ask(data, request)["error"] == Access().why_not()
     reading = make(Access(read_only=True))
     assert "read-only" in reading.ask(sent(), OPERATOR)["error"]

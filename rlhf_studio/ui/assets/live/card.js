@@ -1,0 +1,234 @@
+// Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
+import { el, fill } from "../shared/dom.js";
+import { decimalsThatAddUp, fixed, number, percent } from "../shared/format.js";
+import { term } from "./tips.js";
+import { tokenContent, valuesOf } from "./tokens.js";
+
+const SMALL = 1e-12;
+const DIGITS = 4;
+
+export class TokenCard {
+  constructor() {
+    this.node = el("div", { class: "rs-card", "aria-live": "off" });
+  }
+
+  empty(text) {
+    fill(this.node, el("p", { class: "rs-hint" }, text));
+  }
+
+  /** @param auto  why the page chose this token by itself; empty when a person did */
+  update(sample, index, settings, auto) {
+    const { tokens } = sample;
+    const at = (name, offset = 0) => valuesOf(tokens, name)[index + offset] ?? null;
+    const last = index === tokens.response_ids.length - 1;
+    const head = el(
+      "div",
+      { class: "rs-card-head" },
+      el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${tokens.response_ids.length}`),
+      el("span", { class: "rs-card-token" }, tokenContent(tokens.response_pieces[index])),
+      el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`),
+      at("clipped") > 0 ? el("span", { class: "rs-chip rs-chip-clip", "data-term": "clipped" }, "clipped") : null,
+      auto ? el("span", { class: "rs-muted rs-auto" }, auto) : null,
+    );
+    fill(
+      this.node,
+      head,
+      el(
+        "div",
+        { class: "rs-card-columns" },
+        el(
+          "div",
+          { class: "rs-card-column" },
+          advantageBlock(tokens, index, last, sample, settings),
+          alternativesBlock(tokens, index),
+        ),
+        numbersBlock(at, settings),
+      ),
+    );
+  }
+}
+
+/** A sum in two lines: in letters, then with this token's numbers, with as many decimals as they need to add up. */
+function equation({ name, letters, total, terms }) {
+  const digits = decimalsThatAddUp(
+    total,
+    terms.map((item) => item.value),
+    DIGITS,
+  );
+  const shown = digits ?? DIGITS;
+  const filled = terms.flatMap(({ value, factor }, index) => {
+    if (Array.isArray(value)) return [index ? " + " : "", `${factor} × ${brackets(fixed(value[1], shown))}`];
+    if (!index) return [fixed(value, shown)];
+    return [value < 0 ? " − " : " + ", fixed(Math.abs(value), shown)];
+  });
+  return el(
+    "div",
+    { class: "rs-equation", role: "group", "aria-label": name },
+    el("span", { class: "rs-lhs", "data-term": name }, letters[0]),
+    el("span", {}, "="),
+    el("span", { class: "rs-rhs" }, letters[1]),
+    el("span", {}),
+    el("span", {}, "="),
+    el(
+      "span",
+      { class: "rs-rhs rs-filled" },
+      ...filled,
+      digits === null ? " ≈ " : " = ",
+      el("b", {}, fixed(total, DIGITS)),
+    ),
+  );
+}
+
+const brackets = (text) => (text.startsWith("\u2212") ? `(${text})` : text);
+/** A factor as it is printed; sums are checked with the printed value. */
+const factorText = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
+const printed = (value) => Number(value.toPrecision(6));
+
+function advantageBlock(tokens, index, last, sample, settings) {
+  const { arrays, gamma, lam } = tokens;
+  const next = (name) => (last ? 0 : arrays[name]?.[index + 1]);
+  const own = (name) => arrays[name]?.[index];
+  const complete = ["advantages", "deltas", "rewards", "values", "returns"].every((name) => Number.isFinite(own(name)));
+  const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
+  if (!complete) {
+    block.append(
+      el("p", { class: "rs-muted" }, "This token has a number that is not finite, so nothing can be added up."),
+    );
+    return block;
+  }
+  const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;
+  const sums = [
+    {
+      name: "advantages",
+      letters: ["Aₜ", "δₜ + γλ · Aₜ₊₁"],
+      total: own("advantages"),
+      terms: [{ value: own("deltas") }, { value: [printed(gamma) * printed(lam), next("advantages")], factor }],
+    },
+    {
+      name: "deltas",
+      letters: ["δₜ", "rₜ + γ · Vₜ₊₁ − Vₜ"],
+      total: own("deltas"),
+      terms: [
+        { value: own("rewards") },
+        { value: [printed(gamma), next("values")], factor: factorText(gamma) },
+        { value: -own("values") },
+      ],
+    },
+    rewardSum(tokens, index, last, sample, settings),
+    {
+      name: "returns",
+      letters: ["Rₜ", "Aₜ + Vₜ"],
+      total: own("returns"),
+      terms: [{ value: own("advantages") }, { value: own("values") }],
+    },
+  ];
+  block.append(...sums.map(equation));
+  if (last) block.append(el("p", { class: "rs-muted" }, "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0."));
+  if (Number.isFinite(own("whitened_advantages")) && settings?.whiten_advantages) {
+    block.append(
+      el(
+        "p",
+        { class: "rs-whitened", "data-term": "whitened_advantages" },
+        "The loss used ",
+        el("b", {}, fixed(own("whitened_advantages"), 4)),
+        ": this advantage, whitened over the batch (mean 0, variance 1).",
+      ),
+    );
+  }
+  return block;
+}
+
+/** r_t = -beta * kl_t, plus the score on the last token; only the number when the run shapes rewards otherwise. */
+function rewardSum(tokens, index, last, sample, settings) {
+  const { arrays, kl_coef: beta } = tokens;
+  const [reward, kl] = [arrays.rewards[index], arrays.kl?.[index]];
+  if (settings?.kl_placement === "loss")
+    return {
+      name: "rewards",
+      letters: ["rₜ", last ? "score" : "0, the KL is charged in the loss"],
+      total: reward,
+      terms: [{ value: reward }],
+    };
+  const penalty = -beta;
+  const sum = penalty * kl + (last ? sample.score : 0);
+  const adds = Number.isFinite(kl) && Number.isFinite(sum) && Math.abs(sum - reward) < 1e-4 * (1 + Math.abs(reward));
+  if (!adds)
+    return { name: "rewards", letters: ["rₜ", "reward of this token"], total: reward, terms: [{ value: reward }] };
+  const terms = [
+    { value: [printed(penalty), kl], factor: factorText(penalty) },
+    ...(last ? [{ value: sample.score }] : []),
+  ];
+  return { name: "rewards", letters: ["rₜ", last ? "−β · klₜ + score" : "−β · klₜ"], total: reward, terms };
+}
+
+function numbersBlock(at, settings) {
+  const range = settings ? `${number(1 - settings.cliprange, 2)} – ${number(1 + settings.cliprange_high, 2)}` : "";
+  const rows = [
+    ["logprobs", number(at("logprobs"), 4), chance(at("logprobs"))],
+    ["ref_logprobs", number(at("ref_logprobs"), 4), chance(at("ref_logprobs"))],
+    ["kl", number(at("kl"), 4), settings?.kl_estimator || ""],
+    ["new_logprobs", number(at("new_logprobs"), 4), chance(at("new_logprobs"))],
+    ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : range],
+    ["log_ratio", number(at("log_ratio"), 4), ""],
+    ["entropy", number(at("entropy"), 4), ""],
+    ["rewards", number(at("rewards"), 4), ""],
+    ["values", number(at("values"), 4), ""],
+    ["returns", number(at("returns"), 4), ""],
+    ["advantages", number(at("advantages"), 4), ""],
+    ["whitened_advantages", number(at("whitened_advantages"), 4), ""],
+  ];
+  const cells = rows.flatMap(([name, value, note]) => [
+    el("dt", { "data-term": name }, term(name).title),
+    el("dd", {}, value),
+    el("dd", { class: "rs-note" }, note),
+  ]);
+  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
+}
+
+const chance = (logprob) =>
+  Number.isFinite(logprob) ? percent(Math.exp(logprob), Math.exp(logprob) < 0.01 ? 2 : 1) : "";
+
+function alternativesBlock(tokens, index) {
+  const own = tokens.response_ids[index];
+  const names = new Map(tokens.pieces);
+  const text = (id) => (id === own ? tokens.response_pieces[index] : (names.get(id) ?? `id ${id}`));
+  const table = (title, ids, logprobs, chosen) => {
+    const rows = (ids?.[index] || []).map((id, rank) => ({ id, logprob: logprobs[index][rank] }));
+    if (!rows.some((row) => row.id === own) && Number.isFinite(chosen))
+      rows.push({ id: own, logprob: chosen, beyond: true });
+    return el(
+      "div",
+      { class: "rs-alternatives" },
+      el("h5", {}, title),
+      el(
+        "ol",
+        {},
+        rows.map((row) => alternative(row, text(row.id), row.id === own)),
+      ),
+    );
+  };
+  const { arrays } = tokens;
+  return el(
+    "section",
+    { class: "rs-card-block" },
+    el("h4", { "data-term": "probability" }, "What else could have come here"),
+    el(
+      "div",
+      { class: "rs-alternatives-pair" },
+      table("Policy, when sampled", tokens.top_ids, tokens.top_logprobs, arrays.logprobs?.[index]),
+      table("Reference", tokens.ref_top_ids, tokens.ref_top_logprobs, arrays.ref_logprobs?.[index]),
+    ),
+  );
+}
+
+function alternative(row, text, chosen) {
+  const share = Number.isFinite(row.logprob) ? Math.exp(row.logprob) : 0;
+  const classes = [chosen && "rs-chosen", row.beyond && "rs-beyond"].filter(Boolean).join(" ");
+  return el(
+    "li",
+    { class: classes || null, "data-tip": chosen ? "The token that was written." : null },
+    el("i", { style: { "--w": `${Math.max(share > SMALL ? 1 : 0, 100 * share).toFixed(1)}%` } }),
+    el("span", { class: "rs-alternative-text" }, tokenContent(text)),
+    el("span", { class: "rs-alternative-share" }, percent(share, share < 0.01 ? 2 : 1)),
+  );
+}

@@ -1,0 +1,331 @@
+// The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
+import { debounce, el, fill, setText, show } from "../shared/dom.js";
+import { duration, number, percent } from "../shared/format.js";
+import { term } from "./tips.js";
+import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
+
+const AXES = { step: "step", episode: "episodes", time: "minutes" };
+
+class ChartCard {
+  constructor(spec, grid) {
+    this.spec = spec;
+    this.grid = grid;
+    this.hidden = new Set();
+    this.dirty = false;
+    this.onscreen = false;
+    this.zoomed = false;
+    this.keys = new Map();
+    this.build();
+  }
+
+  build() {
+    const { spec } = this;
+    this.plot = el("div", { class: "rs-plot" });
+    this.cross = el("div", { class: "rs-cross", hidden: true });
+    this.flag = el("div", { class: "rs-flag", hidden: true });
+    this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
+    this.legend = el("div", { class: "rs-legend" });
+    this.xUnit = el("span", { class: "rs-unit-x" });
+    this.reset = el(
+      "button",
+      { type: "button", class: "rs-link", hidden: true, onclick: () => this.resetZoom() },
+      "Reset zoom",
+    );
+    this.grow = el(
+      "button",
+      {
+        type: "button",
+        class: "rs-icon",
+        "aria-expanded": "false",
+        "aria-label": `Enlarge ${spec.title}`,
+        onclick: () => this.toggleSize(),
+      },
+      "⤢",
+    );
+    this.title = el("h3", {}, spec.title);
+    this.rightUnit = el("span", {}, spec.right);
+    this.frame = el(
+      "div",
+      { class: "rs-plot-frame", role: "img", "aria-label": spec.title },
+      this.plot,
+      this.cross,
+      this.flag,
+      this.dots,
+    );
+    this.node = el(
+      "article",
+      { class: "rs-chart", "data-chart": spec.key },
+      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.grow),
+      this.legend,
+      el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
+      this.frame,
+      this.xUnit,
+    );
+    this.frame.addEventListener("pointermove", (event) => this.point(event));
+    this.frame.addEventListener("pointerleave", () => this.grid.hover(null));
+  }
+
+  setLegend() {
+    const lines = linesOf(this.spec, this.grid.store);
+    const names = lines.map((line) => line.metric).join("\n");
+    if (names === this.legendNames) return;
+    this.legendNames = names;
+    this.keys = new Map();
+    for (const line of lines) {
+      const value = el("b", {});
+      const key = el(
+        "button",
+        {
+          type: "button",
+          class: "rs-key",
+          "data-term": line.metric,
+          "aria-pressed": "true",
+          onclick: () => this.toggleLine(line.metric),
+        },
+        el("i", { class: `rs-line-${line.style}`, style: { "--c": `var(--q-${line.colour})` } }),
+        el("span", {}, term(line.metric).title),
+        value,
+      );
+      this.keys.set(line.metric, { key, value, line });
+    }
+    const two = lines.some((line) => line.axis === "right");
+    setText(this.title, two || !this.spec.alone ? this.spec.title : this.spec.alone);
+    show(this.rightUnit, two);
+    const target = this.grid.settings?.[this.spec.target];
+    const dashed =
+      target === null || target === undefined
+        ? null
+        : el("span", { class: "rs-key" }, el("i", { class: "rs-line-target" }), `target ${number(target, 1)}`);
+    fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed);
+  }
+
+  toggleLine(metric) {
+    if (this.hidden.has(metric)) this.hidden.delete(metric);
+    else this.hidden.add(metric);
+    this.keys.get(metric).key.setAttribute("aria-pressed", String(!this.hidden.has(metric)));
+    this.draw();
+  }
+
+  toggleSize() {
+    const large = this.node.classList.toggle("rs-large");
+    this.grow.setAttribute("aria-expanded", String(large));
+  }
+
+  resetZoom() {
+    window.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true, "yaxis2.autorange": true });
+  }
+
+  /** Values in the legend: at `step`, or the newest. */
+  setValues(step) {
+    const { store } = this.grid;
+    for (const [metric, { value, line }] of this.keys) {
+      const shown = step === null ? store.last(metric) : store.at(metric, step);
+      setText(value, line.percent ? percent(shown) : number(shown, Math.abs(shown) >= 100 ? 0 : 2));
+    }
+  }
+
+  draw() {
+    const { grid } = this;
+    this.setLegend();
+    this.setValues(grid.hovered);
+    const empty = this.keys.size === 0;
+    show(this.node, !empty);
+    if (empty || !window.Plotly) return;
+    this.dirty = !this.onscreen;
+    if (this.dirty) return;
+    this.revision = (this.revision || 0) + 1;
+    const options = { ...grid.options(), hidden: this.hidden, datarevision: this.revision };
+    const traces = tracesOf(this.spec, grid.store, options);
+    window.Plotly.react(this.plot, traces, layoutOf(this.spec, grid.store, traces, options), PLOT_CONFIG);
+    setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);
+    if (!this.wired) this.wire();
+    this.describe();
+    this.mark(grid.hovered, grid.owner);
+  }
+
+  wire() {
+    this.wired = true;
+    this.plot.on("plotly_relayout", (change) => {
+      if (change["xaxis.autorange"] || change.autosize) this.zoomed = change.autosize ? this.zoomed : false;
+      else if (Object.keys(change).some((key) => /axis2?\.range/.test(key))) this.zoomed = true;
+      show(this.reset, this.zoomed);
+      this.mark(null, null);
+    });
+    new ResizeObserver(
+      debounce(60, () => this.plot.isConnected && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
+    ).observe(this.frame);
+  }
+
+  describe() {
+    const { store } = this.grid;
+    const parts = [...this.keys.values()].map(({ line }) => {
+      const first = store.get(line.metric).y.find((value) => value !== null);
+      const format = (value) => (line.percent ? percent(value) : number(value));
+      return `${term(line.metric).title} from ${format(first)} to ${format(store.last(line.metric))}`;
+    });
+    this.frame.setAttribute("aria-label", `${this.spec.title}: ${parts.join("; ")}`);
+  }
+
+  /** The step under the pointer. */
+  point(event) {
+    const layout = this.plot._fullLayout;
+    const first = [...this.keys.values()].find(({ line }) => !this.hidden.has(line.metric));
+    if (!layout || !layout.xaxis || !first) return;
+    const bounds = this.plot.getBoundingClientRect();
+    const at = { x: event.clientX - bounds.left - layout._size.l, y: event.clientY - bounds.top - layout._size.t };
+    if (at.x < -4 || at.x > layout._size.w + 4) return;
+    const { store, mode } = this.grid;
+    const step =
+      this.spec.kind === "path"
+        ? this.nearestOnPath(layout, first.line, at)
+        : store.nearestStep(first.line.metric, store.fromAxis(layout.xaxis.p2d(at.x), mode));
+    this.grid.hover(step, this);
+  }
+
+  nearestOnPath(layout, line, at) {
+    const { x: steps, y } = this.grid.store.get(line.metric);
+    const axis = line.axis === "right" ? layout.yaxis2 : layout.yaxis;
+    let [best, distance] = [null, Infinity];
+    steps.forEach((step, index) => {
+      const kl = this.grid.store.at(this.spec.x_metric, step);
+      if (kl === null || y[index] === null) return;
+      const length = Math.hypot(layout.xaxis.d2p(kl) - at.x, axis.d2p(y[index]) - at.y);
+      if (length < distance) [best, distance] = [step, length];
+    });
+    return best;
+  }
+
+  /** Crosshair (or dots, on a path) at a step; the flag with words only in the chart under the pointer. */
+  mark(step, owner) {
+    const layout = this.plot._fullLayout;
+    const off = step === null || !layout || !layout.xaxis || this.node.hidden;
+    if (this.spec.kind === "path") {
+      fill(this.dots, off ? [] : this.pathDots(layout, step));
+      return show(this.cross, false);
+    }
+    const x = off ? 0 : layout.xaxis.d2p(this.grid.store.toAxis(step, this.grid.mode));
+    const inside = !off && x >= 0 && x <= layout._size.w;
+    show(this.cross, inside);
+    show(this.flag, inside && owner === this);
+    if (!inside) return undefined;
+    this.cross.style.left = `${layout._size.l + x}px`;
+    if (owner !== this) return undefined;
+    setText(this.flag, this.grid.flagText(step));
+    const left = x > layout._size.w / 2;
+    this.flag.style.left = left ? "" : `${layout._size.l + x + 6}px`;
+    this.flag.style.right = left ? `${this.frame.clientWidth - layout._size.l - x + 6}px` : "";
+    return undefined;
+  }
+
+  pathDots(layout, step) {
+    const { store } = this.grid;
+    const kl = store.at(this.spec.x_metric, step);
+    return [...this.keys.values()]
+      .filter(({ line }) => !this.hidden.has(line.metric) && kl !== null && store.at(line.metric, step) !== null)
+      .map(({ line }) => {
+        const axis = line.axis === "right" ? layout.yaxis2 : layout.yaxis;
+        const left = layout._size.l + layout.xaxis.d2p(kl);
+        const top = layout._size.t + axis.d2p(store.at(line.metric, step));
+        return el("span", { style: { left: `${left}px`, top: `${top}px`, "--c": `var(--q-${line.colour})` } });
+      });
+  }
+}
+
+export class ChartGrid {
+  constructor(specs, store, root) {
+    Object.assign(this, {
+      store,
+      root,
+      mode: "step",
+      weight: 0,
+      settings: null,
+      run: "",
+      marks: [],
+      hovered: null,
+      owner: null,
+    });
+    this.cards = specs.map((spec) => new ChartCard(spec, this));
+    this.grid = el(
+      "div",
+      { class: "rs-charts" },
+      this.cards.map((card) => card.node),
+    );
+    // shown on small screens only
+    this.more = el(
+      "button",
+      { type: "button", class: "rs-button rs-small rs-more-charts", onclick: () => this.showAll() },
+      `All ${specs.length} charts`,
+    );
+    this.node = el("div", {}, this.grid, this.more);
+    this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "120px" });
+    for (const card of this.cards) this.seen.observe(card.frame);
+    this.byFrame = new Map(this.cards.map((card) => [card.frame, card]));
+  }
+
+  showAll() {
+    this.grid.classList.add("rs-all-charts");
+    show(this.more, false);
+  }
+
+  onseen(entries) {
+    for (const entry of entries) {
+      const card = this.byFrame.get(entry.target);
+      card.onscreen = entry.isIntersecting;
+      if (card.onscreen && card.dirty) card.draw();
+    }
+  }
+
+  options() {
+    const style = getComputedStyle(this.root);
+    const colour = (name) => style.getPropertyValue(`--q-${name}`).trim() || "#888";
+    const drag = !window.matchMedia("(pointer: coarse)").matches;
+    return {
+      mode: this.mode,
+      weight: this.weight,
+      settings: this.settings,
+      marks: this.marks,
+      revision: this.run,
+      colour,
+      drag,
+    };
+  }
+
+  /** Redraw, one chart per frame, so that a busy page stays responsive. */
+  update() {
+    const round = (this.round = (this.round || 0) + 1);
+    const waiting = [...this.cards];
+    const next = () => {
+      if (round !== this.round || !waiting.length) return;
+      waiting.shift().draw();
+      requestAnimationFrame(next);
+    };
+    next();
+  }
+
+  hover(step, owner = null) {
+    this.hovered = step;
+    this.owner = owner;
+    for (const card of this.cards) {
+      if (card.node.hidden) continue;
+      card.setValues(step);
+      card.mark(step, owner);
+    }
+  }
+
+  flagText(step) {
+    const elapsed = this.store.at("time/elapsed", step);
+    const marks = this.marks.filter((mark) => mark.step === step).map((mark) => mark.text);
+    return [`step ${step}`, elapsed === null ? null : duration(elapsed), ...marks].filter(Boolean).join(" · ");
+  }
+}
+
+/** Load our own copy of Plotly once. */
+export function loadPlotly(url) {
+  if (window.Plotly) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const script = el("script", { src: url });
+    script.onload = resolve;
+    script.onerror = () => reject(new Error("plotly.min.js did not load"));
+    document.head.append(script);
+  });
+}

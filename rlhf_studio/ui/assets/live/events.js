@@ -1,0 +1,95 @@
+// What happened, line by line, and the engine's log.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { clock } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
+
+const MOST_ROWS = 300;
+const LOG_EVERY = 3000;
+const WORDS = { info: "", warning: "warning", error: "error" };
+
+export class EventPanel {
+  constructor(fetch) {
+    this.fetch = fetch;
+    this.tab = "events";
+    this.rows = [];
+    this.logAt = 0;
+    this.choice = new Segments(
+      { "aria-label": "Events or log" },
+      [
+        { value: "events", label: "Events" },
+        { value: "log", label: "Log" },
+      ],
+      "events",
+      (tab) => this.open(tab),
+    );
+    this.list = el("ol", { class: "rs-events" });
+    this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": "The end of the engine's log" });
+    this.node = el(
+      "section",
+      { class: "rs-panel", "aria-label": "Events and log" },
+      el("div", { class: "rs-panel-head" }, el("h3", {}, "Events and log"), this.choice.node),
+      this.list,
+      this.log,
+    );
+    show(this.log, false);
+  }
+
+  reset() {
+    this.rows = [];
+    this.logAt = 0;
+    fill(this.list);
+    setText(this.log, "");
+    this.open("events");
+  }
+
+  open(tab) {
+    this.tab = tab;
+    this.choice.show(tab);
+    show(this.list, tab === "events");
+    show(this.log, tab === "log");
+    this.logAt = 0;
+    if (tab === "log") this.refreshLog();
+  }
+
+  /** New events, oldest first; `all` when they replace what is there. */
+  update(events, all) {
+    if (all) {
+      this.rows = [];
+      fill(this.list);
+    }
+    for (const event of events) this.add(event);
+    if (!this.rows.length && !this.list.firstChild) this.list.append(el("li", { class: "rs-hint" }, "Nothing yet."));
+    if (this.tab === "log") this.refreshLog();
+  }
+
+  add(event) {
+    const last = this.rows[this.rows.length - 1];
+    if (last && event.id <= last.event.id) return;
+    if (!last) fill(this.list);
+    const node = el(
+      "li",
+      { class: `rs-level-${event.level}` },
+      el("time", {}, clock(event.time)),
+      el("span", { class: "rs-event-step" }, event.step ? `step ${event.step}` : "start"),
+      el(
+        "span",
+        { class: "rs-event-text" },
+        WORDS[event.level] ? el("b", {}, `${WORDS[event.level]}: `) : null,
+        event.text,
+      ),
+    );
+    this.rows.push({ event, node });
+    this.list.prepend(node);
+    if (this.rows.length > MOST_ROWS) this.rows.shift().node.remove();
+  }
+
+  async refreshLog() {
+    if (Date.now() - this.logAt < LOG_EVERY) return;
+    this.logAt = Date.now();
+    const reply = await this.fetch({ kind: "log" });
+    if (!reply) return;
+    const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 20;
+    setText(this.log, reply.problem || reply.text || "The log is empty.");
+    if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+  }
+}

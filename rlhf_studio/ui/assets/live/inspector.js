@@ -1,0 +1,190 @@
+// The token inspector: which quantity, the coloured response, the bars, and the card of one token.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { integer, lower, number, spoken } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
+import { TokenCard } from "./card.js";
+import { Strip } from "./strip.js";
+import { term } from "./tips.js";
+import { Legend, TokenView, inWords, valuesOf } from "./tokens.js";
+
+const KEYS = [
+  [["←", "→"], "token"],
+  [["↑", "↓"], "response"],
+  [["[", "]"], "step"],
+  [["1–8"], "quantity"],
+];
+
+export class Inspector {
+  constructor(quantities, onpin) {
+    this.quantities = quantities;
+    this.onpin = onpin;
+    this.sample = null;
+    this.index = null;
+    const kept = memory.get("quantity", "advantages");
+    this.quantity = quantities.find((item) => item.name === kept) || quantities[0];
+    this.build();
+  }
+
+  build() {
+    const options = this.quantities.map((item, index) => ({
+      value: item.name,
+      label: item.label,
+      term: item.name,
+      key: String(index + 1),
+    }));
+    this.choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) =>
+      this.choose(name),
+    );
+    this.facts = el("div", { class: "rs-facts" });
+    this.legend = new Legend();
+    this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
+    this.view = new TokenView(
+      (index) => this.onpin(index),
+      (index) => this.hover(index),
+    );
+    this.strip = new Strip(
+      (index) => this.onpin(index),
+      (index) => this.hover(index),
+    );
+    this.card = new TokenCard();
+    this.numbers = el("input", { type: "checkbox", onchange: () => this.setNumbers(this.numbers.checked) });
+    this.numbers.checked = memory.get("numbers", false);
+    const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
+    this.body = el(
+      "div",
+      { class: "rs-inspector-body" },
+      el("div", { class: "rs-scale-row" }, this.legend.node, switchNumbers),
+      this.view.node,
+      this.strip.node,
+      this.readout,
+      this.card.node,
+      el(
+        "p",
+        { class: "rs-keys" },
+        KEYS.flatMap(([keys, text]) => [...keys.map((key) => el("kbd", {}, key)), ` ${text}  `]),
+      ),
+    );
+    this.note = el("p", { class: "rs-hint", hidden: true });
+    this.title = el("h3", {}, "Token inspector");
+    this.node = el(
+      "section",
+      { class: "rs-panel rs-inspector", "aria-label": "Token inspector" },
+      el("div", { class: "rs-panel-head" }, this.title, this.facts),
+      this.choice.node,
+      this.note,
+      this.body,
+    );
+    this.view.showNumbers(this.numbers.checked);
+  }
+
+  setNumbers(on) {
+    memory.set("numbers", on);
+    this.view.showNumbers(on);
+  }
+
+  choose(name) {
+    const found = this.quantities.find((item) => item.name === name);
+    if (!found) return;
+    this.quantity = found;
+    memory.set("quantity", name);
+    this.choice.show(name);
+    this.recolour();
+    this.hover(null);
+  }
+
+  say(text) {
+    this.sample = null;
+    setText(this.note, text);
+    show(this.note, true);
+    show(this.body, false);
+    fill(this.facts);
+  }
+
+  /** Show a response; keeps the colours' quantity. `index` null lets the page point at the most decisive token. */
+  set(sample, index, settings) {
+    this.settings = settings;
+    if (!sample.tokens) return this.say("Token numbers were not recorded for this response.");
+    this.sample = sample;
+    show(this.note, false);
+    show(this.body, true);
+    this.setFacts(sample);
+    this.view.set(sample);
+    this.recolour();
+    this.pin(index, false);
+    return undefined;
+  }
+
+  setFacts(sample) {
+    const fact = (name, text) =>
+      el("span", { "data-term": name }, el("em", {}, lower(term(name).title)), " ", el("b", {}, text));
+    const parts =
+      sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, number(value))) : [];
+    fill(
+      this.facts,
+      el("span", {}, `Step ${sample.step}, response ${sample.sample + 1}`),
+      fact("score", number(sample.score)),
+      parts,
+      sample.gold === null ? null : fact("gold", number(sample.gold)),
+      fact("sample_kl", number(sample.kl, 1)),
+      fact("length", integer(sample.tokens.response_ids.length)),
+      el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+    );
+  }
+
+  recolour() {
+    if (!this.sample) return;
+    this.view.colour(this.quantity);
+    this.legend.update(this.quantity, this.view.values, unitOf(this.quantity));
+    this.strip.update(this.sample, this.quantity, this.settings);
+    this.strip.pin(this.index);
+  }
+
+  /** The token a newcomer should look at first: the one with the largest advantage, of either sign. */
+  decisive() {
+    const values = valuesOf(this.sample.tokens, "advantages");
+    let best = values.length ? 0 : null;
+    values.forEach((value, index) => {
+      if (value !== null && Math.abs(value) > Math.abs(values[best] ?? 0)) best = index;
+    });
+    return best;
+  }
+
+  pin(index, focus) {
+    if (!this.sample) return;
+    const count = this.sample.tokens.response_ids.length;
+    const chosen = index !== null && index < count;
+    this.index = chosen ? index : this.decisive();
+    this.view.pin(this.index, !chosen, focus);
+    this.strip.pin(this.index);
+    if (this.index === null) this.card.empty("This response has no tokens.");
+    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : "largest advantage; click any token");
+    this.hover(null);
+  }
+
+  /** Highlight in text and bars alike, with the number written out. */
+  hover(index) {
+    this.view.hover(index);
+    this.strip.hover(index);
+    const shown = index ?? this.index;
+    if (!this.sample || shown === null || shown >= this.sample.tokens.response_pieces.length)
+      return setText(this.readout, "");
+    const value = valuesOf(this.sample.tokens, this.quantity.name)[shown];
+    const text = inWords(this.quantity, value, 4);
+    return setText(this.readout, `${shown + 1}  “${spoken(this.sample.tokens.response_pieces[shown])}”  ${text}`);
+  }
+
+  move(by) {
+    if (!this.sample || this.index === null) return;
+    const count = this.sample.tokens.response_ids.length;
+    this.onpin(Math.max(0, Math.min(count - 1, this.index + by)), true);
+  }
+
+  edge(last) {
+    if (this.sample) this.onpin(last ? this.sample.tokens.response_ids.length - 1 : 0, true);
+  }
+}
+
+function unitOf(quantity) {
+  const { unit } = term(quantity.name);
+  return unit ? `${unit} per token` : "";
+}

@@ -1,0 +1,347 @@
+// The Live page: it asks the server for news of one run again and again, and gives each part what concerns it.
+// The script in ui/html.py calls mount().
+import { BeforeAndNow } from "./before.js";
+import { ChartPanel } from "./chart_panel.js";
+import { loadPlotly } from "./charts.js";
+import { ask } from "../shared/dialogs.js";
+import { el, fill, memory, show } from "../shared/dom.js";
+import { EventPanel } from "./events.js";
+import { handOver } from "../shared/handover.js";
+import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
+import { Poller } from "../shared/poll.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { SeriesStore } from "./store.js";
+import { Tiles } from "./tiles.js";
+import { mountTips, setGlossary } from "./tips.js";
+import { WorkArea } from "./work.js";
+
+const OPENING_WAIT = 150;
+const IDLE_WAIT = 3000;
+const MOST_POINTS = 6000;
+const MARKED = new Set(["setting", "resume"]);
+
+const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
+
+class LivePage {
+  constructor(options, page) {
+    Object.assign(this, options);
+    this.page = page;
+    this.store = new SeriesStore();
+    this.query = new URLSearchParams(location.search);
+    this.run = "";
+    this.fetch = this.fetch.bind(this);
+    this.build();
+    this.start();
+  }
+
+  build() {
+    const { page } = this;
+    this.header = new Header((event) => this.steer(event));
+    this.banner = new Banner({ vary: () => this.vary(), runs: () => this.trigger("open_runs", {}) });
+    this.lost = new LostBar(() => this.poller.wake());
+    this.tiles = new Tiles(page.tiles);
+    this.chartPanel = new ChartPanel(page.charts, this.store, this.host);
+    this.charts = this.chartPanel.charts;
+    this.work = new WorkArea({ quantities: page.quantities, fetch: this.fetch, onchoice: () => this.keepChoice() });
+    this.before = new BeforeAndNow(this.fetch);
+    this.events = new EventPanel(this.fetch);
+    this.waiting = el("section", { class: "rs-waiting", hidden: true });
+    this.content = el(
+      "div",
+      { class: "rs-content" },
+      this.tiles.node,
+      this.waiting,
+      this.chartPanel.node,
+      this.work.node,
+      this.before.node,
+      this.events.node,
+    );
+    this.main = el("div", { class: "rs-main", hidden: true }, this.header.node, this.banner.node, this.content);
+    this.empty = el("section", { class: "rs-empty", hidden: true });
+    this.opening = el("p", { class: "rs-hint" }, "Opening the run");
+    fill(this.host, this.opening, this.lost.node, this.main, this.empty);
+    mountTips(this.host);
+  }
+
+  /** Send a button's event; gives false when the person went back. Only Resume can have a question. */
+  async steer(event) {
+    const run = this.run;
+    let more = {};
+    if (event === "resume_run") {
+      // no answer: go on without a question; if the run cannot be resumed, the event says why
+      const answer = await this.server.resume_question({ run }).catch(() => ({}));
+      if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
+      if (answer.text) more = { from_start: true };
+    }
+    this.trigger(event, { run, ...more });
+    return true;
+  }
+
+  start() {
+    const asked = runOfValue(this.props.value);
+    const run = asked || this.query.get("run") || "";
+    const choice = asked
+      ? {}
+      : {
+          step: whole(this.query.get("step")),
+          sample: whole(this.query.get("sample")),
+          token: whole(this.query.get("token")),
+        };
+    this.poller = new Poller({
+      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), ...this.position }),
+      onreply: (reply) => this.receive(reply),
+      onlost: (lost) => this.setLost(lost),
+      onfailure: () => this.askWhetherRestarted(),
+      awake: () => isOnScreen(this.host),
+    });
+    this.watch("value", () => {
+      const wanted = runOfValue(this.props.value);
+      if (wanted) this.open(wanted, {});
+    });
+    document.addEventListener("keydown", (event) => {
+      const free =
+        event.target === document.body || (this.host.contains(event.target) && !this.work.node.contains(event.target));
+      if (free && this.host.offsetParent !== null) this.work.onkey(event, false);
+    });
+    whenShown(this.host, () => this.poller.wake());
+    new MutationObserver(() => this.charts.update()).observe(document.body, { attributeFilter: ["class"] });
+    this.clock = setInterval(() => this.tick(), 1000);
+    this.open(run, choice);
+  }
+
+  tick() {
+    if (!this.host.isConnected) {
+      clearInterval(this.clock); // Gradio took the page away; a new one is mounted when it comes back
+      this.poller.stop();
+    } else if (document.visibilityState === "visible" && this.status) this.header.tick(this.serverNow());
+  }
+
+  /** Show a run from its beginning. */
+  open(run, choice) {
+    this.run = run;
+    this.store.clear();
+    this.status = null;
+    this.settings = null;
+    this.ranges = [];
+    this.position = { version: "", epoch: -1, step: -1, event: 0 };
+    this.charts.run = run;
+    this.charts.marks = [];
+    this.work.reset(choice);
+    this.before.reset();
+    this.events.reset();
+    this.keepChoice();
+    show(this.main, false);
+    this.poller.wake();
+  }
+
+  serverNow() {
+    return Date.now() / 1000 + (this.clockOffset || 0);
+  }
+
+  async fetch(request) {
+    const run = this.run;
+    try {
+      const reply = await this.server.fetch({ ...request, run });
+      return run === this.run ? reply : null;
+    } catch (error) {
+      console.debug("no answer from the app:", error);
+      return null;
+    }
+  }
+
+  /** One poll reply. Returns the milliseconds until the next poll, or nothing for the usual time. */
+  receive(reply) {
+    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.hidden);
+    if (reply.opening) return OPENING_WAIT;
+    if (!this.run) return this.receiveListing(reply);
+    if (reply.run !== this.run || reply.missing)
+      return this.say(
+        "This run is not here",
+        "It was deleted, or the address is wrong. Runs lists what there is.",
+        IDLE_WAIT,
+      );
+    if (reply.problem) return this.say("This run cannot be shown", reply.problem, IDLE_WAIT);
+    this.clockOffset = reply.now - Date.now() / 1000;
+    this.operator = reply.operator;
+    this.header.whyNot(reply.why_not);
+    if (!reply.same) this.takeIn(reply);
+    this.showStatus();
+    return isAlive(this.status.state) || this.status.state === "queued" ? undefined : IDLE_WAIT;
+  }
+
+  takeIn(reply) {
+    const { status } = reply;
+    const failedNow = status.state === "failed" && this.status?.state !== "failed";
+    this.status = status;
+    if (reply.settings) this.settings = reply.settings;
+    this.ranges = reply.sample_steps;
+    this.store.apply(reply.series, reply.full, reply.last_step);
+    this.position = {
+      version: reply.version,
+      epoch: reply.epoch,
+      step: reply.last_step,
+      event: reply.events.at(-1)?.id ?? this.position.event,
+    };
+    if (this.store.points > MOST_POINTS) this.position.step = -1; // the next reply brings a thinned copy of everything
+    this.events.update(reply.events, reply.full);
+    const marks = reply.events
+      .filter((event) => MARKED.has(event.kind) && event.step > 0)
+      .map((event) => ({ step: event.step, text: event.text }));
+    this.charts.marks = reply.full ? marks : [...this.charts.marks, ...marks];
+    this.charts.settings = this.settings;
+    if (failedNow) this.events.open("log");
+    this.showNews();
+  }
+
+  showNews() {
+    const begun = this.store.points > 0;
+    show(this.tiles.node, begun);
+    show(this.chartPanel.node, begun);
+    this.tiles.update(this.store, this.settings);
+    if (begun) {
+      this.chartPanel.suggestSmoothing(this.store.points);
+      this.charts.update();
+      loadPlotly(this.plotly).then(
+        () => this.drawn || ((this.drawn = true), this.charts.update()),
+        (error) => console.error(error),
+      );
+    }
+    this.work.update({
+      ranges: this.ranges,
+      epoch: this.position.epoch,
+      settings: this.settings,
+      alive: isAlive(this.status.state),
+    });
+    const watched = Math.floor(this.status.step / (this.settings?.watch_every || 1));
+    const key =
+      this.status.state === "queued"
+        ? ""
+        : `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
+    if (key) this.before.update(key);
+  }
+
+  showStatus() {
+    const { status } = this;
+    show(this.empty, false);
+    show(this.main, true);
+    this.host.dataset.state = status.state;
+    this.header.update(status, this.operator, this.serverNow());
+    this.banner.update(bannerOf(status, this.operator));
+    this.showWaiting(status);
+  }
+
+  /** In place of the charts while there is nothing to draw. */
+  showWaiting(status) {
+    const coming = this.store.points === 0 && isAlive(status.state);
+    show(this.waiting, coming);
+    if (!coming) return;
+    const running = status.state === "running";
+    const title = running ? "The first step is under way" : status.phase || "Starting the engine";
+    const batch = this.settings ? `${this.settings.batch_size} responses` : "a batch of responses";
+    const text = running
+      ? `The policy writes ${batch}; they are scored, every token gets its reward and advantage, and the policy ` +
+        "learns from them. The first points appear right after."
+      : "Models are being read. Large ones take a while the first time, later starts are quicker.";
+    if (this.waiting.dataset.text === title) return;
+    this.waiting.dataset.text = title;
+    fill(
+      this.waiting,
+      el("div", { class: "rs-spinner", "aria-hidden": "true" }),
+      el("strong", {}, title),
+      el("p", {}, text),
+    );
+  }
+
+  /** Open the form with this run's settings. */
+  async vary() {
+    const { name, run } = this.status;
+    const answer = await this.fetch({ kind: "settings" });
+    if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
+    handOver(answer, name || run);
+    return this.trigger("open_train", {});
+  }
+
+  receiveListing(reply) {
+    if (reply.newest) {
+      this.open(reply.newest, {});
+      return OPENING_WAIT;
+    }
+    show(this.main, false);
+    show(this.empty, true);
+    if (!this.empty.firstChild || this.empty.dataset.kind !== "none") {
+      this.empty.dataset.kind = "none";
+      const steps = [
+        "Open Train. The tiny world is chosen already; it needs no download and takes about a minute.",
+        "Press Start run.",
+        "Watch here: curves rise, tokens colour, answers change.",
+      ];
+      fill(
+        this.empty,
+        el("h2", {}, "No run yet"),
+        el(
+          "ol",
+          {},
+          steps.map((text) => el("li", {}, text)),
+        ),
+        el(
+          "button",
+          { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trigger("open_train", {}) },
+          "Open Train",
+        ),
+      );
+    }
+    return undefined;
+  }
+
+  say(title, text, wait) {
+    show(this.main, false);
+    show(this.empty, true);
+    this.empty.dataset.kind = title;
+    const more = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", onclick: () => this.trigger("open_runs", {}) },
+      "See all runs",
+    );
+    fill(this.empty, el("h2", {}, title), el("p", {}, text), more);
+    return wait;
+  }
+
+  /** An app that was started anew may not know this page's component any more; then only a fresh page helps. */
+  async askWhetherRestarted() {
+    try {
+      const reply = await fetch(`${this.api}/app_id`, { cache: "no-store" });
+      const now = reply.ok ? (await reply.json()).app_id : null;
+      if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
+      if (await this.server.poll({ run: "", view: true })) return;
+      memory.set("reloaded", now); // reload once for each start of the app, or it might never end
+      location.reload();
+    } catch {
+      // the app does not answer yet; the next failed poll asks again
+    }
+  }
+
+  setLost(lost) {
+    this.lost.update(lost);
+    this.host.classList.toggle("rs-disconnected", Boolean(lost));
+  }
+
+  /** The choice lives in the address, so that a reload or a link shows the same token. */
+  keepChoice() {
+    const query = new URLSearchParams(location.search);
+    const put = (key, value) =>
+      value === null || value === undefined || value === "" ? query.delete(key) : query.set(key, String(value));
+    put("run", this.run);
+    for (const key of ["step", "sample", "token"]) put(key, this.work.choice[key]);
+    const text = query.toString();
+    history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);
+  }
+}
+
+const runOfValue = (value) =>
+  typeof value === "string" && value.includes("@") ? value.slice(0, value.lastIndexOf("@")) : "";
+
+export async function mount(options) {
+  const page = await options.server.fetch({ kind: "page" });
+  setGlossary(page.glossary);
+  return new LivePage(options, page);
+}

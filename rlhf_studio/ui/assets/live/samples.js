@@ -1,0 +1,243 @@
+// The sample table of one step: sort, pick a row; and the slider that chooses the step.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { number, readable, spoken } from "../shared/format.js";
+
+const SORTS = {
+  order: (first, second) => first.sample - second.sample,
+  score: (first, second) => (second.score ?? -Infinity) - (first.score ?? -Infinity),
+  kl: (first, second) => (second.kl ?? -Infinity) - (first.kl ?? -Infinity),
+  length: (first, second) => second.length - first.length,
+};
+const COLUMNS = [
+  { sort: "order", label: "#", name: "order of sampling" },
+  { label: "Response" },
+  { sort: "score", label: "Score", term: "score" },
+  { label: "Gold", term: "gold", gold: true },
+  { sort: "kl", label: "KL", term: "sample_kl" },
+  { sort: "length", label: "Length", term: "length" },
+];
+
+/** Rows in the chosen order; `reverse` turns it round. */
+function sorted(rows, sort, reverse) {
+  const list = [...rows].sort((first, second) => SORTS[sort](first, second) || first.sample - second.sample);
+  return reverse ? list.reverse() : list;
+}
+
+export class SampleTable {
+  constructor(onpick) {
+    this.onpick = onpick;
+    this.rows = [];
+    this.chosen = null;
+    const kept = memory.get("sort", null);
+    this.sort = kept && SORTS[kept.sort] ? kept : { sort: "score", reverse: false };
+    this.head = el("div", { class: "rs-rows-head" });
+    this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
+    this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
+    this.node = el("div", { class: "rs-table" }, this.head, this.list);
+    this.drawHead(false);
+  }
+
+  drawHead(gold) {
+    const cells = COLUMNS.filter((column) => !column.gold || gold).map((column) => {
+      if (!column.sort)
+        return el("span", { class: `rs-cell-${column.label.toLowerCase()}`, "data-term": column.term }, column.label);
+      const mine = this.sort.sort === column.sort;
+      const arrow = mine ? (this.sort.reverse ? " ↑" : " ↓") : "";
+      const attributes = {
+        type: "button",
+        class: `rs-cell-${column.sort}`,
+        "data-term": column.term,
+        "aria-pressed": String(mine),
+        "aria-label": `Sort by ${column.name || column.label}`,
+      };
+      return el(
+        "button",
+        { ...attributes, "data-sort": column.sort, onclick: () => this.sortBy(column.sort) },
+        column.label,
+        arrow,
+      );
+    });
+    const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
+    fill(this.head, cells);
+    if (focused) this.head.querySelector(`[data-sort=${focused}]`)?.focus();
+  }
+
+  sortBy(sort) {
+    this.sort = { sort, reverse: this.sort.sort === sort ? !this.sort.reverse : false };
+    memory.set("sort", this.sort);
+    this.draw();
+  }
+
+  set(rows) {
+    this.rows = rows;
+    this.draw();
+  }
+
+  order() {
+    return sorted(this.rows, this.sort.sort, this.sort.reverse).map((row) => row.sample);
+  }
+
+  draw() {
+    const gold = this.rows.some((row) => row.gold !== null);
+    this.node.classList.toggle("rs-with-gold", gold);
+    this.drawHead(gold);
+    const scroll = this.list.scrollTop;
+    const focused = this.list.contains(document.activeElement);
+    fill(
+      this.list,
+      sorted(this.rows, this.sort.sort, this.sort.reverse).map((row) => this.rowNode(row, gold)),
+    );
+    this.list.scrollTop = scroll;
+    this.choose(this.chosen, focused);
+  }
+
+  rowNode(row, gold) {
+    const text = spoken(row.response.slice(0, 200));
+    const numbers = `score ${number(row.score)}, KL ${number(row.kl)}, ${row.length} tokens`;
+    const label = `Response ${row.sample + 1}: ${text}; ${numbers}`;
+    return el(
+      "div",
+      {
+        role: "option",
+        class: "rs-row",
+        tabindex: "-1",
+        "data-sample": row.sample,
+        "aria-selected": "false",
+        "aria-label": label,
+      },
+      el("span", { class: "rs-cell-order" }, String(row.sample + 1)),
+      el(
+        "span",
+        { class: "rs-cell-response" },
+        el("span", { class: "rs-prompt" }, readable(row.prompt, 400)),
+        el("span", { class: "rs-response" }, readable(row.response, 600)),
+        row.stopped ? null : el("span", { class: "rs-chip" }, "cut"),
+      ),
+      el("span", { class: "rs-cell-score" }, number(row.score)),
+      gold ? el("span", { class: "rs-cell-gold" }, number(row.gold)) : null,
+      el("span", { class: "rs-cell-kl" }, number(row.kl, 1)),
+      el("span", { class: "rs-cell-length" }, String(row.length)),
+    );
+  }
+
+  pickNode(node) {
+    if (!node) return;
+    this.choose(Number(node.dataset.sample), true);
+    this.onpick(this.chosen);
+  }
+
+  /** Mark a row as the chosen one; null marks none but leaves the first reachable by Tab. */
+  choose(sample, focus = false) {
+    this.chosen = sample;
+    let found = null;
+    for (const node of this.list.children) {
+      const mine = Number(node.dataset.sample) === sample;
+      node.setAttribute("aria-selected", String(mine));
+      node.tabIndex = mine ? 0 : -1;
+      if (mine) found = node;
+    }
+    if (!found && this.list.firstChild) this.list.firstChild.tabIndex = 0;
+    if (focus && found) {
+      found.focus({ preventScroll: true });
+      scrollInto(this.list, found);
+    }
+  }
+
+  /** Move the choice by one row up or down. */
+  move(by) {
+    const order = this.order();
+    const index = order.indexOf(this.chosen);
+    const next = order[Math.max(0, Math.min(order.length - 1, index < 0 ? 0 : index + by))];
+    if (next === undefined) return;
+    this.choose(next, true);
+    this.onpick(next);
+  }
+}
+
+/** Scroll a list so that `node` is seen, without moving the page. */
+function scrollInto(list, node) {
+  const [box, item] = [list.getBoundingClientRect(), node.getBoundingClientRect()];
+  if (item.top < box.top) list.scrollTop += item.top - box.top;
+  else if (item.bottom > box.bottom) list.scrollTop += item.bottom - box.bottom;
+}
+
+/** Follows the newest step until it is touched. */
+export class StepPicker {
+  constructor(onchoose) {
+    this.onchoose = onchoose;
+    this.ranges = [];
+    this.count = 0;
+    this.title = el("h3", {}, "Samples");
+    this.slider = el("input", {
+      type: "range",
+      class: "rs-slider",
+      min: "0",
+      max: "0",
+      value: "0",
+      "aria-label": "Step",
+      oninput: () => this.onchoose(this.stepAt(Number(this.slider.value))),
+    });
+    this.live = el(
+      "button",
+      {
+        type: "button",
+        class: "rs-live-button",
+        "data-tip": "Follow the newest step. Moving the slider or picking a response or a token holds the step.",
+        onclick: () => this.onchoose(null),
+      },
+      el("i", { "aria-hidden": "true" }),
+      "live",
+    );
+    this.node = el("div", { class: "rs-picker" }, this.title, this.slider, this.live);
+  }
+
+  set(ranges) {
+    this.ranges = ranges;
+    this.count = ranges.reduce((sum, [first, last]) => sum + last - first + 1, 0);
+  }
+
+  newest() {
+    return this.ranges.length ? this.ranges.at(-1)[1] : null;
+  }
+
+  has(step) {
+    return this.ranges.some(([first, last]) => step >= first && step <= last);
+  }
+
+  stepAt(index) {
+    let left = Math.max(0, Math.min(index, this.count - 1));
+    for (const [first, last] of this.ranges) {
+      if (left <= last - first) return first + left;
+      left -= last - first + 1;
+    }
+    return null;
+  }
+
+  indexOf(step) {
+    let passed = 0;
+    for (const [first, last] of this.ranges) {
+      if (step < first) return Math.max(0, passed - 1);
+      if (step <= last) return passed + step - first;
+      passed += last - first + 1;
+    }
+    return Math.max(0, passed - 1);
+  }
+
+  neighbour(step, by) {
+    return this.stepAt(this.indexOf(step) + by);
+  }
+
+  /** `held` is the step the viewer chose, or null while following. */
+  update(shown, held, alive) {
+    this.slider.max = String(Math.max(0, this.count - 1));
+    if (shown !== null) {
+      this.slider.value = String(this.indexOf(shown));
+      this.slider.setAttribute("aria-valuetext", `step ${shown}`);
+    }
+    show(this.node, this.count > 0);
+    setText(this.title, shown === null ? "Samples" : `Samples of step ${shown}`);
+    this.live.setAttribute("aria-pressed", String(held === null));
+    setText(this.live.lastChild, alive ? "live" : "newest");
+    this.live.classList.toggle("rs-on", held === null);
+  }
+}

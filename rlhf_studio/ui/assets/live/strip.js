@@ -1,0 +1,110 @@
+// Bars of the chosen quantity, one per token, with the value head's line over them.
+import { el, fill, show, svg } from "../shared/dom.js";
+import { lower, number } from "../shared/format.js";
+import { extent, valuesOf } from "./tokens.js";
+
+const HEIGHT = 92;
+const INSET = 6;
+
+export class Strip {
+  constructor(onpick, onhover) {
+    this.onpick = onpick;
+    this.picture = svg("svg", { class: "rs-strip-svg", preserveAspectRatio: "none", "aria-hidden": "true" });
+    this.left = el("div", { class: "rs-strip-axis" });
+    this.right = el("div", { class: "rs-strip-axis rs-right" });
+    this.caption = el("div", { class: "rs-strip-caption" });
+    this.node = el(
+      "div",
+      { class: "rs-strip" },
+      this.left,
+      el("div", { class: "rs-strip-middle" }, this.picture),
+      this.right,
+      this.caption,
+    );
+    const index = (event) => {
+      const box = this.picture.getBoundingClientRect();
+      const at = Math.floor(((event.clientX - box.left) / box.width) * this.count);
+      return at >= 0 && at < this.count ? at : null;
+    };
+    this.picture.addEventListener("click", (event) => index(event) !== null && onpick(index(event)));
+    this.picture.addEventListener("pointermove", (event) => onhover(index(event)));
+    this.picture.addEventListener("pointerleave", () => onhover(null));
+  }
+
+  /** For the clip flag the bars show what the flag comes from: the ratio's distance from 1, with the clip range. */
+  update(sample, quantity, settings) {
+    const flag = quantity.scale === "flag";
+    const own = valuesOf(sample.tokens, flag ? "ratio" : quantity.name);
+    const values = flag ? own.map((value) => (value === null ? null : value - 1)) : own;
+    const edges = flag && settings ? [settings.cliprange_high, -settings.cliprange] : [];
+    const line = valuesOf(sample.tokens, "values");
+    this.count = values.length;
+    const limit = extent([...values, ...edges], quantity.noise);
+    const signed = quantity.scale !== "sequential";
+    const y = (value, size) =>
+      signed
+        ? HEIGHT / 2 - (value / size) * (HEIGHT / 2 - INSET)
+        : HEIGHT - INSET - (Math.max(0, value) / size) * (HEIGHT - 2 * INSET);
+    const zero = y(0, 1);
+    const bar = (value, index) =>
+      value === null || value === 0
+        ? ""
+        : `M${index + 0.14} ${zero}H${index + 0.86}V${y(value, limit).toFixed(2)}H${index + 0.14}Z`;
+    const path = (keep) => values.map((value, index) => (keep(value) ? bar(value, index) : "")).join("");
+    this.picture.setAttribute("viewBox", `0 0 ${Math.max(1, this.count)} ${HEIGHT}`);
+    this.hovered = svg("rect", { class: "rs-hover", y: "0", width: "1", height: HEIGHT, x: "-2" });
+    this.pinned = svg("rect", { class: "rs-pinned", y: "0", width: "1", height: HEIGHT, x: "-2" });
+    const same = quantity.name === "values";
+    const width = extent(line, quantity.noise);
+    const middle = (value) => HEIGHT / 2 - (value / width) * (HEIGHT / 2 - INSET);
+    const points = line
+      .map((value, index) => (value === null ? "" : `${index + 0.5},${middle(value).toFixed(2)}`))
+      .join(" ");
+    fill(
+      this.picture,
+      this.pinned,
+      this.hovered,
+      svg("line", { class: "rs-zero", x1: "0", x2: String(this.count), y1: String(zero), y2: String(zero) }),
+      svg("path", { class: signed ? "rs-plus" : "rs-sequential", d: path((value) => value > 0) }),
+      svg("path", { class: "rs-minus", d: path((value) => value < 0) }),
+      ...edges.map((edge) =>
+        svg("line", {
+          class: "rs-edge",
+          x1: "0",
+          x2: String(this.count),
+          y1: String(y(edge, limit)),
+          y2: String(y(edge, limit)),
+        }),
+      ),
+      same ? "" : svg("polyline", { class: "rs-value", points }),
+    );
+    const digits = (size) => (size < 0.1 ? 3 : size < 10 ? 2 : 1);
+    fill(
+      this.left,
+      signed
+        ? [number(limit, digits(limit)), "0", number(-limit, digits(limit))].map(tick)
+        : [number(limit, digits(limit)), "", "0"].map(tick),
+    );
+    show(this.right, !same);
+    fill(this.right, [number(width, digits(width)), "0", number(-width, digits(width))].map(tick));
+    fill(
+      this.caption,
+      el(
+        "span",
+        { class: "rs-strip-key" },
+        flag ? "ratio − 1 per token, dashed: the clip range" : `${lower(quantity.label)} per token`,
+      ),
+      same ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
+    );
+  }
+
+  pin(index) {
+    this.pinned?.setAttribute("x", index === null ? "-2" : String(index));
+  }
+
+  hover(index) {
+    this.hovered?.setAttribute("x", index === null ? "-2" : String(index));
+  }
+}
+
+const tick = (text) => el("span", {}, text);

@@ -1,0 +1,107 @@
+// The row of numbers: value, direction, and a sparkline in the quantity's own colour.
+import { el, setText, show, svg } from "../shared/dom.js";
+import { number, percent } from "../shared/format.js";
+import { term } from "./tips.js";
+
+const WIDTH = 96;
+const HEIGHT = 22;
+const SPARK_POINTS = 60;
+const STEPS_TO_JUDGE = 3;
+
+/**
+ * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
+ * that a change smaller than that is drawn as a nearly flat line.
+ */
+function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
+  if (values.length < 2) return null;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const span = Math.max(high - low, least) || 1;
+  const x = (index) => ((index / (values.length - 1)) * (width - 4) + 2).toFixed(1);
+  const y = (value) => (height - 3 - ((value - low) / span) * (height - 6)).toFixed(1);
+  return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
+}
+
+/** 1, 0 or -1: where the newest values are going, compared with ten steps before. */
+function direction(values) {
+  if (values.length < 4) return 0;
+  const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
+  const now = values.slice(-3);
+  const then = values.slice(-13, -3);
+  const spread = Math.max(...values.slice(-13)) - Math.min(...values.slice(-13));
+  const change = mean(now) - mean(then);
+  return Math.abs(change) < 0.15 * spread || spread === 0 ? 0 : Math.sign(change);
+}
+
+class TileView {
+  constructor(spec) {
+    this.spec = spec;
+    this.value = el("span", { class: "rs-tile-value" }, "–");
+    this.arrow = el("span", { class: "rs-tile-arrow" });
+    this.note = el("span", { class: "rs-tile-note" });
+    this.line = svg("path", { fill: "none", "stroke-width": "1.5", "stroke-linejoin": "round" });
+    const spark = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-spark", "aria-hidden": "true", preserveAspectRatio: "none" },
+      this.line,
+    );
+    const label = el("span", { class: "rs-tile-label" }, el("i"), spec.label || term(spec.metric).title);
+    this.node = el(
+      "div",
+      { class: "rs-tile", tabindex: "0", "data-term": spec.metric, style: { "--c": `var(--q-${spec.colour})` } },
+      label,
+      el("div", { class: "rs-tile-row" }, this.value, this.arrow, this.note),
+      spark,
+    );
+  }
+
+  update(store, settings) {
+    const { spec } = this;
+    const values = store.tail(spec.metric, SPARK_POINTS);
+    show(this.node, values.length > 0);
+    if (!values.length) return;
+    const last = values.at(-1);
+    const judged = values.length >= STEPS_TO_JUDGE;
+    setText(this.value, spec.percent ? percent(last, spec.digits) : number(last, spec.digits));
+    const way = direction(values);
+    setText(this.arrow, judged ? (way > 0 ? "↑" : way < 0 ? "↓" : "→") : "");
+    this.arrow.setAttribute("aria-label", judged ? (way > 0 ? "rising" : way < 0 ? "falling" : "steady") : "");
+    const usual = judged ? usualRange(spec, last) : "";
+    setText(this.note, usual || noteOf(spec, settings));
+    this.node.classList.toggle("rs-outside", usual !== "");
+    this.line.setAttribute("d", sparkPath(values, finest(spec)) || "");
+  }
+}
+
+/** The smallest change that the tile's number can show. */
+const finest = (spec) => 10 ** -spec.digits / (spec.percent ? 100 : 1);
+
+/** "usual: 0 to 15" for a value outside of what healthy runs have, by more than the tile's number can show; else "". */
+function usualRange(spec, value) {
+  const { healthy_low: low, healthy_high: high } = term(spec.metric);
+  if (low === null || high === null || (value > low - finest(spec) && value < high + finest(spec))) return "";
+  const written = (edge) => String(Number((spec.percent ? 100 * edge : edge).toPrecision(6)));
+  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u2009%" : ""}`;
+}
+
+function noteOf(spec, settings) {
+  if (spec.metric === "objective/kl" && settings?.kl_target) return `target ${number(settings.kl_target, 1)}`;
+  if (spec.metric === "speed/tokens_per_second") return "tokens/s";
+  if (spec.metric === "tokens/response_length") return "tokens";
+  if (spec.metric === "objective/kl" || spec.metric === "policy/entropy_avg") return "nats";
+  return "";
+}
+
+export class Tiles {
+  constructor(specs) {
+    this.views = specs.map((spec) => new TileView(spec));
+    this.node = el(
+      "section",
+      { class: "rs-tiles", "aria-label": "Newest numbers" },
+      this.views.map((view) => view.node),
+    );
+  }
+
+  update(store, settings) {
+    for (const view of this.views) view.update(store, settings);
+  }
+}

@@ -1,0 +1,222 @@
+// A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
+import { el, fill, show } from "../shared/dom.js";
+import { lower, number, pieces, spoken } from "../shared/format.js";
+
+const CHUNK = 400;
+const TOKEN_CHARACTERS = 160;
+
+/** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
+export function valuesOf(tokens, name) {
+  const { arrays } = tokens;
+  if (name !== "log_ratio") return arrays[name] || tokens.response_ids.map(() => null);
+  const [after, old] = [arrays.new_logprobs, arrays.logprobs];
+  return tokens.response_ids.map((_, index) =>
+    after && old && after[index] !== null && old[index] !== null ? after[index] - old[index] : null,
+  );
+}
+
+/** The largest absolute value, for a scale from -size to size; 1 when none is larger than `noise`. */
+export function extent(values, noise = 0) {
+  const size = Math.max(0, ...values.filter((value) => value !== null).map(Math.abs));
+  return size > noise ? size : 1;
+}
+
+/**
+ * How strong the colour of a value is, 0 to 100; 0 for noise. The square root keeps small values visible beside one
+ * large one, and the marks of the legend follow it.
+ */
+function strength(value, limit, { scale, noise }) {
+  if (value === null) return 0;
+  if (scale === "flag") return value > 0 ? 70 : 0;
+  return Math.abs(value) <= noise ? 0 : 100 * Math.sqrt(Math.min(1, Math.abs(value) / limit));
+}
+
+/** A token's value as a text: "advantage 0.512", "clipped". */
+export function inWords({ scale, label }, value, digits) {
+  if (scale === "flag") return value > 0 ? "clipped" : "not clipped";
+  return `${lower(label)} ${number(value, digits)}`;
+}
+
+/** The visible form of a token: text with glyphs for what cannot be seen. */
+export function tokenContent(text) {
+  if (text === "") return [el("span", { class: "rs-glyph" }, "∅")];
+  const { parts, rest } = pieces(text, TOKEN_CHARACTERS);
+  const nodes = parts.map((part) =>
+    part.kind === "text"
+      ? part.text
+      : el("span", { class: part.kind === "code" ? "rs-glyph rs-code" : "rs-glyph" }, part.text),
+  );
+  if (rest > 0) nodes.push(el("span", { class: "rs-glyph rs-code" }, `+${rest} characters`));
+  return nodes;
+}
+
+export class TokenView {
+  constructor(onpick, onhover) {
+    this.onpick = onpick;
+    this.prompt = el("span", { class: "rs-tokens-prompt" });
+    this.list = el("div", {
+      class: "rs-tokens",
+      role: "listbox",
+      "aria-orientation": "horizontal",
+      "aria-label": "Tokens of the response",
+    });
+    this.node = el("div", { class: "rs-tokens-box" }, this.prompt, this.list);
+    this.nodes = [];
+    this.round = 0;
+    const index = (event) => {
+      const node = event.target.closest("[data-index]");
+      return node ? Number(node.dataset.index) : null;
+    };
+    this.list.addEventListener("click", (event) => index(event) !== null && onpick(index(event)));
+    this.list.addEventListener("pointerover", (event) => onhover(index(event)));
+    this.list.addEventListener("pointerleave", () => onhover(null));
+  }
+
+  /** Show a new response. Long ones are built in pieces so that the page stays responsive. */
+  set(sample) {
+    const { tokens } = sample;
+    this.sample = sample;
+    this.nodes = [];
+    this.pinned = null;
+    const round = (this.round += 1);
+    fill(
+      this.prompt,
+      tokens.prompt_pieces.length ? tokens.prompt_pieces.flatMap((piece) => tokenContent(piece)) : [sample.prompt],
+    );
+    fill(this.list);
+    const build = (from) => {
+      if (round !== this.round) return;
+      const to = Math.min(tokens.response_pieces.length, from + CHUNK);
+      for (let index = from; index < to; index += 1) this.list.append(...this.tokenNodes(index));
+      this.paint(from, to);
+      if (to < tokens.response_pieces.length) (window.requestIdleCallback || setTimeout)(() => build(to));
+      else this.list.append(...this.ending());
+    };
+    build(0);
+  }
+
+  tokenNodes(index) {
+    const { tokens, stopped } = this.sample;
+    const text = tokens.response_pieces[index];
+    const end = stopped && index === tokens.response_pieces.length - 1;
+    const clipped = tokens.arrays.clipped?.[index] > 0;
+    const attributes = { role: "option", tabindex: "-1", "data-index": index, "aria-selected": "false" };
+    const body = end ? [el("span", { class: "rs-eos" }, "⟂ ", tokenContent(text))] : tokenContent(text);
+    const node = el(
+      "span",
+      { ...attributes, class: clipped ? "rs-token rs-clipped" : "rs-token" },
+      el("span", { class: "rs-token-text" }, body),
+    );
+    this.nodes.push(node);
+    return [node, el(text.endsWith("\n") && !end ? "br" : "wbr")]; // lines break between tokens
+  }
+
+  ending() {
+    const { sample } = this;
+    const marks = sample.stopped
+      ? []
+      : [
+          el(
+            "span",
+            { class: "rs-chip", "data-tip": "The response hit the length limit before its stop token." },
+            "cut at the limit",
+          ),
+        ];
+    return [
+      ...marks,
+      el("span", { class: "rs-chip rs-chip-score", "data-term": "score" }, `score ${number(sample.score)}`),
+    ];
+  }
+
+  /** Colour by another quantity. */
+  colour(quantity) {
+    this.quantity = quantity;
+    if (!this.sample) return;
+    this.values = valuesOf(this.sample.tokens, quantity.name);
+    this.limit = extent(this.values, quantity.noise);
+    this.list.dataset.scale = quantity.scale;
+    this.paint(0, this.nodes.length);
+  }
+
+  paint(from, to) {
+    if (!this.quantity || !this.values) return;
+    for (let index = from; index < to; index += 1) {
+      const node = this.nodes[index];
+      const value = this.values[index];
+      node.style.setProperty("--v", `${strength(value, this.limit, this.quantity).toFixed(1)}%`);
+      node.dataset.sign = value < 0 ? "minus" : "plus";
+      const words = inWords(this.quantity, value, 3);
+      node.setAttribute(
+        "aria-label",
+        `Token ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${words}`,
+      );
+      if (this.numbers)
+        node.dataset.number = this.quantity.scale === "flag" ? (value > 0 ? "yes" : "") : number(value, 2);
+    }
+  }
+
+  showNumbers(on) {
+    this.numbers = on;
+    this.list.classList.toggle("rs-with-numbers", on);
+    this.paint(0, this.nodes.length);
+  }
+
+  /** Mark a token; `auto` marks one that the page chose by itself. */
+  pin(index, auto, focus) {
+    const old = this.nodes[this.pinned];
+    if (old) {
+      old.setAttribute("aria-selected", "false");
+      old.classList.remove("rs-suggested");
+      old.tabIndex = -1;
+    }
+    this.pinned = index;
+    const node = this.nodes[index];
+    if (!node) return;
+    node.setAttribute("aria-selected", "true");
+    node.classList.toggle("rs-suggested", auto);
+    node.tabIndex = 0;
+    if (focus) node.focus({ preventScroll: false });
+  }
+
+  hover(index) {
+    for (const node of this.list.querySelectorAll(".rs-hover")) node.classList.remove("rs-hover");
+    if (index !== null) this.nodes[index]?.classList.add("rs-hover");
+  }
+}
+
+/** The colour scale with its numbers. */
+export class Legend {
+  constructor() {
+    this.bar = el("div", { class: "rs-scale-bar" });
+    this.ticks = el("div", { class: "rs-scale-ticks" });
+    this.text = el("span");
+    this.scale = el("div", { class: "rs-scale-main" }, this.bar, this.ticks);
+    this.node = el("div", { class: "rs-scale", role: "note", "aria-label": "Colour scale" }, this.scale, this.text);
+  }
+
+  update(quantity, values, unit) {
+    this.node.dataset.scale = quantity.scale;
+    const plain = values.every((value) => value === null || Math.abs(value) <= quantity.noise);
+    show(this.scale, quantity.scale !== "flag" && !plain);
+    if (quantity.scale === "flag") {
+      const count = values.filter((value) => value > 0).length;
+      fill(this.text, `${count} of ${values.length} tokens clipped`);
+      return;
+    }
+    if (plain) {
+      fill(
+        this.text,
+        `All values are 0 or within rounding of it (${[quantity.noise, unit].filter(Boolean).join(" ")}), ` +
+          "so no token is coloured.",
+      );
+      return;
+    }
+    const limit = extent(values, quantity.noise);
+    const marks = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
+    fill(
+      this.ticks,
+      marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))),
+    );
+    fill(this.text, unit);
+  }
+}

@@ -1,0 +1,73 @@
+// Building blocks for the page. Text reaches the document only as text nodes: nothing here parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function apply(node, properties) {
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "class") node.setAttribute("class", value);
+    else if (key === "data") Object.assign(node.dataset, value);
+    else if (key === "style") for (const [name, item] of Object.entries(value)) node.style.setProperty(name, item);
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : String(value));
+  }
+  return node;
+}
+
+/** An element with attributes, listeners (`onclick`) and children; strings become text nodes. */
+export function el(tag, properties, ...children) {
+  const node = apply(document.createElement(tag), properties);
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+/** The same for SVG. */
+export function svg(tag, properties, ...children) {
+  const node = apply(document.createElementNS(SVG, tag), properties);
+  node.append(...children);
+  return node;
+}
+
+/** Change a node's text only when it differs, so that selections and screen readers are left in peace. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+  return node;
+}
+
+export function show(node, visible) {
+  if (node.hidden === visible) node.hidden = !visible;
+  return node;
+}
+
+/** Replace the children of `node`. */
+export function fill(node, ...children) {
+  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export function debounce(wait, action) {
+  let timer = 0;
+  return (...rest) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...rest), wait);
+  };
+}
+
+/** Read and write small preferences of this tab; a blocked storage is no reason to fail. */
+export const memory = {
+  get(key, fallback) {
+    try {
+      const text = sessionStorage.getItem(`rlhf-studio.${key}`);
+      return text === null ? fallback : JSON.parse(text);
+    } catch {
+      return fallback;
+    }
+  },
+  set(key, value) {
+    try {
+      sessionStorage.setItem(`rlhf-studio.${key}`, JSON.stringify(value));
+    } catch {
+      // private windows may refuse; the choice then lasts until the page is left
+    }
+  },
+};

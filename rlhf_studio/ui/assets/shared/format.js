@@ -1,0 +1,156 @@
+// Numbers and model text as people read them. Pure functions: no document in here.
+
+const MINUS = "\u2212";
+export const NONE = "\u2013"; // what stands for a number that is not there
+
+/**
+ * A number with `digits` decimals and a real minus sign; an en dash when there is none. A number that would be
+ * printed as 0 gets two decimals more. One that would be printed as 0 even then is rounding error of float32, and is
+ * printed as 0.
+ */
+export function number(value, digits = 2) {
+  if (!Number.isFinite(value)) return NONE;
+  const size = Math.abs(value);
+  if (size >= 1e9) return exponent(value);
+  if (digits && size < 10 ** -digits && size >= 10 ** -digits / 200) return fixed(value, digits + 2);
+  const text = size.toFixed(digits);
+  const grouped = size >= 10000 ? text.replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : text;
+  return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped;
+}
+
+function exponent(value) {
+  return value.toExponential(1).replace(/^-/, MINUS).replace("e+", "e");
+}
+
+/** Exactly `digits` decimals, never an exponent: for sums that must add up as shown. */
+export function fixed(value, digits) {
+  if (!Number.isFinite(value)) return NONE;
+  const text = Math.abs(value).toFixed(digits);
+  return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
+}
+
+/** For the middle of a sentence: "Log-ratio" becomes "log-ratio", "KL" stays. */
+export const lower = (title) => title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
+export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
+export const percent = (value, digits = 1) =>
+  value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u2009%`;
+export const integer = (value) =>
+  Number.isFinite(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : NONE;
+
+/** "1 run", "3 runs"; the plural is `one` with an s. */
+export const counted = (value, one) => `${integer(value)} ${value === 1 ? one : `${one}s`}`;
+
+/** 75 -> "1:15", 3700 -> "1:01:40". */
+export function duration(seconds) {
+  if (!Number.isFinite(seconds)) return NONE;
+  const total = Math.max(0, Math.round(seconds));
+  const [hours, minutes, rest] = [Math.floor(total / 3600), Math.floor(total / 60) % 60, total % 60];
+  const two = (part) => String(part).padStart(2, "0");
+  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
+}
+
+export function bytes(value) {
+  if (!Number.isFinite(value)) return NONE;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let index = 0;
+  while (value >= 1000 && index < units.length - 1) [value, index] = [value / 1000, index + 1];
+  return `${value.toFixed(value < 10 && index ? 1 : 0)} ${units[index]}`;
+}
+
+/** The last part of a path or of a name on the hub; `none` when there is none. */
+export const shortName = (text, none) =>
+  String(text ?? "")
+    .replace(/[/\\]+$/, "")
+    .split(/[/\\]/)
+    .pop() || none;
+
+/** Time of the day, from seconds since 1970. */
+export const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString([], { hour12: false });
+
+const NAMED = { 0x20: "\u00b7", 0x0a: "\u23ce", 0x09: "\u21e5", 0x0d: "\u240d", 0xa0: "\u237d" };
+
+const SPACES = Object.fromEntries(Object.entries(NAMED).map(([code, glyph]) => [glyph, String.fromCodePoint(code)]));
+
+/** Whether a character has no picture of its own, or would change how its neighbours are drawn. */
+function invisible(code) {
+  return (
+    code < 0x20 ||
+    (code >= 0x7f && code <= 0x9f) ||
+    code === 0xad ||
+    code === 0x61c ||
+    (code >= 0x200b && code <= 0x200f) ||
+    (code >= 0x2028 && code <= 0x202e) ||
+    (code >= 0x2060 && code <= 0x206f) ||
+    code === 0xfeff ||
+    (code >= 0xd800 && code <= 0xdfff) ||
+    (code >= 0xe0000 && code <= 0xe007f)
+  );
+}
+
+function nameOf(code) {
+  if (code < 0x20) return String.fromCharCode(0x2400 + code);
+  return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
+/**
+ * A token's text as parts for display: [{text, kind}], where kind is "text", "space", "break" or "code" (an invisible
+ * character, given by its name). At most `limit` characters are given; `rest` says how many were left out.
+ */
+export function pieces(text, limit = 160) {
+  const parts = [];
+  let taken = 0;
+  let marks = 0;
+  const push = (value, kind) => {
+    const last = parts.at(-1);
+    if (last && last.kind === kind && kind === "text") last.text += value;
+    else parts.push({ text: value, kind });
+  };
+  for (const character of text) {
+    if (taken >= limit) break;
+    taken += character.length;
+    const code = character.codePointAt(0);
+    marks = /\p{M}/u.test(character) ? marks + 1 : 0;
+    if (marks > 4) continue; // many marks on one letter would be drawn over the lines above and below
+    if (NAMED[code]) push(NAMED[code], code === 0x0a ? "break" : "space");
+    else if (invisible(code)) push(nameOf(code), "code");
+    else push(character, "text");
+  }
+  return { parts, rest: text.length - taken };
+}
+
+/**
+ * Longer model text as people can read it: whitespace stays, invisible characters are written by their names, at most
+ * four combining marks stay on a letter, and at most `limit` characters are shown.
+ */
+export function readable(text, limit = 4000) {
+  const { parts, rest } = pieces(text, limit);
+  const shown = parts.map((part) =>
+    part.kind === "text" ? part.text : part.kind === "code" ? `⟨${part.text}⟩` : SPACES[part.text],
+  );
+  return shown.join("") + (rest > 0 ? `… (+${rest} characters)` : "");
+}
+
+/** A token as one line of plain text, for labels read aloud. */
+export function spoken(text) {
+  const { parts, rest } = pieces(text, 40);
+  return parts.map((part) => (part.text === "\u00b7" ? " " : part.text)).join("") + (rest > 0 ? "…" : "");
+}
+
+const round = (value, digits) => Number(value.toFixed(digits));
+
+/**
+ * How many decimals the terms of a sum need so that a reader who adds the printed terms, and rounds to `digits`, gets
+ * the printed total. A term may be a product [factor, value], printed as `factor × value`. Returns null when six
+ * decimals are not enough.
+ */
+export function decimalsThatAddUp(total, terms, digits = 4) {
+  const wanted = round(total, digits);
+  for (let decimals = digits; decimals <= 6; decimals += 1) {
+    const sum = terms.reduce(
+      (before, term) => before + (Array.isArray(term) ? term[0] * round(term[1], decimals) : round(term, decimals)),
+      0,
+    );
+    if (Math.abs(round(sum, digits) - wanted) < 0.5 * 10 ** -digits) return decimals;
+  }
+  return null;
+}

@@ -1,0 +1,164 @@
+// The column that stays in view: what will happen, what is in the way, the command, and Start.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { MemoryPlan } from "./plan.js";
+
+const MARGIN = 16;
+const LEAST = 280;
+
+export class Outlook {
+  /**
+   * @param operator   whether this person may start runs; else `whyNot` is said once
+   * @param onstart    called by the button
+   * @param onproblem  called with the field of a problem that was clicked
+   * @param onmeasure  called by the button that measures this machine
+   * @param titleOf    field -> its title for people
+   * @param name       node of the run's name
+   */
+  constructor({ operator, whyNot, onstart, onproblem, onmeasure, titleOf, name }) {
+    Object.assign(this, { operator, onproblem, titleOf });
+    this.plan = new MemoryPlan();
+    this.measure = el("button", {
+      type: "button",
+      class: "rs-quiet rs-measure",
+      hidden: true,
+      onclick: () => onmeasure(),
+    });
+    this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
+    this.checking = el("span", { class: "rs-checking", role: "status" });
+    this.sentence = el("p", { class: "rs-sentence" });
+    this.figures = el("dl", { class: "rs-figures" });
+    this.notes = el("ul", { class: "rs-notes" });
+    this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
+    this.command = el("code", { tabindex: 0 });
+    this.copy = el("button", { type: "button", class: "rs-quiet", onclick: () => this.copyCommand() }, "Copy");
+    this.button = el("button", { type: "button", class: "rs-start", onclick: onstart }, "Start run");
+    this.queue = el("p", { class: "rs-help", hidden: true });
+    this.commandBox = el(
+      "div",
+      { class: "rs-command" },
+      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), this.copy),
+      el("pre", {}, this.command),
+    );
+    this.node = el(
+      "aside",
+      { class: "rs-outlook", "aria-label": "What will happen" },
+      el(
+        "div",
+        { class: "rs-outlook-body" },
+        el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
+        this.sentence,
+        this.problems,
+        this.figures,
+        this.measure,
+        this.plan.node,
+        this.notes,
+        this.commandBox,
+      ),
+      el(
+        "div",
+        { class: "rs-outlook-foot" },
+        operator
+          ? [name, this.queue, el("div", { class: "rs-startbar" }, this.button)]
+          : el("p", { class: "rs-message" }, whyNot),
+      ),
+    );
+    const fit = () => requestAnimationFrame(() => this.fit());
+    addEventListener("scroll", fit, { passive: true });
+    addEventListener("resize", fit);
+    new ResizeObserver(fit).observe(this.node);
+    new IntersectionObserver(fit).observe(this.node);
+  }
+
+  /** Keep the whole column, Start included, between here and the lower edge of the window; its middle scrolls. */
+  fit() {
+    const sticky = getComputedStyle(this.node).position === "sticky";
+    const top = Math.max(MARGIN, this.node.getBoundingClientRect().top);
+    this.node.style.maxHeight = sticky ? `${Math.max(LEAST, window.innerHeight - top - MARGIN)}px` : "";
+  }
+
+  /** Settings changed and the answer is on its way. */
+  waiting() {
+    this.node.setAttribute("aria-busy", "true");
+    setText(this.checking, "Checking");
+  }
+
+  /** The answer is here. */
+  settled() {
+    this.node.removeAttribute("aria-busy");
+    setText(this.checking, "");
+  }
+
+  lost() {
+    this.settled();
+    setText(this.sentence, "The app does not answer. What you see may be out of date.");
+  }
+
+  show(answer) {
+    this.last = answer;
+    const wrong = answer.problems.length;
+    setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : "Checking these settings."));
+    fill(
+      this.figures,
+      answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))),
+    );
+    this.plan.show(answer.memory);
+    show(this.measure, Boolean(answer.measure));
+    this.measure.disabled = Boolean(answer.measure?.running);
+    setText(
+      this.measure,
+      answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)",
+    );
+    fill(
+      this.notes,
+      answer.notes.map((note) => el("li", {}, note)),
+    );
+    show(this.notes, answer.notes.length > 0);
+    show(this.problems, wrong > 0);
+    fill(
+      this.problems,
+      el("strong", {}, `${counted(wrong, "problem")} to solve first`),
+      el(
+        "ul",
+        {},
+        answer.problems.map((problem) => el("li", {}, this.problem(problem))),
+      ),
+    );
+    setText(this.command, answer.command);
+    show(this.commandBox, Boolean(answer.command));
+    setText(this.button, answer.waiting ? "Add to queue" : "Start run");
+    this.button.classList.toggle("rs-blocked", wrong > 0);
+    const others = answer.waiting === 1 ? "One run comes first" : `${answer.waiting} runs come first`;
+    setText(this.queue, `${others}; this one starts by itself after.`);
+    show(this.queue, answer.waiting > 0 && !wrong);
+  }
+
+  problem({ field, message }) {
+    if (!field) return el("span", {}, message);
+    return el(
+      "button",
+      { type: "button", onclick: () => this.onproblem(field) },
+      el("b", {}, this.titleOf(field)),
+      " ",
+      message,
+    );
+  }
+
+  starting(busy) {
+    this.button.disabled = busy;
+    if (busy) setText(this.button, "Starting");
+    else this.show(this.last);
+  }
+
+  async copyCommand() {
+    try {
+      await navigator.clipboard.writeText(this.last.command);
+      setText(this.copy, "Copied");
+    } catch {
+      // no clipboard without https: select the text, so that one key press copies it
+      getSelection().selectAllChildren(this.command);
+      setText(this.copy, "Press Ctrl+C");
+    }
+    setTimeout(() => setText(this.copy, "Copy"), 2000);
+  }
+}

@@ -1,0 +1,130 @@
+// The prompts as the policy will read them: the first ones, how long they are, and what is left out.
+import { debounce, el, fill } from "../shared/dom.js";
+import { counted, integer } from "../shared/format.js";
+
+const SLOW = 700;
+const BAR_HEIGHT = 44;
+
+export class Preview {
+  /** @param ask  async () => {rows: [{text, tokens, cut}], total, whole, columns, lengths, notes, message} */
+  constructor(ask) {
+    this.ask = ask;
+    this.node = el("div", { class: "rs-preview", "aria-live": "polite" });
+    this.soon = debounce(400, () => this.fetch());
+  }
+
+  get open() {
+    return Boolean(this.node.closest("details")?.open);
+  }
+
+  /** Look again when something that matters here has changed; a closed section waits. */
+  consider(watched) {
+    const key = JSON.stringify(watched);
+    if (key === this.key) return;
+    this.key = key;
+    this.stale = true;
+    if (this.open) this.soon();
+  }
+
+  wake() {
+    if (this.stale) this.fetch();
+  }
+
+  async fetch() {
+    const key = this.key;
+    this.stale = false;
+    const slow = setTimeout(
+      () =>
+        key === this.key && this.say("Reading the first rows. From the Hugging Face hub this can take half a minute."),
+      SLOW,
+    );
+    try {
+      const answer = await this.ask();
+      if (key === this.key) this.draw(answer);
+    } catch (error) {
+      console.error("the prompts could not be shown:", error);
+      this.stale = true;
+      this.say("The app does not answer.");
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  say(text) {
+    return fill(this.node, el("p", { class: "rs-help" }, text));
+  }
+
+  draw({ rows, total, whole, columns, lengths, notes, message }) {
+    if (message) return this.say(message);
+    const parts = rows.length
+      ? [this.table(rows, total, whole)]
+      : [el("p", {}, "With these settings none of the prompts looked at is left.")];
+    if (lengths) parts.push(summary(lengths));
+    if (notes.length)
+      parts.push(
+        el(
+          "ul",
+          { class: "rs-preview-notes" },
+          notes.map((note) => el("li", {}, note)),
+        ),
+      );
+    if (columns.length) parts.push(el("p", { class: "rs-help" }, `Columns: ${columns.join(", ")}`));
+    return fill(this.node, parts);
+  }
+
+  table(rows, total, whole) {
+    const counted = rows.some((row) => row.tokens !== null);
+    const body = rows.map((row) =>
+      el(
+        "tr",
+        {},
+        el("td", {}, row.text),
+        counted ? el("td", { class: "rs-number" }, integer(row.tokens), row.cut ? " cut" : "") : null,
+      ),
+    );
+    const head = el(
+      "tr",
+      {},
+      el("th", { scope: "col" }, "Prompt"),
+      counted ? el("th", { scope: "col", class: "rs-number" }, "Tokens") : null,
+    );
+    return el(
+      "table",
+      {},
+      el("caption", {}, captionOf(rows.length, total, whole)),
+      el("thead", {}, head),
+      el("tbody", {}, body),
+    );
+  }
+}
+
+function captionOf(shown, total, whole) {
+  const prompts = counted(total, "prompt");
+  if (!whole) return `First ${shown} of the ${prompts} looked at; there are more`;
+  return shown < total ? `First ${shown} of ${prompts}` : prompts;
+}
+
+/** How long the prompts are: four figures, and a small histogram of tokens. */
+function summary({ least, median, percentile_95: high, most, bins }) {
+  const figures = [
+    ["Shortest", least],
+    ["Median", median],
+    ["95 of 100 up to", high],
+    ["Longest", most],
+  ].map(([label, count]) => el("div", {}, el("dt", {}, label), el("dd", {}, integer(count))));
+  const tallest = Math.max(...bins);
+  const height = (count) => (count ? Math.max(2, Math.round((count / tallest) * BAR_HEIGHT)) : 0);
+  const bars = bins.map((count) => el("span", { class: "rs-bar", style: { height: `${height(count)}px` } }));
+  const picture = el(
+    "div",
+    { class: "rs-bars", role: "img", "aria-label": `Prompts by their length, from 0 to ${integer(most)} tokens` },
+    bars,
+  );
+  const axis = el(
+    "div",
+    { class: "rs-bars-axis", "aria-hidden": "true" },
+    el("span", {}, "0"),
+    el("span", {}, `${integer(most)} tokens`),
+  );
+  return el("div", { class: "rs-lengths" }, el("dl", {}, figures), el("div", {}, picture, axis));
+}

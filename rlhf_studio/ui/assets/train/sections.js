@@ -1,0 +1,198 @@
+// The form's sections: a closed section shows one line that sums up its settings.
+import { el, setText, show } from "../shared/dom.js";
+import { counted, shortName } from "../shared/format.js";
+import { Composer } from "./composer.js";
+import { DevicePicker, deviceWords } from "./devices.js";
+import { Field, formatValue } from "./form.js";
+
+/** What a closed section says, from the values. */
+const SUMMARIES = {
+  model: (value) => shortName(value("model.policy"), "none"),
+  lora: (value) =>
+    value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off",
+  critic: (value) => (value("critic.kind") === "separate" ? "a model of its own" : "shared with the policy"),
+  data: (value) => shortName(value("data.prompts"), "none"),
+  ppo: (value) => {
+    const shown = (name) => formatValue(value(`ppo.${name}`));
+    const [steps, batch, rate, beta] = ["steps", "batch_size", "learning_rate", "kl_coef"].map(shown);
+    return `${steps} steps, batch ${batch}, learning rate ${rate}, \u03b2 ${beta}`;
+  },
+  generation: (value) => {
+    const [length, temperature] = ["response_length", "temperature"].map((name) =>
+      formatValue(value(`generation.${name}`)),
+    );
+    return `up to ${length} tokens, temperature ${temperature}`;
+  },
+  engine: (value) => `seed ${formatValue(value("engine.seed"))}, ${deviceWords(value)}`,
+};
+
+/**
+ * All sections of the form.
+ *
+ * @param form   the server's description
+ * @param devices what the device picker offers
+ * @param state  {value(name), basis(name), set(name, value)}
+ * @param extras section name -> node shown below its fields
+ */
+export class Sections {
+  constructor(form, devices, state, extras, opened, ontoggle) {
+    Object.assign(this, { state, devices });
+    this.fields = new Map();
+    this.sections = form.sections.map((spec) =>
+      this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle),
+    );
+    this.picker.adopt(this.fields.get("engine.accelerate_config"));
+    this.node = el(
+      "div",
+      { class: "rs-sections" },
+      this.sections.map((section) => section.node),
+    );
+    this.refresh();
+  }
+
+  build(spec, kinds, extra, open, ontoggle) {
+    const fields = spec.fields.map((field) => this.field(field, kinds));
+    const summary = el("span", { class: "rs-section-summary" });
+    const changed = el("span", { class: "rs-badge rs-badge-changed", hidden: true });
+    const wrong = el("span", { class: "rs-badge rs-badge-wrong", hidden: true });
+    const more = el("p", { class: "rs-more" });
+    const body = el(
+      "div",
+      { class: "rs-body" },
+      el("p", { class: "rs-intro" }, spec.help),
+      el(
+        "div",
+        { class: "rs-grid" },
+        fields.map((field) => field.node),
+      ),
+      more,
+      extra,
+    );
+    const node = el(
+      "details",
+      { class: "rs-section", data: { section: spec.name }, open, ontoggle: () => ontoggle(spec.name, node.open) },
+      el("summary", {}, el("span", { class: "rs-title" }, spec.title), summary, wrong, changed),
+      body,
+    );
+    return { spec, node, summary, changed, wrong, more, fields };
+  }
+
+  field(spec, kinds) {
+    if (spec.kind === "device") {
+      this.picker = new DevicePicker(spec, this.devices, this.state, (values) => this.setTogether(values));
+      this.fields.set(spec.name, this.picker);
+      return this.picker;
+    }
+    const onset = (value) => {
+      this.state.set(spec.name, value);
+      this.refresh();
+    };
+    const field =
+      spec.kind === "components"
+        ? new Composer(spec, kinds, this.state.value(spec.name), this.state.basis(spec.name), onset)
+        : new Field(spec, this.state.value(spec.name), this.state.basis(spec.name), onset);
+    this.fields.set(spec.name, field);
+    return field;
+  }
+
+  /** Several settings at once, each shown by its own field. */
+  setTogether(values) {
+    for (const [name, value] of Object.entries(values)) {
+      this.state.set(name, value);
+      const field = this.fields.get(name);
+      if (field !== this.picker) field.load(value, this.state.basis(name));
+    }
+    this.refresh();
+  }
+
+  /** Take all values from the state anew. */
+  load() {
+    for (const [name, field] of this.fields) field.load(this.state.value(name), this.state.basis(name));
+    this.refresh();
+  }
+
+  refresh() {
+    this.picker.follow();
+    for (const section of this.sections) {
+      const composer = section.fields.find((field) => field instanceof Composer);
+      setText(
+        section.summary,
+        composer ? composer.summary() : (SUMMARIES[section.spec.name] || (() => ""))((name) => this.state.value(name)),
+      );
+      const changed = section.fields.filter((field) => field.own ?? field.changed).length;
+      setText(section.changed, `${changed} changed`);
+      show(section.changed, changed > 0);
+      let hidden = 0;
+      for (const field of section.fields) {
+        const used = this.used(field.spec);
+        field.node.classList.toggle("rs-unused", !used);
+        // a setting that is wrong or changed is always shown
+        const kept =
+          field.spec.level === "basic" ||
+          (field.changed && !this.picker.shows(field.spec.name)) ||
+          field.node.classList.contains("rs-invalid");
+        field.node.classList.toggle("rs-shown", kept);
+        if (used && !kept) hidden += 1;
+      }
+      setText(section.more, hidden ? `${hidden} more under All settings` : "");
+    }
+  }
+
+  /** Whether a setting matters now: the one that it depends on has the value for it, and matters itself. */
+  used({ used_when: rule }) {
+    return !rule || (this.state.value(rule.name) === rule.value && this.used(this.fields.get(rule.name).spec));
+  }
+
+  /** Open these sections and close the others. */
+  open(names) {
+    for (const section of this.sections) section.node.open = names.includes(section.spec.name);
+  }
+
+  /** Put each problem at its setting; returns those that have no place in the form. */
+  setProblems(problems) {
+    const left = new Map(problems.map((problem) => [problem, problem.message]));
+    const place = (name, field) => {
+      const own = problems.filter((problem) => problem.field === name);
+      field.setProblem(own.map((problem) => problem.message).join("; "));
+      own.forEach((problem) => left.delete(problem));
+    };
+    for (const [name, field] of this.fields) {
+      if (field instanceof Composer) for (const [inner, part] of field.fields) place(inner, part);
+      place(name, field);
+    }
+    for (const section of this.sections) {
+      const count = problems.filter((problem) => problem.field.startsWith(`${section.spec.name}.`)).length;
+      setText(section.wrong, counted(count, "problem"));
+      show(section.wrong, count > 0);
+    }
+    this.refresh();
+    return [...left.keys()];
+  }
+
+  find(name) {
+    const field = this.fields.get(name);
+    if (field) return field;
+    for (const other of this.fields.values())
+      if (other instanceof Composer && other.fields.has(name)) return other.fields.get(name);
+    return name.startsWith("reward.components") ? this.fields.get("reward.components") : null;
+  }
+
+  /** Title of a setting for people, with the section it is in. */
+  title(name) {
+    const section = this.sections.find((known) => name.startsWith(`${known.spec.name}.`));
+    const field = this.find(name);
+    return [section?.spec.title, field?.spec.title].filter(Boolean).join(" \u203a ") || name;
+  }
+
+  /** Open the section of a setting, scroll there and put the cursor into it. */
+  reveal(name) {
+    const section = this.sections.find((known) => name.startsWith(`${known.spec.name}.`));
+    if (!section) return;
+    section.node.open = true;
+    const field = this.find(name);
+    const target = field ? field.node : section.node;
+    const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    target.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
+    field?.focus();
+  }
+}

@@ -1,0 +1,61 @@
+// The settings that are being edited, and what they started from.
+import { memory } from "../shared/dom.js";
+import { same } from "./form.js";
+
+/** The settings that are being edited, beside those of the recipe they started from. */
+export class State {
+  constructor(recipes, ownModel, onchange) {
+    Object.assign(this, { recipes, ownModel, onchange });
+    const kept = memory.get("train", null);
+    this.card =
+      recipes.some((recipe) => recipe.name === kept?.card) || kept?.card === "own" ? kept.card : recipes[0].name;
+    this.basisValues = this.valuesOf(this.card);
+    // settings that this version does not know are dropped, new ones take the recipe's value
+    const known = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
+    this.values = { ...structuredClone(this.basisValues), ...(kept ? Object.fromEntries(known) : {}) };
+  }
+
+  /** The recipe behind the chosen card; one's own model starts from the second recipe, which trains adapters. */
+  get recipe() {
+    return this.recipes.find((recipe) => recipe.name === this.card) || this.recipes[1] || this.recipes[0];
+  }
+
+  valuesOf(card) {
+    const recipe = this.recipes.find((known) => known.name === card);
+    if (recipe) return recipe.values;
+    const values = structuredClone((this.recipes[1] || this.recipes[0]).values);
+    const components = values["reward.components"].map((item) =>
+      item.kind === "reward_model" ? { ...item, name: "", model: "" } : item,
+    );
+    return { ...values, ...this.ownModel, "reward.components": components };
+  }
+
+  value(name) {
+    return this.values[name];
+  }
+
+  basis(name) {
+    return this.basisValues[name];
+  }
+
+  set(name, value) {
+    this.values = { ...this.values, [name]: value };
+    this.changed();
+  }
+
+  choose(card, values) {
+    this.card = card;
+    this.basisValues = this.valuesOf(card);
+    this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
+    this.changed();
+  }
+
+  changed() {
+    memory.set("train", { card: this.card, values: this.values });
+    this.onchange();
+  }
+
+  get differing() {
+    return Object.keys(this.basisValues).filter((name) => !same(this.values[name], this.basisValues[name]));
+  }
+}

@@ -1,0 +1,362 @@
+// The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
+import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { Segments, nodeByArrow } from "../shared/segments.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { Field, same } from "./form.js";
+import { Outlook } from "./outlook.js";
+import { Preview } from "./preview.js";
+import { Sections } from "./sections.js";
+import { State } from "./state.js";
+import { TryIt } from "./tryit.js";
+
+const CHECK_AFTER = 300;
+const LOOK_AGAIN = 4000;
+const MEASURING = 1500;
+const OPEN_AT_FIRST = ["ppo"];
+const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
+const OPEN_FOR_OWN = ["model", "data", "reward"];
+
+class TrainPage {
+  constructor(root, { server, trigger, boot }) {
+    Object.assign(this, { root, server, trigger, boot });
+    this.problems = [];
+    this.state = new State(boot.recipes, boot.own_model, () => this.edited());
+    this.preview = new Preview(() => this.ask("preview"));
+    this.outlook = new Outlook({
+      operator: boot.operator,
+      whyNot: boot.why_not,
+      onstart: () => this.start(),
+      onproblem: (field) => this.sections.reveal(field),
+      onmeasure: () => this.measure(),
+      titleOf: (field) => this.sections.title(field),
+      name: this.nameField(),
+    });
+    this.opened = memory.get("train.opened", OPEN_AT_FIRST);
+    this.tryIt = new TryIt({
+      operator: boot.operator,
+      ask: (question) => this.ask("try_reward", question),
+      value: (name) => this.state.value(name),
+      reveal: (field) => this.sections.reveal(field),
+      prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
+    });
+    this.sections = new Sections(
+      boot.form,
+      boot.devices,
+      this.state,
+      { data: this.preview.node, reward: this.tryIt.node },
+      this.opened,
+      (name, open) => this.toggled(name, open),
+    );
+    this.checkSoon = debounce(CHECK_AFTER, () => this.check());
+    this.draw();
+    this.edited();
+    this.keepUpToDate();
+  }
+
+  /** Other runs start and end meanwhile: check again when the page is shown, and every few seconds while runs wait. */
+  keepUpToDate() {
+    whenShown(this.root, () => this.checkSoon());
+    setInterval(() => isOnScreen(this.root) && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
+  }
+
+  nameField() {
+    const spec = { ...this.boot.form.name, help: "Shown in the list of runs." };
+    this.nameInput = new Field(spec, this.state.value("name"), undefined, (value) => this.state.set("name", value));
+    return this.nameInput.node;
+  }
+
+  draw() {
+    this.cards = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
+    this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
+    const file = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: () => this.load(file) });
+    this.message = el("p", { class: "rs-message", role: "status", hidden: true });
+    const tools = el(
+      "div",
+      { class: "rs-form-tools" },
+      this.levels(),
+      el(
+        "div",
+        { class: "rs-files" },
+        this.reset,
+        this.boot.operator &&
+          el("button", { type: "button", class: "rs-quiet", onclick: () => file.click() }, "Load settings"),
+        el("button", { type: "button", class: "rs-quiet", onclick: () => this.save() }, "Save settings"),
+        file,
+      ),
+    );
+    fill(
+      this.root,
+      this.cards,
+      el(
+        "div",
+        { class: "rs-columns" },
+        el("div", { class: "rs-form" }, tools, this.message, this.sections.node),
+        this.outlook.node,
+      ),
+    );
+    this.drawCards();
+  }
+
+  drawCards() {
+    const own = {
+      name: "own",
+      title: "Your own model",
+      summary: "Your model, prompts and reward: folders, files or Hugging Face ids.",
+      tags: ["LoRA", "time depends on the model"],
+    };
+    const bundled = this.boot.recipes.filter((recipe) => recipe.bundled);
+    const others = this.boot.recipes.filter((recipe) => !recipe.bundled);
+    const cards = [...bundled, own, ...others].map((recipe) =>
+      el(
+        "button",
+        {
+          type: "button",
+          role: "radio",
+          class: "rs-recipe",
+          "data-recipe": recipe.name,
+          "aria-checked": String(recipe.name === this.state.card),
+          tabindex: recipe.name === this.state.card ? 0 : -1,
+          onclick: () => this.pick(recipe.name),
+          onkeydown: (event) => this.moveCard(event),
+        },
+        el("strong", {}, recipe.title),
+        el("span", { class: "rs-recipe-summary" }, recipe.summary),
+        el("span", { class: "rs-recipe-tags" }, recipe.tags.join(" \u00b7 ")),
+      ),
+    );
+    const left = this.cards.scrollLeft; // the new cards are scrolled to the same place
+    fill(this.cards, cards);
+    this.cards.scrollLeft = left;
+    this.nameInput.focusable.placeholder = this.state.recipe.title; // the name of a run that is given none
+  }
+
+  moveCard(event) {
+    const next = nodeByArrow(event, [...this.cards.children]);
+    if (!next) return;
+    this.pick(next.dataset.recipe);
+    this.cards.querySelector('[aria-checked="true"]').focus();
+  }
+
+  levels() {
+    const set = (level) => {
+      this.root.classList.toggle("rs-all-settings", level === "all");
+      memory.set("train.level", level);
+    };
+    const options = [
+      { value: "basic", label: "Basic settings" },
+      { value: "all", label: "All settings" },
+    ];
+    const level = memory.get("train.level", "basic");
+    set(level);
+    return new Segments({ "aria-label": "How many settings are shown" }, options, level, set, { framed: true }).node;
+  }
+
+  toggled(name, open) {
+    this.opened = open ? [...new Set([...this.opened, name])] : this.opened.filter((other) => other !== name);
+    memory.set("train.opened", this.opened);
+    if (name === "data" && open) this.preview.wake();
+  }
+
+  /** A card was chosen: take its settings, and offer the way back when that dropped changes. */
+  pick(card) {
+    if (card === this.state.card) return;
+    const before = { card: this.state.card, values: this.state.values };
+    const dropped = this.changes;
+    this.choose(card);
+    if (dropped)
+      this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, [
+        "Bring back",
+        () => this.choose(before.card, before.values),
+      ]);
+  }
+
+  get changes() {
+    return this.state.differing.filter((name) => name !== "name").length;
+  }
+
+  choose(card, values) {
+    if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
+    this.state.choose(card, values);
+    this.nameInput.load(this.state.value("name"), undefined);
+    this.drawCards();
+    this.sections.load();
+    this.say("");
+  }
+
+  /** Something changed: mark it at once, ask the server a moment later. */
+  edited() {
+    if (!this.sections) return;
+    const count = this.changes;
+    this.withdraw();
+    setText(this.reset, `Undo ${counted(count, "change")}`);
+    show(this.reset, count > 0);
+    this.tryIt.consider();
+    this.checkSoon();
+    const shown = Object.entries(this.state.values).filter(
+      ([name]) => name.startsWith("data.") || PREVIEWED.includes(name),
+    );
+    this.preview.consider(shown);
+    this.outlook.waiting();
+  }
+
+  /** Take back what was said of settings that have changed since: it may be wrong now, and the next check will say. */
+  withdraw() {
+    const { problems } = this.outlook.last;
+    const settingOf = (field) =>
+      Object.keys(this.state.values).find((name) => field === name || field.startsWith(`${name}.`));
+    const left = problems.filter(
+      ({ field }) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field))),
+    );
+    if (left.length < problems.length) this.show({ ...this.outlook.last, problems: left });
+  }
+
+  payload(more) {
+    return { values: this.state.values, basis: this.state.recipe.name, view: onlyWatches(), ...more };
+  }
+
+  ask(what, more) {
+    return this.server[what](this.payload(more));
+  }
+
+  async check() {
+    const asked = (this.asked = Symbol("check"));
+    const { values } = this.state;
+    try {
+      const answer = await this.ask("check");
+      if (asked !== this.asked) return;
+      this.checked = values;
+      this.show(answer);
+      this.outlook.settled();
+    } catch (error) {
+      console.error("the settings could not be checked:", error);
+      if (asked === this.asked) this.outlook.lost();
+    }
+  }
+
+  show(answer) {
+    this.sections.setProblems(answer.problems);
+    this.nameInput.setProblem(
+      answer.problems
+        .filter((problem) => problem.field === "name")
+        .map((problem) => problem.message)
+        .join("; "),
+    );
+    this.outlook.show(answer);
+    this.problems = answer.problems;
+  }
+
+  start() {
+    if (this.problems?.length) {
+      const first = this.problems.find((problem) => problem.field) || this.problems[0];
+      this.sections.reveal(first.field);
+      return;
+    }
+    this.nonce = `${Date.now()}-${Math.random().toString(36).slice(2)}`;
+    this.outlook.starting(true);
+    this.trigger("start", this.payload({ nonce: this.nonce }));
+    // if the server never answers, the button comes back; the nonce keeps a late answer from starting a second run
+    setTimeout(() => this.outlook.starting(false), 30000);
+  }
+
+  /** Measure this machine: the answer arrives with one of the next checks. */
+  measure() {
+    this.trigger("measure", { device: this.outlook.last.measure.device, view: onlyWatches() });
+    this.outlook.show({ ...this.outlook.last, measure: { ...this.outlook.last.measure, running: true } });
+    const look = async () => {
+      await this.check();
+      if (this.outlook.last.measure?.running) setTimeout(look, MEASURING);
+    };
+    setTimeout(look, MEASURING);
+  }
+
+  /** The server's answer to Start. */
+  outcome(answer) {
+    if (answer.nonce !== this.nonce) return;
+    this.outlook.starting(false);
+    if (answer.problems) {
+      this.show({ ...this.outlook.last, problems: answer.problems });
+      if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
+    } else this.checkSoon();
+  }
+
+  /** Ask for something a person waits for; says so and gives null when the app does not answer. */
+  async wanted(question) {
+    try {
+      return await question;
+    } catch (error) {
+      console.error("no answer from the app:", error);
+      this.say(NO_ANSWER, true);
+      return null;
+    }
+  }
+
+  async save() {
+    const answer = await this.wanted(this.ask("to_yaml"));
+    if (!answer) return undefined;
+    if (answer.problems) return this.show({ ...this.outlook.last, problems: answer.problems });
+    const link = el("a", {
+      href: URL.createObjectURL(new Blob([answer.text], { type: "text/yaml" })),
+      download: answer.file_name,
+    });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    return this.say(
+      `Saved as ${answer.file_name}. The same file works with: ` +
+        `python -m rlhf_studio train --config ${answer.file_name}`,
+    );
+  }
+
+  async load(file) {
+    const [chosen] = file.files;
+    file.value = "";
+    if (!chosen) return;
+    if (chosen.size > 64e3)
+      return void this.say(`${chosen.name} is larger than 64 kB; a settings file has a few kilobytes.`, true);
+    const answer = await this.wanted(this.server.from_yaml({ text: await chosen.text(), view: onlyWatches() }));
+    if (!answer) return;
+    if (answer.problems) {
+      const what = answer.problems
+        .map((problem) => (problem.field ? `${problem.field}: ${problem.message}` : problem.message))
+        .join("; ");
+      this.say(`${chosen.name} was not loaded. ${what}`, true);
+      return;
+    }
+    this.choose(answer.basis, answer.values);
+    this.say(`Loaded ${chosen.name}.`);
+  }
+
+  /** Settings of another run, handed over by the Runs page. */
+  take({ basis, values, name }) {
+    const known = this.boot.recipes.some((recipe) => recipe.name === basis);
+    this.choose(known ? basis : this.boot.recipes[0].name, values);
+    this.say(`These are the settings of ${name}.`);
+  }
+
+  say(text, wrong = false, action = null) {
+    fill(
+      this.message,
+      text,
+      action ? el("button", { type: "button", class: "rs-quiet", onclick: action[1] }, action[0]) : null,
+    );
+    this.message.classList.toggle("rs-problem", wrong);
+    show(this.message, Boolean(text));
+  }
+}
+
+/** Draw the page into `host`; called once when the component appears. */
+export async function mount({ host, server, trigger, watch, props }) {
+  let boot = null;
+  while (!boot) {
+    try {
+      boot = await server.boot({ view: onlyWatches() });
+    } catch (error) {
+      console.error("the Train page could not be loaded:", error);
+      fill(host, el("p", { class: "rs-message rs-problem" }, "The app does not answer. Trying again."));
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+  const page = new TrainPage(host, { server, trigger, boot });
+  watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
+  window.addEventListener("rlhf-studio:settings", (event) => page.take(event.detail));
+}

@@ -1,0 +1,259 @@
+// "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
+// this page asks it how far it is.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { counted, number } from "../shared/format.js";
+import { NO_ANSWER } from "../shared/visit.js";
+
+const ASK_AGAIN = 400;
+const DIGITS = 3;
+const AGAINST_A_REFERENCE = ["bleu", "rouge"];
+
+export class TryIt {
+  /**
+   * @param operator  whether this person may score; others are told once, elsewhere on the page
+   * @param ask       async ({op, ...}) -> {state, number, progress, result, error}
+   * @param value     present value of a setting
+   * @param reveal    shows a setting
+   * @param prompts   async () -> some prompts of the data
+   */
+  constructor({ operator, ask, value, reveal, prompts }) {
+    Object.assign(this, { ask, value, reveal, prompts });
+    this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
+    const kept = memory.get("train.try", {});
+    const another = el(
+      "button",
+      { type: "button", class: "rs-quiet", onclick: () => this.another() },
+      "Take one of the data",
+    );
+    this.prompt = this.text("prompt", "Prompt", kept.prompt, another);
+    this.response = this.text("response", "Response", kept.response);
+    this.reference = this.text("reference", "Reference", kept.reference);
+    this.stopped = el("input", {
+      id: "rs-try-stopped",
+      type: "checkbox",
+      role: "switch",
+      class: "rs-switch",
+      onchange: () => this.consider(),
+    });
+    this.stopped.checked = kept.stopped !== false;
+    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.start() }, "Score it");
+    this.cancel = el(
+      "button",
+      { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.stop() },
+      "Cancel",
+    );
+    this.status = el("p", { class: "rs-try-status", role: "status" });
+    this.results = el("div", { class: "rs-try-results" });
+    fill(
+      this.node,
+      el("h3", { id: "rs-try-title" }, "Try it"),
+      el(
+        "p",
+        { class: "rs-help" },
+        "Score a text with these rewards, before any run. Prompt and response are joined as they are: " +
+          "a space between them belongs to one of the two.",
+      ),
+      el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
+      el(
+        "div",
+        { class: "rs-try-tools" },
+        this.button,
+        this.cancel,
+        el("label", { for: "rs-try-stopped" }, this.stopped, "The response ended by itself"),
+        this.status,
+      ),
+      this.results,
+    );
+    this.consider();
+  }
+
+  text(name, title, value = "", extra = null) {
+    const id = `rs-try-${name}`;
+    const control = el("textarea", {
+      id,
+      class: "rs-input",
+      rows: 3,
+      spellcheck: "false",
+      maxlength: 50000,
+      oninput: () => this.consider(),
+    });
+    control.value = value;
+    return {
+      control,
+      node: el(
+        "div",
+        { class: "rs-field" },
+        el("div", { class: "rs-try-label" }, el("label", { for: id, class: "rs-label" }, title), extra),
+        control,
+      ),
+    };
+  }
+
+  /** Put the next of the data's first prompts into the prompt. */
+  async another() {
+    const known = await this.prompts().catch((error) => {
+      console.error("the prompts could not be read:", error);
+      return [];
+    });
+    if (!known.length) return this.say("No prompt can be read; the Data section says why.", true);
+    this.prompt.control.value = known[(known.indexOf(this.prompt.control.value) + 1) % known.length];
+    this.say("");
+    return this.consider();
+  }
+
+  /**
+   * Settings or texts may have changed: show the reference if a reward reads it, and mark scores that are out of
+   * date.
+   */
+  consider() {
+    const components = this.value("reward.components") || [];
+    const compared = components.some((component) => AGAINST_A_REFERENCE.includes(component.kind));
+    show(this.reference.node, compared || Boolean(this.value("data.reference_column")));
+    const stale = Boolean(this.scored) && this.scored !== this.key();
+    this.results.classList.toggle("rs-stale", stale);
+    if (stale && !this.working) this.say("The settings or texts have changed since.");
+    else if (this.scored && !this.working) this.say("");
+  }
+
+  /** All that the scores depend on. */
+  key() {
+    const shaping = [
+      "components",
+      "scaling",
+      "score_clip",
+      "length_penalty",
+      "missing_eos_penalty",
+      "missing_eos_mode",
+    ].map((name) => this.value(`reward.${name}`));
+    return JSON.stringify([shaping, this.value("model.policy"), this.value("generation.stop_token"), this.texts()]);
+  }
+
+  texts() {
+    return {
+      prompt: this.prompt.control.value,
+      response: this.response.control.value,
+      reference: this.reference.node.hidden ? null : this.reference.control.value,
+      stopped: this.stopped.checked,
+    };
+  }
+
+  async start() {
+    if (this.working) return;
+    memory.set("train.try", { ...this.texts(), reference: this.reference.control.value });
+    const key = this.key();
+    this.busy(true);
+    this.say("Starting");
+    try {
+      let answer = await this.ask({ op: "start", ...this.texts() });
+      while (answer.state === "working") {
+        this.number = answer.number;
+        this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
+        await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
+        answer = await this.ask({ op: "poll", number: this.number });
+      }
+      this.busy(false);
+      this.finish(answer, key);
+    } catch (error) {
+      console.error("the text could not be scored:", error);
+      this.busy(false);
+      this.say(NO_ANSWER, true);
+    }
+  }
+
+  async stop() {
+    this.cancel.disabled = true;
+    await this.ask({ op: "cancel", number: this.number }).catch((error) =>
+      console.error("the scoring could not be stopped:", error),
+    );
+  }
+
+  busy(working) {
+    this.working = working;
+    this.button.disabled = working;
+    this.cancel.disabled = false;
+    show(this.cancel, working);
+    this.node.setAttribute("aria-busy", String(working));
+  }
+
+  say(text, wrong = false) {
+    setText(this.status, text);
+    this.status.classList.toggle("rs-problem", wrong);
+  }
+
+  finish(answer, key) {
+    if (answer.state === "failed") {
+      const problems = (answer.problems || []).map((problem) =>
+        this.problem(problem.field, `${problem.message} (${problem.field})`),
+      );
+      this.scored = null;
+      this.say(answer.error, true);
+      return fill(
+        this.results,
+        problems.length
+          ? el(
+              "ul",
+              { class: "rs-try-problems" },
+              problems.map((item) => el("li", {}, item)),
+            )
+          : null,
+      );
+    }
+    this.scored = key;
+    this.say("");
+    this.draw(answer.result);
+    return this.consider();
+  }
+
+  problem(field, cause) {
+    return field
+      ? el("button", { type: "button", class: "rs-try-problem", onclick: () => this.reveal(field) }, cause)
+      : el("span", {}, cause);
+  }
+
+  draw({ components, sum, final, tokens, notes }) {
+    const numeric = (text) => el("td", { class: "rs-number" }, text);
+    const rows = components.flatMap((row) => {
+      const name = el("th", { scope: "row" }, row.name);
+      if (row.error) return [el("tr", {}, name, el("td", { colspan: 3 }, this.problem(row.field, row.error)))];
+      const members = Object.entries(row.members).map(([member, score]) =>
+        el(
+          "tr",
+          { class: "rs-try-member" },
+          el("th", { scope: "row" }, member),
+          numeric(number(score, DIGITS)),
+          numeric(""),
+          numeric(""),
+        ),
+      );
+      return [
+        el(
+          "tr",
+          {},
+          name,
+          numeric(number(row.raw, DIGITS)),
+          numeric(`\u00d7 ${number(row.weight, 2)}`),
+          numeric(number(row.weighted, DIGITS)),
+        ),
+        ...members,
+      ];
+    });
+    const total = (title, value) =>
+      el("tr", {}, el("th", { scope: "row", colspan: 3 }, title), numeric(number(value, DIGITS)));
+    const heads = ["Raw score", "Weight", "Weighted"].map((title) =>
+      el("th", { scope: "col", class: "rs-number" }, title),
+    );
+    fill(
+      this.results,
+      el(
+        "table",
+        {},
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Component"), heads)),
+        el("tbody", {}, rows),
+        el("tfoot", {}, total("Sum", sum), total("Final score, as PPO would see it", final)),
+      ),
+      [...(tokens === null ? [] : [`The response has ${counted(tokens, "token")}.`]), ...notes].map((note) =>
+        el("p", { class: "rs-help" }, note),
+      ),
+    );
+  }
+}

@@ -1,0 +1,49 @@
+"""What is wrong with the form's settings, as the page shows it: in the order of the form, and in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from rlhf_studio.config import SECTIONS
+from rlhf_studio.config_io import Problem
+
+_PLAIN = {
+    "input should": "should",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+    "string should": "should",
+}
+
+
+def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
+    """Problems for the page whose form holds ``values``, in the order of the form."""
+
+    def place(problem: Problem) -> int:
+        section = problem.field.split(".")[0]
+        return SECTIONS.index(section) if section in SECTIONS else -1
+
+    names = set(_texts_in(values))
+    return [{"field": problem.field, "message": plain(problem.message, names)} for problem in sorted(problems, key=place)]
+
+
+def _texts_in(values: Any) -> Iterator[str]:
+    """All texts among the form's values: names that people wrote, whose case must stay."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _texts_in(value)
+
+
+def plain(message: str, names: Container[str] = ()) -> str:
+    """The checker's "input should be greater than or equal to 0" as people say it, beginning with a capital.
+
+    A name keeps its case: the first word stays as it is when it is one of ``names``, or no plain word (gpt2, config.json, a/b).
+    """
+    for stiff, simple in _PLAIN.items():
+        message = message.replace(stiff, simple)
+    first = next(iter(message.split()), "")
+    return message[:1].upper() + message[1:] if first.isalpha() and first not in names else message

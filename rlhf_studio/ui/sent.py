@@ -1,0 +1,25 @@
+"""What the pages send with their questions and events: JSON that nobody has checked, read in the same way everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_studio.runs.errors import StoreError
+
+
+def member(data: Any, key: str) -> Any:
+    """A member of what was sent; None when it has none of that name, or is no object at all."""
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def run_id(data: Any) -> str:
+    """The run that was named. Raises :class:`StoreError` when none was; the workspace checks the rest."""
+    run = member(data, "run")
+    if not isinstance(run, str) or not run:
+        raise StoreError("There is no such run.", "missing")
+    return run
+
+
+def only_watches(data: Any) -> bool:
+    """Whether the page was opened with ``?view=1``, to be treated as a viewer's; it says so with every question."""
+    return member(data, "view") is True

@@ -1,0 +1,193 @@
+"""What can be checked without running the pages: no way for text to become markup or code, and files that fit together."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio.ui import html, live_charts, theme
+
+SCRIPTS = sorted(html.ASSETS.rglob("*.js"))
+STYLES = sorted(html.ASSETS.rglob("*.css"))
+PAGES = tuple(html.STYLES)
+FORBIDDEN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser"
+    r"|\beval\b|new Function|\bFunction\(|setHTML|srcdoc"
+)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_never_turn_text_into_markup_or_code(path):
+    found = FORBIDDEN.search(path.read_text(encoding="utf-8"))
+    assert found is None, f"{path.name}: {found}"
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=lambda path: path.name)
+def test_files_load_nothing_from_elsewhere(path):
+    text = path.read_text(encoding="utf-8")
+    outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text) if url != "http://www.w3.org/2000/svg"]
+    assert not outside and "@import" not in text
+
+
+def imports_of(path: Path) -> dict[Path, set[str]]:
+    """The scripts that a script imports, each with the names that it takes."""
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r'^import \{([^}]+)\} from "(\.[\w./]+)";', text, re.M)
+    assert len(found) == len(re.findall(r"^import\b|\bimport\(", text, re.M)), f"{path}: an import that this test does not read"
+    return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in found}
+
+
+def reached_from(page: str) -> set[Path]:
+    seen: set[Path] = set()
+    waiting = {html.ASSETS / page / f"{page}.js"}
+    while waiting:
+        path = waiting.pop()
+        seen.add(path)
+        waiting |= imports_of(path).keys() - seen
+    return seen
+
+
+def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_over():
+    for page in PAGES:
+        folders = {path.parent.name for path in reached_from(page)}
+        assert folders == {page, "shared"}
+        assert reached_from(page) <= {html.ASSETS / name for name in html.scripts(page)}
+    assert set().union(*map(reached_from, PAGES)) == set(SCRIPTS)
+
+
+def test_what_is_shared_serves_two_pages():
+    for path in (html.ASSETS / "shared").glob("*.js"):
+        assert sum(path in reached_from(page) for page in PAGES) >= 2, f"{path.name} belongs to the one page that uses it"
+
+
+def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
+    for page, names in html.STYLES.items():
+        wanted = {path for path in STYLES if path.parent.name in (page, "shared")}
+        assert [html.ASSETS / name for name in names] == sorted(wanted, key=[html.ASSETS / name for name in names].index)
+
+
+def test_imported_names_are_exported():
+    for path in SCRIPTS:
+        for source, names in imports_of(path).items():
+            exported = source.read_text(encoding="utf-8")
+            for name in names:
+                assert re.search(rf"^export (async )?(const|let|function|class) {name}\b", exported, re.M), f"{path.name}: {name}"
+
+
+def test_exported_names_are_imported_somewhere():
+    taken = {(source, name) for path in SCRIPTS for source, names in imports_of(path).items() for name in names}
+    for path in SCRIPTS:
+        for name in re.findall(r"^export (?:async )?(?:const|let|function|class) (\w+)", path.read_text(encoding="utf-8"), re.M):
+            assert name == "mount" or (path, name) in taken, f"{path.name}: nobody imports {name}"
+
+
+# Classes of Gradio's own elements, which our rules must name.
+OF_GRADIO = {"dark", "fillable", "gradio-container", "html-container", "main", "tab-container", "tab-wrapper", "tabitem"}
+
+
+def classes_of(style: str) -> set[str]:
+    """The classes that a stylesheet's selectors name."""
+    plain = re.sub(r"/\*.*?\*/|\"[^\"]*\"", "", style, flags=re.S)
+    return {name for head in re.findall(r"[^{};]+(?=\{)", plain) for name in re.findall(r"\.([A-Za-z][\w-]*)", head)}
+
+
+def test_every_class_of_ours_has_the_prefix_and_is_used():
+    scripts = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS) + Path(html.__file__).read_text(encoding="utf-8")
+    made = set(re.findall(r"\brs-[\w-]+", scripts))
+    begun = tuple(name for name in made if name.endswith("-"))  # `rs-kind-${kind}`
+    for path in STYLES:
+        for name in classes_of(path.read_text(encoding="utf-8")) - OF_GRADIO:
+            assert name.startswith("rs-"), f"{path.name}: .{name}"
+            assert name in made or name.startswith(begun), f"{path.name}: no script makes .{name}"
+
+
+def test_scripts_give_no_class_without_the_prefix():
+    given = re.compile(r"\bclass: ([\"`])(.+?)\1|classList\.\w+\(([\"`])(.+?)\3")
+    for path in SCRIPTS:
+        for match in given.finditer(path.read_text(encoding="utf-8")):
+            names = re.sub(r"\$\{[^}]*\}", "", match[2] or match[4]).split()
+            assert all(name.startswith("rs-") for name in names), f"{path.name}: {match[0]}"
+
+
+def test_templates_hold_no_data():
+    for page in PAGES:
+        component = html.panel(page, ["stop_run"], [])
+        assert "{{" not in component.html_template and "${" not in component.html_template
+        assert component.value == "" and component.elem_id == f"{page}-page"
+        assert '"stop_run"' in component.js_on_load
+
+
+def test_a_missing_plotly_is_named(monkeypatch):
+    monkeypatch.setattr(html.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="plotly"):
+        html.plotly_script()
+
+
+def blocks(style: str, selector: str) -> str:
+    """The declarations of every block of exactly this selector."""
+    return " ".join(re.findall(rf"^{re.escape(selector)} \{{(.*?)\}}", style, re.S | re.M))
+
+
+def test_every_colour_is_defined_for_light_and_dark():
+    style = (html.ASSETS / "live" / "live.css").read_text(encoding="utf-8")
+    names = {line["colour"] for chart in live_charts.page_data()["charts"] for line in chart["lines"]}
+    names |= {tile["colour"] for tile in live_charts.page_data()["tiles"]}
+    names |= set(re.findall(r'colour\("([\w-]+)"\)', (html.ASSETS / "live" / "traces.js").read_text(encoding="utf-8")))
+    for selector in (".rs-live", ".dark .rs-live"):
+        defined = set(re.findall(r"--q-([\w-]+):", blocks(style, selector)))
+        assert names <= defined, f"{selector}: {names - defined}"
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_of_text_is_at_least_aa_in_both_themes():
+    look = theme.theme()
+    pairs = [
+        (look.body_text_color, look.body_background_fill),
+        (look.body_text_color_subdued, look.body_background_fill),
+        (look.body_text_color_subdued, look.block_background_fill),
+        (look.button_primary_text_color, look.button_primary_background_fill),
+        (look.button_secondary_text_color, look.button_secondary_background_fill),
+        (look.body_text_color_dark, look.body_background_fill_dark),
+        (look.body_text_color_subdued_dark, look.block_background_fill_dark),
+        (look.button_primary_text_color_dark, look.button_primary_background_fill_dark),
+        (look.button_secondary_text_color_dark, look.button_secondary_background_fill_dark),
+    ]
+    for text, ground in pairs:
+        assert contrast(text, ground) >= 4.5, (text, ground)
+
+
+@pytest.mark.parametrize(("selector", "ground", "text"), [(".rs-live", "#ffffff", "#1a1d24"), (".dark .rs-live", "#171b23", "#e6e9ef")])
+def test_state_and_token_colours_can_be_read(selector, ground, text):
+    states = dict(re.findall(r"--rs-state-(\w+): (#\w{6})", blocks(theme.page_css(), ":root" if ground == "#ffffff" else ".dark")))
+    assert len(states) == 6
+    for name, colour in states.items():
+        assert contrast(colour, ground) >= 4.5, name
+    scale = dict(
+        re.findall(
+            r"--(minus|plus|even|flat|flag): (#\w{6})",
+            blocks((html.ASSETS / "live" / "inspector.css").read_text(encoding="utf-8"), selector),
+        )
+    )
+    for name in ("minus", "plus", "even", "flag"):
+        assert contrast(text, scale[name]) >= 4.5, (name, contrast(text, scale[name]))
+
+
+def test_an_installed_app_has_every_asset():
+    root = html.ASSETS.parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["rlhf_studio"]
+    packed = {path for pattern in patterns for path in (root / "rlhf_studio").glob(pattern)}
+    assert {path for path in html.ASSETS.rglob("*") if path.is_file()} <= packed
