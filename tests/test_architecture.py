@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "estimate": {"config", "config_io", "inputs"},
     "preflight": {"config", "config_io", "inputs", "estimate"},
     "world": set(),
-    "engine": {"inputs", "ppo"},
+    "engine": {"config", "inputs", "ppo"},
     "engine/distributed": {"inputs"},
     "engine/compute": {"config", "config_io", "inputs", "estimate", "engine.distributed"},
     "engine/models": {"ppo", "config", "config_io", "inputs", "engine.compute", "engine.distributed"},
@@ -41,9 +41,10 @@ MAY_IMPORT = {
         "ppo", "runs", "config", "config_io", "exit_codes", "inputs", "child_process", "world.gold", "engine.models", "engine.compute",
         "engine.distributed",
     },  # fmt: skip
+    "engine/recording": {"ppo", "runs", "config", "engine.rewards", "engine.compute", "engine.distributed"},
     "engine/loop": {
-        "ppo", "runs", "config", "config_io", "inputs", "engine.rewards", "engine.sampling", "engine.models", "engine.compute",
-        "engine.distributed",
+        "ppo", "runs", "config", "config_io", "inputs", "engine.recording", "engine.rewards", "engine.sampling", "engine.models",
+        "engine.compute", "engine.distributed",
     },  # fmt: skip
     "engine/parity": {
         "runs", "config", "inputs", "engine.loop", "engine.rewards", "engine.sampling", "engine.models", "engine.compute",

@@ -1,0 +1,17 @@
+"""The PPO engine: it trains a run, in a process of its own, and knows nothing of the app.
+
+From the top to the bottom; a room uses only those below it:
+
+- :mod:`.process`: the engine process, its checkpoints, how it stops
+- :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned
+- :mod:`.stages`: supervised fine-tuning and reward-model training
+- :mod:`.loop`: the PPO algorithm. Start with :meth:`.loop.trainer.Trainer.step`.
+- :mod:`.recording`: what is kept and told of a step
+- :mod:`.sampling`, :mod:`.rewards`: writing responses, scoring them
+- :mod:`.models`: loading, policy, critic, reference, LoRA
+- :mod:`.compute`: devices and what makes forward passes fast
+- :mod:`.distributed`: several processes that train one policy
+
+Every room may use :mod:`.types` (the records between the phases), :mod:`.text`, :mod:`.padding`, :mod:`.learning_rate` and
+:mod:`.objective`.
+"""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlhf_studio.engine.loop.minibatch import MinibatchResult
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.loop.update import objective_settings
+from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.types import Rollout
 from rlhf_studio.ppo.objective import ppo_objective
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
-from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
+from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 
 
 class Pair(Ranks):

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch, UpdateStats
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.runs.records import TOKEN_QUANTITIES

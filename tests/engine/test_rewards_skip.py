@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rlhf_studio.config import permissions_from_flags
-from rlhf_studio.engine.loop import skips
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.recording import skips
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.runs.checkpoints import newest_valid

@@ -14,15 +14,15 @@ import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.loop.costs import Costs
-from rlhf_studio.engine.loop.health import Health
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.prompts import PromptStream
-from rlhf_studio.engine.loop.recording import Recorder, first_non_finite, objective_metrics, update_metrics
-from rlhf_studio.engine.loop.skips import Skips, skip_event
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.loop.watched import answer_watched
+from rlhf_studio.engine.recording.costs import Costs
+from rlhf_studio.engine.recording.health import Health
+from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
+from rlhf_studio.engine.recording.skips import Skips, skip_event
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, UpdateStats
 from rlhf_studio.ppo.advantages import estimate_advantages

@@ -13,12 +13,13 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.distributed.sharding import clip_gradients, gradient_norm, is_sharded
 from rlhf_studio.engine.learning_rate import learning_rate_factor
-from rlhf_studio.engine.loop.last_logprobs import LastLogprobs
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients, MinibatchResult
 from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.objective import objective_settings
+from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import UpdateSums
-from rlhf_studio.ppo.objective import ObjectiveSettings, ppo_objective
+from rlhf_studio.ppo.objective import ppo_objective
 
 
 class Updater:
@@ -96,21 +97,6 @@ def shuffled_minibatches(episodes: int, epochs: int, size: int, generator: torch
     for epoch, order in enumerate(orders):
         for rows in order.split(size):
             yield epoch, rows
-
-
-def objective_settings(ppo: PPOConfig, kl_coef: float, *, critic_only: bool = False) -> ObjectiveSettings:
-    """The objective that the configuration asks for: 0 means none there."""
-    return ObjectiveSettings(
-        cliprange=ppo.cliprange,
-        cliprange_high=ppo.cliprange_high or None,
-        dual_clip=ppo.dual_clip or None,
-        cliprange_value=ppo.cliprange_value or None,
-        vf_coef=ppo.vf_coef,
-        entropy_coef=ppo.entropy_coef,
-        kl_coef=kl_coef,
-        kl_in_loss=ppo.kl_estimator if ppo.kl_placement == "loss" else None,
-        critic_only=critic_only,
-    )
 
 
 def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:

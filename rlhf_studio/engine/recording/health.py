@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlhf_studio.engine.loop.skips import skip_event
+from rlhf_studio.engine.recording.skips import skip_event
 from rlhf_studio.engine.types import UpdateStats
 from rlhf_studio.runs.records import EventRecord
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.engine.loop.update import objective_settings
+from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.text import PieceTable, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import explained_variance
