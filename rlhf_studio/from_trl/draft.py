@@ -116,7 +116,7 @@ class Draft:
         return max(1, math.ceil(value * steps))
 
     def finish(self) -> None:
-        """Say of every argument that was not used why, and of every value that could not be read where it belongs."""
+        """Add a line for every argument that was not used, and for every value that is not a literal."""
         for name, value in self.arguments.values.items():
             if isinstance(value, NotLiteral) and name in self._used:
                 self.decide.append(f"{name}: {value.text!r} is not a literal; write its value")
@@ -125,7 +125,7 @@ class Draft:
                 self.left_out.append(f"{name}: {self._notes.get(name, unknown) or answer(name)}")
 
     def nested(self, *, with_asked: bool) -> dict[str, Any]:
-        """Our settings as sections; those that a person must fill in stand there empty, or not at all."""
+        """Our settings as sections; with ``with_asked`` also those that a person must fill in, which are empty."""
         data: dict[str, Any] = {}
         if self.components:
             self.put("reward.components", self.components)

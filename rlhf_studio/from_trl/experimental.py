@@ -54,7 +54,7 @@ def _put_models(draft: Draft) -> None:
 
 
 def _dtype(draft: Draft) -> str:
-    """What is computed in: bf16, which is on unless it or fp16 says otherwise."""
+    """The number format of the computation: bfloat16, which TRL uses unless bf16 or fp16 says otherwise."""
     half, stored = draft.switch("fp16"), draft.text("dtype") if draft.given("dtype") else draft.text("torch_dtype")
     draft.value("dtype")
     if half or stored == "float16":
