@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import permissions_from_flags
+from rlhf_studio.runs.start import StartMode
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE, note_faults
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
@@ -48,8 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
     permissions = permissions_from_flags([str(folder / "mine.py")], ["judge=http://127.0.0.1:9/s3cret"])
 
-    def start(run_dir: Path, resume: bool = False, *, ticket: Any, permissions: Any) -> Any:
-        return start_stand_in(run_dir, resume, ticket=ticket)
+    def start(run_dir: Path, mode: StartMode = "train", *, ticket: Any, permissions: Any) -> Any:
+        return start_stand_in(run_dir, mode, ticket=ticket)
 
     with pytest.MonkeyPatch.context() as patch:
         install_world(tmp_path_factory.mktemp("world"), patch)

@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from rlhf_studio.inputs import bundled
+from rlhf_studio.runs.start import StartMode
 
 WORDS = ["<pad>", "<end>", "<unk>", "the", "film", "was"]
 PROMPT = "the film was <b>so</b> ${1+1}"
@@ -59,7 +60,7 @@ def install_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "ASSETS", folder / "assets")
 
 
-def start_stand_in(run_dir: Path, resume: bool = False, *, ticket: Any) -> subprocess.Popen:
+def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: Any) -> subprocess.Popen:
     """Start a small engine that writes steps without a model; runs of more than three steps wait for a stop."""
     from rlhf_studio.runs.reader import RunReader
 
