@@ -113,6 +113,8 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
 
 
-# Families that have been tested with two ways of computing faster; the engine computes all others as transformers does.
 PACKED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+"""Types whose forward pass over a packed row is tested (``engine/compute/packing.py``); all others are padded."""
+
 TRACED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+"""Types whose traced decoding step is tested (``engine/sampling/traced_step.py``); all others sample through the model itself."""
