@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The names as people see them on the Train page.
 FRAMEWORK = "Framework"
 POLICY, REFERENCE, CRITIC, REWARD_MODELS = "Policy", "Reference", "Critic", "Reward models"
 GRADIENTS, OPTIMIZER = "Gradients", "Optimizer"
