@@ -103,7 +103,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     score.add_argument("--config", type=Path, metavar="FILE", help="the rewards of a YAML file")
     score.add_argument("--prompt", required=True, metavar="TEXT")
     score.add_argument("--response", required=True, metavar="TEXT")
-    score.add_argument("--reference", metavar="TEXT", help="the reference text, for BLEU and ROUGE")
+    score.add_argument("--reference", metavar="TEXT", help="the reference text, for rewards that compare with one")
     score.add_argument("--cut-off", action="store_true", help="the response was cut off before its stop token")
     score.add_argument("--json", action="store_true", help="machine-readable")
     add_permission_flags(score)
@@ -115,7 +115,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 def permissions_of(options: argparse.Namespace) -> Permissions:
     """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
     try:
-        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url)
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
         return permissions_from_environment(os.environ).joined(given)
     except ValueError as error:
         raise ConfigError([Problem("", str(error))]) from error
@@ -285,8 +285,8 @@ def _resume(options: argparse.Namespace) -> int:
 def _score(options: argparse.Namespace) -> int:
     config, permissions = _configuration(options), permissions_of(options)
     before_torch()
-    from rlhf_studio.engine.rewards.score_command import score_text  # torch and transformers load here, after the cheap checks
-    from rlhf_studio.engine.rewards.trial import Text
+    from rlhf_studio.engine.rewards.trial.command import score_text  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.engine.rewards.trial.one_text import Text
 
     text = Text(options.prompt, options.response, options.reference, not options.cut_off)
     return score_text(config, text, permissions, as_json=options.json)
@@ -294,7 +294,7 @@ def _score(options: argparse.Namespace) -> int:
 
 def _score_server(options: argparse.Namespace) -> int:
     before_torch()
-    from rlhf_studio.engine.rewards.score_server import serve
+    from rlhf_studio.engine.rewards.trial.server import serve
 
     return serve(permissions_from_environment(os.environ))
 

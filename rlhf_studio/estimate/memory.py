@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rlhf_studio.config import EnsembleReward, RewardComponent, RewardModelReward, RunConfig
+from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.cpu import LEAST_NUMBERS, LEAST_ROWS, MOST_LANES, prepacks_weights
 from rlhf_studio.estimate.disk import BITS, trained_values
 from rlhf_studio.estimate.machine import Machine
@@ -145,7 +145,7 @@ def trained_parameters(config: RunConfig, policy: ModelFacts) -> int | None:
 
 def judge_count(config: RunConfig) -> int:
     """How many reward models the components name."""
-    return sum(_members(component) for component in config.reward.components)
+    return sum(len(component.model_names()) for component in config.reward.components)
 
 
 def rows_together(config: RunConfig) -> int:
@@ -243,7 +243,7 @@ def _passing(config: RunConfig, models: Models, prompt: tuple[int, int], machine
 
 def _scoring(config: RunConfig, models: Models, prompts: PromptTokens | None, size: int) -> Iterable[Part]:
     """What reward models need while they read. Their own tokenizers are taken to make as many tokens as the policy's."""
-    judges = [item for item in config.reward.components for _ in range(_members(item))]
+    judges = [item for item in config.reward.components for _ in item.model_names()]
     if not judges or models.policy.shape is None:
         return
     response = config.generation.response_length
@@ -309,13 +309,6 @@ def _freed_per_token(shape: ModelShape, config: RunConfig) -> int:
 def read_per_token(shape: ModelShape) -> int:
     """Values per token while a model reads without a backward pass, at most: a block's inner values twice, and the residual stream."""
     return 8 * shape.hidden + 4 * shape.inner
-
-
-def _members(component: RewardComponent) -> int:
-    """Reward models behind one component."""
-    if isinstance(component, EnsembleReward):
-        return len(component.model_names())
-    return int(isinstance(component, RewardModelReward))
 
 
 def _plus(count: int | None, more: int) -> int | None:

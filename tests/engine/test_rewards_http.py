@@ -7,22 +7,22 @@ import json
 import math
 import socket
 import threading
-import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
 from rlhf_studio.config import HttpReward, Permissions, RewardConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards import http_scorer
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.http_scorer import HttpScorer
+from rlhf_studio.engine.rewards.kinds.scoring_server import ScoringServer
+from rlhf_studio.engine.rewards.outside import http_client
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
 
 EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
@@ -79,10 +79,10 @@ def judge() -> Iterator[Judge]:
     server.server_close()
 
 
-def scorer_for(judge: Judge, pauses: list[float] | None = None, **settings: Any) -> HttpScorer:
+def scorer_for(judge: Judge, pauses: list[float] | None = None, **settings: Any) -> ScoringServer:
     settings = {"server": "judge", "retries": 0, **settings}
     sleep = (pauses if pauses is not None else []).append
-    return HttpScorer(HttpReward(**settings), permissions_from_flags([], [f"judge={judge.url}"]), FIELD, sleep=sleep)
+    return ScoringServer(HttpReward(**settings), permissions_from_flags([], [f"judge={judge.url}"]), FIELD, sleep=sleep)
 
 
 def failure(judge: Judge, **settings: Any) -> ComponentError:
@@ -202,21 +202,21 @@ def test_a_server_that_is_silent(judge: Judge, answer: tuple[Any, ...]) -> None:
 
 def test_a_server_that_takes_no_connection(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = scorer_for(judge, timeout=7)
-    monkeypatch.setattr(scorer._opener, "open", unreachable)
+    monkeypatch.setattr(scorer._client._client, "stream", unreachable)
     with pytest.raises(ComponentError, match=r"the server judge: did not answer within 7 s \(asked once\)"):
         scorer(EPISODES)
 
 
-def unreachable(request: Any, timeout: float) -> Any:
-    """How urllib tells of a connection that could not be made in time."""
-    raise urllib.error.URLError(TimeoutError("timed out"))
+def unreachable(*arguments: Any, **options: Any) -> Any:
+    """How httpx tells of a connection that could not be made in time."""
+    raise httpx.ConnectTimeout("timed out")
 
 
 def test_a_server_that_drips(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read is quick, the whole is not."""
     judge.answers = [(200, '{"scores": [1, 2]}')]
     clock = itertools.count(0.0, 100.0)
-    monkeypatch.setattr(http_scorer, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
+    monkeypatch.setattr(http_client, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
     assert "did not answer within 30 s" in str(failure(judge))
 
 
@@ -224,14 +224,14 @@ def test_nobody_is_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         permissions = permissions_from_flags([], [f"judge=http://127.0.0.1:{free.getsockname()[1]}/s3cret"])
-    scorer = HttpScorer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
+    scorer = ScoringServer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
     with pytest.raises(ComponentError, match=r"^the server judge: cannot be reached: Connection refused \(asked 3 times\)$"):
         scorer(EPISODES)
 
 
 def test_a_server_that_speaks_no_http(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "do_POST", lambda self: self.wfile.write(b"\x00\x01garbage\n\n"))
-    assert "cannot be reached: BadStatusLine" in str(failure(judge))
+    assert "cannot be reached: RemoteProtocolError" in str(failure(judge))
 
 
 def test_the_whole_message_names_component_and_status(judge: Judge) -> None:
@@ -256,5 +256,5 @@ def test_only_servers_that_were_named_at_the_start() -> None:
         ("http://127.0.0.1:1/", {"judge": "http://127.0.0.1:1/"}, "no server is called http"),
     ):
         with pytest.raises(ConfigError) as caught:
-            HttpScorer(HttpReward(server=name), Permissions(urls=urls), FIELD)
+            ScoringServer(HttpReward(server=name), Permissions(urls=urls), FIELD)
         assert caught.value.problems[0].field == f"{FIELD}.server" and part in caught.value.problems[0].message

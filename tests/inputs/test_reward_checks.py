@@ -35,6 +35,8 @@ def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED)
             "c.file",
             "mine.py is not allowed here; start the program with --allow-custom-rewards mine.py",
         ),
+        ({"kind": "answer", "compare": "regex", "pattern": "("}, "c.pattern", "is not a valid regular expression"),
+        ({"kind": "answer", "compare": "regex", "pattern": "(a)|(b)"}, "c.pattern", "has 2 groups and needs exactly one"),
         ({"kind": "http"}, "c.server", "name the scoring server; start the program with --reward-url NAME=URL"),
         ({"kind": "http", "server": "judge"}, "c.server", "start the program with --reward-url judge=URL"),
     ],
@@ -45,7 +47,7 @@ def test_one_problem_at_its_setting(component: dict[str, Any], field: str, part:
 
 
 @pytest.mark.parametrize(
-    "component", [{"kind": "lexicon"}, {"kind": "lexicon", "use_bundled": False, "negative": "meh"}, {"kind": "length"}, {"kind": "bleu"}]
+    "component", [{"kind": "lexicon"}, {"kind": "lexicon", "use_bundled": False, "negative": "meh"}, {"kind": "length"}, {"kind": "bleu"}, {"kind": "answer", "pattern": "("}]
 )
 def test_nothing_is_wrong(component: dict[str, Any]) -> None:
     assert found(component) == []
@@ -134,7 +136,7 @@ def test_a_form_of_its_own_needs_a_chat_template(make_config: Any, make_reward: 
     assert field == "reward.components.0.chat_template" and "cannot be read" in message
 
 
-@pytest.mark.parametrize("kind", ["bleu", "rouge"])
+@pytest.mark.parametrize("kind", ["bleu", "rouge", "answer"])
 def test_references_need_a_column(make_config: Any, kind: str, tmp_path: Path) -> None:
     config = make_config(reward__components=[{"kind": "length"}, {"kind": kind}])
     (problem,) = inspect_run(config, tmp_path, free_bytes=lambda _: 10**12).problems

@@ -104,7 +104,7 @@ export class Composer {
     for (const spec of kind.fields) {
       const { node } = this.fields.get(`${PREFIX}.${index}.${spec.name}`);
       const rule = spec.used_when;
-      node.classList.toggle("rt-unused", Boolean(rule) && values[rule.name] !== rule.value);
+      node.classList.toggle("rt-unused", Boolean(rule) && ![].concat(rule.value).includes(values[rule.name]));
       node.classList.toggle("rt-kept", spec.level === "basic" || !same(values[spec.name], kind.defaults[spec.name]));
     }
   }

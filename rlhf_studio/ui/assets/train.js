@@ -91,6 +91,7 @@ class TrainPage {
       value: (name) => this.state.value(name),
       reveal: (field) => this.sections.reveal(field),
       prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
+      kinds: boot.form.components,
     });
     this.sections = new Sections(boot.form, boot.devices, this.state, { data: this.preview.node, reward: this.tryIt.node }, this.opened, (name, open) => this.toggled(name, open));
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());

@@ -4,7 +4,6 @@ import { number } from "./format.js";
 
 const ASK_AGAIN = 400;
 const DIGITS = 3;
-const AGAINST_A_REFERENCE = ["bleu", "rouge"];
 
 export class TryIt {
   /**
@@ -13,9 +12,11 @@ export class TryIt {
    * @param value     present value of a setting
    * @param reveal    shows a setting
    * @param prompts   async () -> some prompts of the data
+   * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
-  constructor({ operator, ask, value, reveal, prompts }) {
+  constructor({ operator, ask, value, reveal, prompts, kinds }) {
     Object.assign(this, { ask, value, reveal, prompts });
+    this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rt-try", "aria-labelledby": "rt-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
     const another = el("button", { type: "button", class: "rt-quiet", onclick: () => this.another() }, "Take one of the data");
@@ -61,7 +62,7 @@ export class TryIt {
   /** Settings or texts may have changed: show the reference where it is read, and mark scores that are of something else. */
   consider() {
     const components = this.value("reward.components") || [];
-    const compared = components.some((component) => AGAINST_A_REFERENCE.includes(component.kind));
+    const compared = components.some((component) => this.comparing.includes(component.kind));
     show(this.reference.node, compared || Boolean(this.value("data.reference_column")));
     const stale = Boolean(this.scored) && this.scored !== this.key();
     this.results.classList.toggle("rt-stale", stale);
