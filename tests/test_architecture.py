@@ -35,6 +35,11 @@ MAY_IMPORT = {
     "engine/rewards": {
         "ppo", "runs", "config", "config_io", "inputs", "world.gold", "engine.models", "engine.compute", "engine.distributed",
     },  # fmt: skip
+    "engine/rewards/kinds": {
+        "runs", "config", "config_io", "inputs", "engine.rewards.registry", "engine.rewards.episodes", "engine.rewards.errors",
+        "engine.rewards.outside", "engine.models", "engine.compute", "engine.distributed",
+    },  # fmt: skip
+    "engine/rewards/outside": {"config", "config_io", "engine.rewards.registry", "engine.rewards.errors"},
     "engine/loop": {
         "ppo", "runs", "config", "config_io", "inputs", "engine.rewards", "engine.sampling", "engine.models", "engine.compute",
         "engine.distributed",

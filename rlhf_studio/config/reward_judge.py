@@ -41,9 +41,9 @@ class JudgeReward(ServerReward):
         "What the judge is told. {prompt}, {response} and {reference} stand for the texts; the scale and the form of the answer are added.",
         level="basic", min_length=1, max_length=20_000,
     )  # fmt: skip
-    lowest: float = setting(0.0, "Lowest grade", "The worst grade of the scale.", level="basic", ge=-1e6, le=1e6)
+    lowest: float = setting(0.0, "Lowest grade", "The worst grade of the scale.", level="basic", ge=-1000, le=1000)
     highest: float = setting(
-        10.0, "Highest grade", "The best grade of the scale. The score is the grade itself.", level="basic", ge=-1e6, le=1e6
+        10.0, "Highest grade", "The best grade of the scale. The score is the grade itself.", level="basic", ge=-1000, le=1000
     )
     max_tokens: int = setting(
         512, "Longest answer", "The judge may write this much; an answer that is cut off stops the run with a message.",
