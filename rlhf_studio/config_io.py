@@ -16,9 +16,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
 from rlhf_studio.config.base import may_be_empty
-from rlhf_studio.config.wording import component_kinds, sentence, shortened
+from rlhf_studio.config.wording import sentence, shortened
 from rlhf_studio.from_trl.table import answer
 
 MAX_YAML_BYTES = 1_000_000
@@ -75,8 +75,10 @@ def _of_trl(findings: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, An
 
 def _problem(finding: Mapping[str, Any]) -> Problem:
     # A discriminated union puts the component's kind into the location, behind the index; people know only the index.
-    kinds, before = component_kinds(), ("", *finding["loc"])
-    location = [str(part) for part, last in zip(finding["loc"], before, strict=False) if not (part in kinds and isinstance(last, int))]
+    before = ("", *finding["loc"])
+    location = [
+        str(part) for part, last in zip(finding["loc"], before, strict=False) if not (part in REWARD_KINDS and isinstance(last, int))
+    ]
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
         message = answer(location[-1]) or message + _did_you_mean(".".join(location))

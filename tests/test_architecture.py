@@ -41,6 +41,12 @@ MAY_IMPORT = {
         "ppo", "runs", "config", "config_io", "exit_codes", "inputs", "child_process", "world.gold", "engine.models", "engine.compute",
         "engine.distributed",
     },  # fmt: skip
+    "engine/rewards/kinds": {
+        "config", "config_io", "inputs", "child_process", "engine.rewards.registry", "engine.rewards.episodes", "engine.rewards.errors",
+        "engine.rewards.outside", "engine.models", "engine.compute",
+        "engine.distributed",
+    },  # fmt: skip
+    "engine/rewards/outside": {"config", "config_io", "engine.rewards.registry", "engine.rewards.errors"},
     "engine/recording": {"ppo", "runs", "config", "engine.rewards", "engine.compute", "engine.distributed"},
     "engine/loop": {
         "ppo", "runs", "config", "config_io", "inputs", "engine.recording", "engine.rewards", "engine.sampling", "engine.models",

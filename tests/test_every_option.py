@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig, TrainingConfig
+from rlhf_studio.config import REWARD_KINDS, SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig, TrainingConfig
 from rlhf_studio.config.base import may_be_a_number, may_be_empty
-from rlhf_studio.config.wording import component_kinds, sentence
+from rlhf_studio.config.wording import sentence
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.ui.form import describe_form
 from tools.settings_page import STAGES, section_model
@@ -34,7 +34,7 @@ def models() -> dict[str, tuple[type[BaseModel], set[str]]]:
     """Group of options -> the model that defines them, and the fields of it that are no options of this group."""
     found: dict[str, tuple[type[BaseModel], set[str]]] = {"run": (RunConfig, set(SECTIONS))}
     found |= {section: (section_model(section), set()) for section in SECTIONS}
-    found |= {kind: (model, {"kind"}) for kind, model in component_kinds().items()}
+    found |= {kind: (model, {"kind"}) for kind, model in REWARD_KINDS.items()}
     found |= {"sft": (SFTConfig, set()), "reward_training": (RewardTrainingConfig, set())}
     return found
 
@@ -248,6 +248,11 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         {"reward": {"components": [{"kind": "reward_model", "chat_template": "own", "reads": "response"}]}},
         "reward.components.0.chat_template",
         "own writes prompt and response as one chat; use policy, or set reads to both",
+    ),
+    (
+        {"reward": {"components": [{"kind": "judge", "lowest": 10.0}]}},
+        "reward.components.0.highest",
+        "10 must be above lowest 10",
     ),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
 ]

@@ -36,6 +36,39 @@ def test_flags(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "8/a" not in repr(permissions), "addresses may hold secrets"
 
 
+def test_keys_come_from_variables_that_are_named() -> None:
+    environment = {"JUDGE_KEY": " s3cret\n", "OTHER": "x"}
+    permissions = permissions_from_flags([], ["judge=https://x"], ["judge=JUDGE_KEY"], environment)
+    assert permissions.keys == {"judge": "s3cret"} and "s3cret" not in repr(permissions)
+    assert permissions_from_environment({VARIABLE: permissions.as_text()}) == permissions
+
+
+@pytest.mark.parametrize(
+    ("flag", "part"),
+    [
+        ("judge", "write NAME=VARIABLE"),
+        ("judge=sk-s3cret", "write NAME=VARIABLE"),
+        ("=KEY", "write NAME=VARIABLE"),
+        ("other=KEY", "--reward-key other: give the server's address too, --reward-url other=URL"),
+        ("judge=NONE", "judge: the environment variable that it names is not set or empty"),
+        ("judge=EMPTY", "not set or empty"),
+        ("judge=TWO_LINES", "cannot be a key"),
+        ("judge=UMLAUT", "cannot be a key"),
+    ],
+)
+def test_keys_that_are_wrong(flag: str, part: str) -> None:
+    environment = {"KEY": "k", "EMPTY": " ", "TWO_LINES": "s3cret\nb", "UMLAUT": "s3cret\u00fc"}
+    with pytest.raises(ValueError, match="--reward-key") as caught:
+        permissions_from_flags([], ["judge=https://x"], [flag], environment)
+    assert part in str(caught.value) and "s3cret" not in str(caught.value)
+
+
+def test_a_key_goes_to_no_other_address_than_its_own() -> None:
+    given = Permissions((), {"judge": "http://x", "b": "http://b"}, {"judge": "k", "b": "kb"})
+    assert given.joined(Permissions((), {"judge": "http://elsewhere"})).keys == {"b": "kb"}
+    assert given.joined(Permissions((), {"judge": "http://y"}, {"judge": "new"})).keys == {"b": "kb", "judge": "new"}
+
+
 @pytest.mark.parametrize(
     ("files", "urls", "part"),
     [
@@ -59,7 +92,7 @@ def test_flags_that_are_wrong(files: list[str], urls: list[str], part: str) -> N
 
 
 def test_they_travel_in_one_variable() -> None:
-    given = Permissions(("/a.py",), {"judge": "http://x"})
+    given = Permissions(("/a.py",), {"judge": "http://x"}, {"judge": "k"})
     assert permissions_from_environment({VARIABLE: given.as_text()}) == given
     assert permissions_from_environment({}) == NOTHING_ALLOWED and NOTHING_ALLOWED.as_text() == ""
     assert given.joined(Permissions(("/b.py", "/a.py"), {"judge": "http://y"})) == Permissions(("/a.py", "/b.py"), {"judge": "http://y"})

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.config import Component, RewardConfig, RunConfig
+from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, config_to_yaml, parse_config
 
-KINDS = {kind.model_fields["kind"].default: kind for kind in Component.__subclasses__()}
 PAGE = Path(__file__).parents[1] / "docs" / "rewards.md"
 
 
@@ -20,9 +19,9 @@ def test_an_address_is_no_setting() -> None:
 
 
 def test_every_kind_survives_yaml_and_can_be_set_on_the_command_line() -> None:
-    config = RunConfig(reward=RewardConfig(components=[model() for model in KINDS.values()]))
+    config = RunConfig(reward=RewardConfig(components=[model() for model in REWARD_KINDS.values()]))
     assert config_from_yaml(config_to_yaml(config)) == config
-    place = list(KINDS).index("ensemble")
+    place = list(REWARD_KINDS).index("ensemble")
     changed = parse_config(
         apply_overrides(config.model_dump(mode="json"), {f"reward.components.{place}.models": "a/b,c/d", "reward.length_penalty": "1e-2"})
     )
@@ -32,18 +31,18 @@ def test_every_kind_survives_yaml_and_can_be_set_on_the_command_line() -> None:
 
 def test_models_of_an_ensemble_are_parted_by_commas_and_lines() -> None:
     for text in ("a/b, c/d", "a/b\nc/d\n", " a/b ,\n\n c/d,"):
-        assert KINDS["ensemble"](models=text).model_names() == ["a/b", "c/d"]  # type: ignore[attr-defined]
+        assert REWARD_KINDS["ensemble"](models=text).model_names() == ["a/b", "c/d"]  # type: ignore[attr-defined]
 
 
 def test_the_examples_of_the_page_are_valid_and_no_kind_is_missing() -> None:
     text = PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 7
     shown = {component.kind for example in examples for component in config_from_yaml(example).reward.components}
-    assert set(KINDS) == shown | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert set(REWARD_KINDS) == shown | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
 def test_repetition_is_a_penalty_from_the_start() -> None:
     (component,) = parse_config({"reward": {"components": [{"kind": "repetition"}]}}).reward.components
     assert component.weight == -1.0
-    assert {kind for kind, model in KINDS.items() if model().weight != 1.0} == {"repetition"}
+    assert {kind for kind, model in REWARD_KINDS.items() if model().weight != 1.0} == {"repetition"}

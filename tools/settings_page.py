@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig
-from rlhf_studio.config.wording import component_kinds
+from rlhf_studio.config import REWARD_KINDS, SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig
 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 STAGES = {"Supervised fine-tuning": SFTConfig, "Reward-model training": RewardTrainingConfig}
@@ -29,7 +28,7 @@ def settings_document() -> str:
     lines += _table("The run", RunConfig, leave_out=SECTIONS)
     for section in SECTIONS:
         lines += _table(section, section_model(section))
-    for kind, model in component_kinds().items():
+    for kind, model in REWARD_KINDS.items():
         lines += _table(f"reward.components: kind {kind}", model, leave_out=("kind",))
     lines += ["", "# Settings of the stages before PPO", "", "They are given in Python: `SFTConfig` and `RewardTrainingConfig`."]
     for title, stage in STAGES.items():

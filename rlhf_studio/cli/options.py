@@ -26,7 +26,7 @@ def add_folder_command(commands: argparse._SubParsersAction, name: str, help: st
 def permissions_of(options: argparse.Namespace) -> Permissions:
     """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
     try:
-        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url)
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
         return permissions_from_environment(os.environ).joined(given)
     except ValueError as error:
         raise ConfigError([Problem("", str(error))]) from error

@@ -17,7 +17,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     score.add_argument("--config", type=Path, metavar="FILE", help="the rewards of a YAML file")
     score.add_argument("--prompt", required=True, metavar="TEXT")
     score.add_argument("--response", required=True, metavar="TEXT")
-    score.add_argument("--reference", metavar="TEXT", help="the reference text, for BLEU and ROUGE")
+    score.add_argument("--reference", metavar="TEXT", help="the reference text, for rewards that compare with one")
     score.add_argument("--cut-off", action="store_true", help="the response was cut off before its stop token")
     score.add_argument("--json", action="store_true", help="machine-readable")
     add_permission_flags(score)
@@ -31,8 +31,8 @@ def _score(options: argparse.Namespace) -> int:
 
     config, permissions = configuration_of(options), permissions_of(options)
     before_torch()
-    from rlhf_studio.engine.rewards.score_command import score_text  # torch and transformers load here, after the cheap checks
-    from rlhf_studio.engine.rewards.trial import Text
+    from rlhf_studio.engine.rewards.trial.command import score_text  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.engine.rewards.trial.one_text import Text
 
     text = Text(options.prompt, options.response, options.reference, not options.cut_off)
     return score_text(config, text, permissions, as_json=options.json)
@@ -42,6 +42,6 @@ def _score_server(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
     before_torch()
-    from rlhf_studio.engine.rewards.score_server import serve
+    from rlhf_studio.engine.rewards.trial.server import serve
 
     return serve(permissions_from_environment(os.environ))

@@ -76,7 +76,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     if preflight.problems:
         raise ConfigError(preflight.problems)
     try:
-        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.memory)
+        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.expected_peak)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     for note in preflight.notes:

@@ -12,7 +12,7 @@ from rlhf_studio.config.base import Level, Section, setting
 from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
-from rlhf_studio.config.model import LoraConfig, ModelConfig
+from rlhf_studio.config.model import LoraConfig, ModelConfig, short_name
 from rlhf_studio.config.permissions import (
     NOTHING_ALLOWED,
     Permissions,
@@ -21,33 +21,34 @@ from rlhf_studio.config.permissions import (
     permissions_from_flags,
 )
 from rlhf_studio.config.ppo import PPOConfig
-from rlhf_studio.config.reward import RewardComponent, RewardConfig
-from rlhf_studio.config.reward_base import Component
-from rlhf_studio.config.reward_models import EnsembleReward, RewardModelReward
-from rlhf_studio.config.reward_outside import HttpReward, PythonReward
-from rlhf_studio.config.reward_rules import (
-    BleuReward,
-    KeywordReward,
-    LengthReward,
-    LexiconReward,
-    RegexReward,
-    RepetitionReward,
-    RougeReward,
-)
+from rlhf_studio.config.reward import REWARD_KINDS, RewardComponent, RewardConfig
+from rlhf_studio.config.reward_answer import AnswerReward
+from rlhf_studio.config.reward_base import Component, Finding, Group, kind_of
+from rlhf_studio.config.reward_judge import JudgeReward
+from rlhf_studio.config.reward_models import ClassifierReward, EnsembleReward, RewardModelReward
+from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerReward
+from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
+from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 from rlhf_studio.config.run import SECTIONS, RunConfig
 from rlhf_studio.config.training import RewardTrainingConfig, SFTConfig, TrainingConfig
 
 __all__ = [
     "add_permission_flags",
+    "AnswerReward",
     "BleuReward",
+    "ClassifierReward",
     "Component",
     "CriticConfig",
     "DataConfig",
     "EngineConfig",
     "EnsembleReward",
+    "Finding",
     "GenerationConfig",
+    "Group",
     "HttpReward",
+    "JudgeReward",
     "KeywordReward",
+    "kind_of",
     "LengthReward",
     "Level",
     "LexiconReward",
@@ -61,6 +62,7 @@ __all__ = [
     "PythonReward",
     "RegexReward",
     "RepetitionReward",
+    "REWARD_KINDS",
     "RewardComponent",
     "RewardConfig",
     "RewardModelReward",
@@ -69,7 +71,9 @@ __all__ = [
     "RunConfig",
     "Section",
     "SECTIONS",
+    "ServerReward",
     "setting",
     "SFTConfig",
+    "short_name",
     "TrainingConfig",
 ]

@@ -7,6 +7,11 @@ from typing import Literal
 from rlhf_studio.config.base import Section, setting
 
 
+def short_name(model: str) -> str:
+    """The last part of a path or hub id."""
+    return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or model
+
+
 class ModelConfig(Section):
     """Which model learns, and in which precision."""
 

@@ -1,7 +1,7 @@
 """What a person allowed when starting the program. Never part of a configuration: a settings file from elsewhere must not grant it.
 
-A permission comes from the command line (``--allow-custom-rewards FILE``, ``--reward-url NAME=URL``), and travels from the app to
-the processes that it starts in one environment variable that only they are given.
+A permission comes from the command line (``--allow-custom-rewards FILE``, ``--reward-url NAME=URL``, ``--reward-key NAME=VARIABLE``),
+and travels from the app to the processes that it starts in one environment variable that only they are given.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from urllib.parse import urlsplit
 
 VARIABLE = "RLHF_STUDIO_REWARD_PERMISSIONS"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """Which Python files may give reward functions, and where the named scoring servers are.
+    """Which Python files may give reward functions, where the named scoring servers are, and the keys that they ask for.
 
     Attributes:
         files: absolute paths with symbolic links resolved.
         urls: server name -> http or https address; kept out of what is printed, since it may hold a secret.
+        keys: server name -> key that is sent as ``Authorization: Bearer KEY``; kept out of what is printed.
     """
 
     files: tuple[str, ...] = ()
     urls: Mapping[str, str] = field(default_factory=dict, repr=False)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def allowed_file(self, name: str) -> str | None:
         """The real path of ``name`` when it is on the list, else None."""
@@ -37,11 +40,14 @@ class Permissions:
 
     def as_text(self) -> str:
         """For :data:`VARIABLE`; empty when nothing is allowed."""
-        return json.dumps({"files": list(self.files), "urls": dict(self.urls)}) if self.files or self.urls else ""
+        if not self.files and not self.urls:
+            return ""
+        return json.dumps({"files": list(self.files), "urls": dict(self.urls), "keys": dict(self.keys)})
 
     def joined(self, other: Permissions) -> Permissions:
-        """Both together; of two addresses for one name ``other``'s counts."""
-        return Permissions(tuple(dict.fromkeys([*self.files, *other.files])), {**self.urls, **other.urls})
+        """Both together; of two addresses for one name ``other``'s counts, with its key: a key goes to no other address than its own."""
+        keys = {name: key for name, key in self.keys.items() if name not in other.urls}
+        return Permissions(tuple(dict.fromkeys([*self.files, *other.files])), {**self.urls, **other.urls}, {**keys, **other.keys})
 
 
 NOTHING_ALLOWED = Permissions()
@@ -55,10 +61,19 @@ def add_permission_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reward-url", action="append", default=[], metavar="NAME=URL", help="let rewards ask this scoring server, under this name"
     )
+    parser.add_argument(
+        "--reward-key", action="append", default=[], metavar="NAME=VARIABLE",
+        help="the environment variable that holds the key of this scoring server",
+    )  # fmt: skip
 
 
-def permissions_from_flags(files: Iterable[str], urls: Iterable[str]) -> Permissions:
-    """From the values of ``--allow-custom-rewards`` and ``--reward-url``. Raises ValueError that says which is wrong and why."""
+def permissions_from_flags(
+    files: Iterable[str], urls: Iterable[str], keys: Iterable[str] = (), environment: Mapping[str, str] = os.environ
+) -> Permissions:
+    """From the values of ``--allow-custom-rewards``, ``--reward-url`` and ``--reward-key``, whose variables are read in ``environment``.
+
+    Raises ValueError that says which is wrong and why.
+    """
     real = []
     for file in files:
         path = os.path.realpath(file)
@@ -73,7 +88,22 @@ def permissions_from_flags(files: Iterable[str], urls: Iterable[str]) -> Permiss
         if not _is_web_address(url):
             raise ValueError(f"--reward-url {name}: the address must begin with http:// or https:// and name a host")
         table[name] = url
-    return Permissions(tuple(real), table)
+    return Permissions(tuple(real), table, dict(_key(text, table, environment) for text in keys))
+
+
+def _key(text: str, urls: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
+    """The server's name and its key, from ``NAME=VARIABLE``. Messages repeat no more than the name: a key may stand there by mistake."""
+    name, _, variable = text.partition("=")
+    if not _NAME.fullmatch(name) or not _VARIABLE_NAME.fullmatch(variable):
+        raise ValueError("--reward-key: write NAME=VARIABLE, the name of an environment variable and not the key itself")
+    if name not in urls:
+        raise ValueError(f"--reward-key {name}: give the server's address too, --reward-url {name}=URL")
+    key = environment.get(variable, "").strip()
+    if not key:
+        raise ValueError(f"--reward-key {name}: the environment variable that it names is not set or empty")
+    if not key.isascii() or not key.isprintable():
+        raise ValueError(f"--reward-key {name}: what the environment variable holds cannot be a key")
+    return name, key
 
 
 def _is_web_address(url: str) -> bool:
@@ -91,6 +121,7 @@ def permissions_from_environment(environment: Mapping[str, str]) -> Permissions:
         return NOTHING_ALLOWED
     try:
         data = json.loads(text)
-        return Permissions(tuple(str(file) for file in data["files"]), {str(name): str(url) for name, url in data["urls"].items()})
+        urls, keys = ({str(name): str(value) for name, value in data[table].items()} for table in ("urls", "keys"))
+        return Permissions(tuple(str(file) for file in data["files"]), urls, keys)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{VARIABLE} cannot be read; it is made by the program, so unset it") from error

@@ -1,27 +1,25 @@
-"""What earns reward: components, in their own files by what they look at, and how their sum is shaped."""
+"""What earns reward: the kinds of components (each in a file with its like), and how their sum is shaped."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.reward_answer import AnswerReward
+from rlhf_studio.config.reward_base import Component, kind_of
+from rlhf_studio.config.reward_judge import JudgeReward
 from rlhf_studio.config.reward_models import EnsembleReward, RewardModelReward
 from rlhf_studio.config.reward_outside import HttpReward, PythonReward
-from rlhf_studio.config.reward_rules import (
-    BleuReward,
-    KeywordReward,
-    LengthReward,
-    LexiconReward,
-    RegexReward,
-    RepetitionReward,
-    RougeReward,
-)
+from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
+from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 
 RewardComponent = Annotated[
     RewardModelReward
     | EnsembleReward
+    | PythonReward
+    | HttpReward
     | LengthReward
     | KeywordReward
     | LexiconReward
@@ -29,10 +27,14 @@ RewardComponent = Annotated[
     | RepetitionReward
     | BleuReward
     | RougeReward
-    | PythonReward
-    | HttpReward,
+    | AnswerReward
+    | JudgeReward,
     Field(discriminator="kind"),
 ]
+"""Every kind of reward component. This is where a kind is registered: YAML, command line, form, checks and docs are made from it."""
+
+REWARD_KINDS: dict[str, type[Component]] = {kind_of(model): model for model in get_args(get_args(RewardComponent)[0])}
+"""The kinds by the word that ``kind`` holds, in the order of the docs."""
 
 
 class RewardConfig(Section):

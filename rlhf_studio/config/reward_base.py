@@ -1,14 +1,29 @@
-"""What every reward component has, and the settings that all components with a reward model share."""
+"""What every reward component has: its settings, and as data on the class what the form, the checks and the program's start must know.
+
+docs/rewards.md, "Adding a reward kind", says how the parts fit together.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.permissions import Permissions
+
+Group = Literal["Models", "Rules", "Against a reference", "Your own"]
+"""Under which heading the form offers a kind; the headings stand in this order."""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong with a component: the name of its setting, and a sentence that says what would be right."""
+
+    setting: str
+    message: str
 
 
 def weight_setting(default: float) -> Any:
-    """A component's weight, for those that start from another one than 1."""
+    """A component's weight, for kinds whose default is not 1."""
     return setting(
         default, "Weight", "The component's score is multiplied by this before all are summed; negative turns it into a penalty.",
         level="basic", ge=-1000, le=1000,
@@ -16,39 +31,63 @@ def weight_setting(default: float) -> Any:
 
 
 class Component(Section):
-    """What every reward component has."""
+    """What every kind of reward component has. A kind sets the class variables and overrides the methods that it needs.
+
+    Class variables:
+        title: name of the kind in the form.
+        group: heading under which the form offers it.
+        used_when: setting -> (other setting, its value or values) for settings that matter only then; the form shows them then.
+        one_per_line: settings that may hold several lines.
+        takes_reference: whether it can compare with a reference text; the try-out then offers a field for one.
+        outside: whether it runs code or asks a server of the person's own, which must be allowed at each start.
+        counts_tokens: whether its score is computed from the response's length in tokens.
+    """
+
+    title: ClassVar[str]
+    group: ClassVar[Group]
+    used_when: ClassVar[Mapping[str, tuple[str, Any]]] = {}
+    one_per_line: ClassVar[tuple[str, ...]] = ()
+    takes_reference: ClassVar[bool] = False
+    outside: ClassVar[bool] = False
+    counts_tokens: ClassVar[bool] = False
 
     name: str = setting("", "Name", "Label of this component in charts and tables; empty takes its kind.", max_length=60)
     weight: float = weight_setting(1.0)
 
+    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+        """What is wrong with these settings, as far as it can be known before anything is loaded."""
+        return iter(())
 
-REVISION = setting("main", "Hub revision", "Branch, tag or commit to load when the model is a hub id.", min_length=1, max_length=200)
-LABEL = setting(
-    "", "Label", "Which of the model's labels is the reward, by name or number. Leave empty for a model with a single output.",
-    level="basic", max_length=200, number=True,
-)  # fmt: skip
-OUTPUT = setting("logit", "Output", "Take the label's raw logit, or its probability after softmax (sigmoid for a single output).")
-READS = setting(
-    "both", "Reads", "both: prompt and response as one text. response: the response alone, as for a sentiment classifier that should "
-    "not be swayed by the prompt.",
-)  # fmt: skip
-CHAT_TEMPLATE = setting(
-    "policy", "Chat form",
-    "policy: the model reads prompt and response as the policy does. own: prompt and response are written as a chat in the form that the "
-    "reward model's own tokenizer defines; a prompt that is no chat is what the user says.",
-)  # fmt: skip
-DTYPE = setting(
-    "auto", "Number format", "Format of the model's weights and products. auto follows the run's; bfloat16 takes half the memory.",
-)  # fmt: skip
-BATCH_SIZE = setting(64, "Batch size", "Texts scored in one forward pass.", unit="texts", ge=1, le=4096)
-MAX_TOKENS = setting(512, "Longest text", "Longer texts are cut on the left before scoring.", unit="tokens", ge=8, le=32768)
-APPEND_EOS = setting(
-    False, "Append end token", "Add the reward model's end-of-text token after a finished response, as some reward models were trained."
-)
+    def problems_with_batches(self, batch_size: int) -> Iterator[Finding]:
+        """What is wrong when batches of this many responses are scored."""
+        return iter(())
+
+    def needs_reference(self) -> bool:
+        """Whether each row of the data must have a reference text."""
+        return self.takes_reference
+
+    def model_names(self) -> list[str]:
+        """The reward models that are loaded for it: folders or hub ids."""
+        return []
+
+    def files(self) -> list[str]:
+        """Files that it reads, beside those of its models."""
+        return []
+
+    def start_flags(self) -> list[tuple[str, str]]:
+        """(flag, value) pairs that the program must be started with. What only the person can know is written in capitals."""
+        return []
+
+    @classmethod
+    def suggestions(cls, permissions: Permissions) -> dict[str, list[str]]:
+        """Setting -> values that the form offers, from what the program was started with."""
+        return {}
+
+    def described(self) -> str:
+        """What scores, in a few words for a sentence about the run."""
+        return f"the {kind_of(type(self))} rule"
 
 
-def reads_the_chat_it_writes(component: Any) -> Any:
-    """The check that a component's chat form and what it reads fit together. Raises ValueError."""
-    if component.chat_template == "own" and component.reads == "response":
-        raise ValueError("chat_template: own writes prompt and response as one chat; use policy, or set reads to both")
-    return component
+def kind_of(model: type[Component]) -> str:
+    """The word that ``kind`` holds in settings of this class."""
+    return model.model_fields["kind"].default

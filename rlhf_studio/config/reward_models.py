@@ -3,51 +3,90 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
 from rlhf_studio.config.base import setting
-from rlhf_studio.config.reward_base import (
-    APPEND_EOS,
-    BATCH_SIZE,
-    CHAT_TEMPLATE,
-    DTYPE,
-    LABEL,
-    MAX_TOKENS,
-    OUTPUT,
-    READS,
-    REVISION,
-    Component,
-    reads_the_chat_it_writes,
-)
+from rlhf_studio.config.model import short_name
+from rlhf_studio.config.permissions import Permissions
+from rlhf_studio.config.reward_base import Component, Finding, Group
 
 
-class RewardModelReward(Component):
-    """A sequence-classification model reads prompt and response and gives one number."""
+class ClassifierReward(Component):
+    """How a reward model reads a text and which of its outputs is the reward: what all kinds with reward models share.
 
+    A kind puts this class first among its base classes and its own settings into one behind it: pydantic collects settings from the
+    last base class to the first, so that the models are named before it is said how they read.
+    """
+
+    group: ClassVar[Group] = "Models"
+    models_setting: ClassVar[str]
+    """The setting that names the model or models."""
+
+    revision: str = setting(
+        "main", "Hub revision", "Branch, tag or commit to load when the model is a hub id.", min_length=1, max_length=200
+    )
+    label: str = setting(
+        "", "Label", "Which of the model's labels is the reward, by name or number. Leave empty for a model with a single output.",
+        level="basic", max_length=200, number=True,
+    )  # fmt: skip
+    output: Literal["logit", "probability"] = setting(
+        "logit", "Output", "Take the label's raw logit, or its probability after softmax (sigmoid for a single output)."
+    )
+    reads: Literal["both", "response"] = setting(
+        "both", "Reads", "both: prompt and response as one text. response: the response alone, as for a sentiment classifier that should "
+        "not be swayed by the prompt.",
+    )  # fmt: skip
+    chat_template: Literal["policy", "own"] = setting(
+        "policy", "Chat form",
+        "policy: the model reads prompt and response as the policy does. own: prompt and response are written as a chat in the form that "
+        "the reward model's own tokenizer defines; a prompt that is no chat is what the user says.",
+    )  # fmt: skip
+    dtype: Literal["auto", "float32", "bfloat16"] = setting(
+        "auto", "Number format", "Format of the model's weights and products. auto follows the run's; bfloat16 takes half the memory."
+    )
+    batch_size: int = setting(64, "Batch size", "Texts scored in one forward pass.", unit="texts", ge=1, le=4096)
+    max_tokens: int = setting(512, "Longest text", "Longer texts are cut on the left before scoring.", unit="tokens", ge=8, le=32768)
+    append_eos: bool = setting(
+        False,
+        "Append end token",
+        "Add the reward model's end-of-text token after a finished response, as some reward models were trained.",
+    )
+
+    @model_validator(mode="after")
+    def _chat_form_fits_what_is_read(self) -> ClassifierReward:
+        if self.chat_template == "own" and self.reads == "response":
+            raise ValueError("chat_template: own writes prompt and response as one chat; use policy, or set reads to both")
+        return self
+
+
+class _OneModel(Component):
     kind: Literal["reward_model"] = "reward_model"
     model: str = setting(
         "bundled/world-reward", "Reward model",
         "A sequence-classification model: a folder, a Hugging Face hub id, or bundled/world-reward. It uses its own tokenizer.",
         level="basic", min_length=1, max_length=4096,
     )  # fmt: skip
-    revision: str = REVISION
-    label: str = LABEL
-    output: Literal["logit", "probability"] = OUTPUT
-    reads: Literal["both", "response"] = READS
-    chat_template: Literal["policy", "own"] = CHAT_TEMPLATE
-    dtype: Literal["auto", "float32", "bfloat16"] = DTYPE
-    batch_size: int = BATCH_SIZE
-    max_tokens: int = MAX_TOKENS
-    append_eos: bool = APPEND_EOS
-
-    _fits_together = model_validator(mode="after")(reads_the_chat_it_writes)
 
 
-class EnsembleReward(Component):
-    """Several reward models read the same text; their scores become one, which is harder to please by a flaw of one model."""
+class RewardModelReward(ClassifierReward, _OneModel):
+    """A sequence-classification model reads prompt and response and gives one number."""
 
+    title = "Reward model"
+    models_setting = "model"
+
+    def model_names(self) -> list[str]:
+        """The one model."""
+        return [self.model]
+
+    def described(self) -> str:
+        """The model's short name."""
+        return short_name(self.model)
+
+
+class _SeveralModels(Component):
     kind: Literal["ensemble"] = "ensemble"
     models: str = setting(
         "", "Reward models",
@@ -64,18 +103,29 @@ class EnsembleReward(Component):
         ge=0, le=100,
     )  # fmt: skip
     member_curves: bool = setting(True, "Curve per model", "Also record each model's own mean score, as a curve beside the combined one.")
-    revision: str = REVISION
-    label: str = LABEL
-    output: Literal["logit", "probability"] = OUTPUT
-    reads: Literal["both", "response"] = READS
-    chat_template: Literal["policy", "own"] = CHAT_TEMPLATE
-    dtype: Literal["auto", "float32", "bfloat16"] = DTYPE
-    batch_size: int = BATCH_SIZE
-    max_tokens: int = MAX_TOKENS
-    append_eos: bool = APPEND_EOS
 
-    _fits_together = model_validator(mode="after")(reads_the_chat_it_writes)
+
+class EnsembleReward(ClassifierReward, _SeveralModels):
+    """Several reward models read the same text; their scores become one, which is harder to please by a flaw of one model."""
+
+    title = "Ensemble"
+    models_setting = "models"
+    used_when = {"std_weight": ("combine", "mean_minus_std")}
+    one_per_line = ("models",)
 
     def model_names(self) -> list[str]:
         """The models in their order."""
         return [name.strip() for name in re.split(r"[,\n]", self.models) if name.strip()]
+
+    def described(self) -> str:
+        """How many models there are."""
+        return f"{len(self.model_names())} models together"
+
+    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+        """Fewer than two models, or one of them twice."""
+        names = self.model_names()
+        if len(names) < 2:
+            message = "an ensemble needs at least two models, separated by commas or line breaks; for one use a reward model component"
+            yield Finding("models", message)
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
+            yield Finding("models", f"{doubles[0]} is named twice; each model counts once")

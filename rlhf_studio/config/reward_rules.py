@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from rlhf_studio.config.base import setting
-from rlhf_studio.config.reward_base import Component, weight_setting
+from rlhf_studio.config.permissions import Permissions
+from rlhf_studio.config.reward_base import Component, Finding, weight_setting
 
 
 class LengthReward(Component):
     """1 at the target length, falling linearly to 0 at a distance of ``tolerance`` and staying there."""
+
+    title = "Length"
+    group = "Rules"
+    counts_tokens = True
 
     kind: Literal["length"] = "length"
     target: int = setting(20, "Target length", "Response length that earns the full score.", unit="tokens", level="basic", ge=0, le=32768)
@@ -21,13 +27,24 @@ class LengthReward(Component):
 class KeywordReward(Component):
     """Number of the given words found in the response (whole words, any case), up to a cap."""
 
+    title = "Keywords"
+    group = "Rules"
+
     kind: Literal["keywords"] = "keywords"
     words: str = setting("good", "Words", "Words to look for, separated by commas.", level="basic", min_length=1, max_length=10_000)
     cap: int = setting(3, "Cap", "More hits than this earn nothing more.", unit="hits", ge=1, le=1000)
 
+    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+        """No word at all."""
+        if not any(word.strip() for word in self.words.split(",")):
+            yield Finding("words", "there are no words between the commas; write for example: good, lovely")
+
 
 class LexiconReward(Component):
     """Sentiment by word lists: positive words less negative words, from -1 to 1. A word after a negation counts for the other side."""
+
+    title = "Sentiment words"
+    group = "Rules"
 
     kind: Literal["lexicon"] = "lexicon"
     use_bundled: bool = setting(True, "Bundled words", "Use the bundled lists of English positive and negative words.", level="basic")
@@ -46,9 +63,25 @@ class LexiconReward(Component):
         unit="words", ge=0, le=20,
     )  # fmt: skip
 
+    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+        """Words that are several words, words on both sides, or none at all."""
+        both = {}
+        for setting_name in ("positive", "negative"):
+            both[setting_name] = [word.strip() for word in getattr(self, setting_name).split(",") if word.strip()]
+            for word in both[setting_name]:
+                if len(word.split()) > 1:
+                    yield Finding(setting_name, f"{word[:60]!r} is more than one word; separate words with commas")
+        if on_both_sides := sorted(set(both["positive"]) & set(both["negative"])):
+            yield Finding("negative", f"{on_both_sides[0]!r} is among the positive words too; keep one")
+        if not self.use_bundled and not any(both.values()):
+            yield Finding("positive", "without the bundled words, words of your own are needed; write for example: good, lovely")
+
 
 class RegexReward(Component):
     """1 when the pattern is found in the response, else 0."""
+
+    title = "Pattern"
+    group = "Rules"
 
     kind: Literal["regex"] = "regex"
     pattern: str = setting(
@@ -63,40 +96,22 @@ class RegexReward(Component):
         unit="seconds", gt=0, le=30,
     )  # fmt: skip
 
+    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+        """A pattern that is no regular expression."""
+        import regex  # here, because only this needs it
+
+        try:
+            regex.compile(self.pattern)
+        except regex.error as error:
+            yield Finding("pattern", f"is not a valid regular expression: {error}")
+
 
 class RepetitionReward(Component):
     """Share of repeated n-grams in the response, 0 (none) to 1; its weight is negative from the start, which makes it a penalty."""
 
+    title = "Repetition"
+    group = "Rules"
+
     kind: Literal["repetition"] = "repetition"
     weight: float = weight_setting(-1.0)
     n: int = setting(3, "n-gram size", "Length of the word groups that are compared.", unit="words", level="basic", ge=1, le=20)
-
-
-class BleuReward(Component):
-    """Sentence BLEU of the response against the reference text of its row, 0 to 1. Needs a reference column in the data."""
-
-    kind: Literal["bleu"] = "bleu"
-    max_order: int = setting(4, "Longest n-gram", "Groups of up to this many words are compared.", unit="words", level="basic", ge=1, le=8)
-    smoothing: Literal["exp", "floor", "add-k", "none"] = setting(
-        "exp", "Smoothing", "What happens when no group of some length agrees; with none the score is then 0."
-    )
-    tokenizer: Literal["13a", "intl", "char", "none"] = setting(
-        "13a", "Word splitting", "sacreBLEU's tokenizer: 13a (the standard), intl, char (per character), or none (at white space)."
-    )
-    lowercase: bool = setting(False, "Ignore case", "Compare both texts in lower case.")
-
-
-class RougeReward(Component):
-    """ROUGE of the response against the reference text of its row, 0 to 1. Needs a reference column in the data."""
-
-    kind: Literal["rouge"] = "rouge"
-    variant: Literal["rouge1", "rouge2", "rougeL", "rougeLsum"] = setting(
-        "rougeL",
-        "Variant",
-        "Common words, common word pairs, the longest common sequence, or that line by line.",
-        level="basic",
-    )
-    measure: Literal["fmeasure", "precision", "recall"] = setting(
-        "fmeasure", "Measure", "precision: share of the response found in the reference; recall: the reverse; fmeasure: both."
-    )
-    stemmer: bool = setting(False, "Stem words", "Cut English word endings first, so that films and film agree.")

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config.reward_base import Component
+from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.config.run import RunConfig
 
 _WANTED = {
@@ -24,11 +24,6 @@ _WANTED = {
 _COUNTED = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
 
-def component_kinds() -> dict[str, type[Component]]:
-    """Every kind of reward component by its name."""
-    return {kind.model_fields["kind"].default: kind for kind in Component.__subclasses__()}
-
-
 def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> str:
     """One entry of ``ValidationError.errors()`` of ``model`` as a sentence without a final stop."""
     kind, value, context = finding["type"], finding["input"], finding.get("ctx", {})
@@ -38,7 +33,7 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
         return "there is no such setting"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         first = f"there is no kind {shortened(context['tag'])}" if "tag" in context else "needs a kind"
-        return f"{first}; there are: {', '.join(component_kinds())}"
+        return f"{first}; there are: {', '.join(REWARD_KINDS)}"
     if kind in _COUNTED:
         word, limit = _COUNTED[kind]
         count = context[limit]
@@ -60,8 +55,8 @@ def field_at(location: Sequence[str | int], model: type[BaseModel] = RunConfig) 
     for part in location:
         if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model = field.annotation
-        elif isinstance(part, str) and part in component_kinds():
-            model = component_kinds()[part]
+        elif isinstance(part, str) and part in REWARD_KINDS:
+            model = REWARD_KINDS[part]
             continue
         field = model.model_fields.get(part) if isinstance(part, str) else None
     return field

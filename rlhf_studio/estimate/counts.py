@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_studio.config import EnsembleReward, RewardComponent, RewardModelReward, RunConfig
+from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.lora_targets import is_target, target_names
@@ -77,16 +77,9 @@ def trained_in_files(config: RunConfig, policy: ModelFacts) -> int | None:
     return values + sum(count for layer, count in biases.items() if everywhere or is_target(layer, names))
 
 
-def reward_models_of(component: RewardComponent) -> int:
-    """How many reward models one component has."""
-    if isinstance(component, EnsembleReward):
-        return len(component.model_names())
-    return int(isinstance(component, RewardModelReward))
-
-
 def reward_model_count(config: RunConfig) -> int:
     """How many reward models all components have together."""
-    return sum(reward_models_of(component) for component in config.reward.components)
+    return sum(len(component.model_names()) for component in config.reward.components)
 
 
 def rows_together(config: RunConfig) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
+from rlhf_studio.config import RunConfig
 
 
 def work_per_step(config: RunConfig) -> float:
@@ -21,10 +21,5 @@ def _models(config: RunConfig) -> tuple[object, ...]:
     """What decides the time of one token; rules cost next to nothing, and are left out."""
     slow: list[str] = []
     for component in config.reward.components:
-        if isinstance(component, RewardModelReward):
-            slow.append(component.model)
-        elif isinstance(component, EnsembleReward):
-            slow += component.model_names()
-        elif isinstance(component, PythonReward | HttpReward):
-            slow.append(component.kind)  # nobody knows how long these take
+        slow += [component.kind] if component.outside else component.model_names()  # nobody knows how long an outside reward takes
     return config.model, config.lora.enabled, slow

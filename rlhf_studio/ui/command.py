@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import HttpReward, PythonReward, RunConfig
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config_io import ConfigError, apply_overrides, text_override, walk_fields
 from rlhf_studio.ui.form import values_of
@@ -34,13 +34,8 @@ def command_line(config: RunConfig, recipe: str, base: RunConfig) -> str:
 
 def permission_flags(config: RunConfig) -> list[str]:
     """What must be allowed at every start. The address of a scoring server is left for the person to fill in: it may hold a secret."""
-    flags = []
-    for component in config.reward.components:
-        if isinstance(component, PythonReward) and component.file:
-            flags.append(f"--allow-custom-rewards {shlex.quote(component.file)}")
-        elif isinstance(component, HttpReward) and component.server:
-            flags.append(f"--reward-url {shlex.quote(component.server)}=URL")
-    return list(dict.fromkeys(flags))
+    pairs = [pair for component in config.reward.components for pair in component.start_flags()]
+    return [f"{flag} {shlex.quote(value)}" for flag, value in dict.fromkeys(pairs)]
 
 
 def overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, LoraConfig, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, REWARD_KINDS, SECTIONS, Component, Group, LoraConfig, Permissions, RunConfig, kind_of
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
-from rlhf_studio.ui.reward_form import COMPONENT_TITLES, COMPONENT_USED_WHEN, GROUP_OF, ITEM_LISTS, suggestions
 
 SECTION_TITLES = {
     "model": "Model",
@@ -50,25 +48,31 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
     return {
         "name": describe_field("name", RunConfig.model_fields["name"]),
         "sections": sections,
-        "components": [describe_component(model, title, permissions) for model, title in COMPONENT_TITLES.items()],
+        "components": [describe_component(model, permissions) for model in kinds_by_group()],
     }
 
 
-def describe_component(model: type[BaseModel], title: str, permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
+def kinds_by_group() -> list[type[Component]]:
+    """The kinds of reward components as the form offers them: group by group, within each in the order of the configuration."""
+    return [model for group in get_args(Group) for model in REWARD_KINDS.values() if model.group == group]
+
+
+def describe_component(model: type[Component], permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
     """One kind of reward component: its own settings first, then weight and name."""
-    kind = model.model_fields["kind"].default
+    suggested = model.suggestions(permissions)
     fields = []
     for name in (*(own for own in model.model_fields if own not in ("kind", "name", "weight")), "weight", "name"):
         field = describe_field(name, model.model_fields[name])
-        if rule := COMPONENT_USED_WHEN.get((kind, name)):
-            field["used_when"] = {"name": rule[0], "value": rule[1]}
-        if name in ITEM_LISTS:
+        if rule := model.used_when.get(name):
+            field["used_when"] = {"name": rule[0], "value": list(rule[1]) if isinstance(rule[1], tuple) else rule[1]}
+        if name in model.one_per_line:
             field["lines"] = True
-        if known := suggestions(kind, name, permissions):
+        if known := suggested.get(name):
             field["suggestions"] = known
         fields.append(field)
     help = (model.__doc__ or "").replace("``", "")
-    return {"kind": kind, "title": title, "group": GROUP_OF[model], "help": help, "fields": fields, "defaults": model().model_dump()}
+    about = {"kind": kind_of(model), "title": model.title, "group": model.group, "help": help, "takes_reference": model.takes_reference}
+    return {**about, "fields": fields, "defaults": model().model_dump()}
 
 
 def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:

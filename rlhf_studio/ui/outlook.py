@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rlhf_studio.config import EnsembleReward, HttpReward, PythonReward, RewardModelReward, RunConfig
+from rlhf_studio.config import RunConfig, short_name
 from rlhf_studio.estimate.scaled_time import scaled_minutes
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import Recipe
@@ -28,25 +26,10 @@ def sentence(config: RunConfig) -> str:
 
 
 def _scorers(config: RunConfig) -> str:
-    names = [component.name or _component_name(component) for component in config.reward.components]
+    names = [component.name or component.described() for component in config.reward.components]
     if len(names) > 3:
         return f"{len(names)} reward components"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
-
-
-def _component_name(component: Any) -> str:
-    if isinstance(component, EnsembleReward):
-        return f"{len(component.model_names())} models together"
-    if isinstance(component, PythonReward):
-        return f"the function {component.function}"
-    if isinstance(component, HttpReward):
-        return f"the server {component.server}"
-    return short_name(component.model) if isinstance(component, RewardModelReward) else f"the {component.kind} rule"
-
-
-def short_name(model: str) -> str:
-    """The last part of a path or hub id."""
-    return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or model
 
 
 def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:

@@ -93,7 +93,7 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     page = open_page()
     expect(page.locator(".rs-component")).to_have_count(1)
     titles = page.locator(".rs-add").all_inner_texts()
-    assert len(titles) == 11
+    assert len(titles) == 13
     for place, title in enumerate(titles, start=1):
         add(page, title)
         expect(page.locator(".rs-component")).to_have_count(place + 1)
@@ -102,8 +102,8 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
 
     # what is wrong is told at its setting
     expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("at least two models")
-    expect(field(page, "10.file").locator(".rs-problem")).to_contain_text("Name the Python file")
-    expect(field(page, "11.server").locator(".rs-problem")).to_contain_text("known here: judge")
+    expect(field(page, "11.file").locator(".rs-problem")).to_contain_text("Name the Python file")
+    expect(field(page, "12.server").locator(".rs-problem")).to_contain_text("known here: judge")
     expect(page.locator('[data-setting="data.reference_column"] .rs-problem')).to_contain_text("component 9 (bleu)", ignore_case=True)
     expect(field(page, "1.name").locator(".rs-problem")).to_have_count(1)
 
@@ -115,23 +115,36 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     field(page, "2.std_weight").locator("input").fill("0.5")
     page.get_by_role("button", name="Basic settings").click()
     expect(field(page, "2.std_weight")).to_be_visible()  # it was changed, so it stays in sight
-    expect(field(page, "11.retries")).to_be_hidden()
+    expect(field(page, "12.retries")).to_be_hidden()
+
+    # one that matters with two of three values, and one with another
+    assert [field(page, f"10.{name}").is_visible() for name in ("tolerance", "ignore_case", "pattern")] == [True, False, False]
+    field(page, "10.compare").get_by_text("exact", exact=True).click()
+    expect(field(page, "10.ignore_case")).to_be_visible()
+    assert [field(page, f"10.{name}").is_visible() for name in ("tolerance", "pattern")] == [False, False]
+    field(page, "10.compare").get_by_text("regex", exact=True).click()
+    expect(field(page, "10.pattern")).to_be_visible()
+    expect(field(page, "10.ignore_case")).to_be_visible()
+    field(page, "10.pattern").locator("input, textarea").fill("no group")
+    expect(field(page, "10.pattern").locator(".rt-problem")).to_contain_text("needs exactly one")
 
     # what the program was started with is suggested, without addresses
-    assert field(page, "11.server").locator("option").get_attribute("value") == "judge"
-    assert field(page, "10.file").locator("option").get_attribute("value").endswith("mine.py")
+    for place in (12, 13):
+        assert field(page, f"{place}.server").locator("option").get_attribute("value") == "judge"
+    expect(field(page, "13.model").locator(".rt-problem")).to_contain_text("Name the model that grades")
+    assert field(page, "11.file").locator("option").get_attribute("value").endswith("mine.py")
     assert "s3cret" not in page.content()
 
     # filled in, they are in order; several lines stay several lines
     field(page, "2.models").locator("textarea").fill("bundled/world-reward\nbundled/world-reward")
     expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("bundled/world-reward is named twice")
-    field(page, "11.server").locator("input").fill("judge")
-    expect(field(page, "11.server").locator(".rs-problem")).to_be_hidden()
+    field(page, "12.server").locator("input").fill("judge")
+    expect(field(page, "12.server").locator(".rs-problem")).to_be_hidden()
 
     # nothing is cut off beside its neighbours
     cut = "[...document.querySelectorAll('.rs-component .rs-segments')].filter((node) => node.scrollWidth > node.clientWidth + 1).length"
     assert page.evaluate(cut) == 0
-    for left in range(11, -1, -1):
+    for left in range(13, -1, -1):
         page.get_by_role("button", name=f"Remove component {left + 1}", exact=True).click()
         expect(page.locator(".rs-component")).to_have_count(left)
     page.get_by_role("button", name="Reset the components").click()

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rlhf_studio.config import PPOConfig, RewardConfig, SFTConfig
-from rlhf_studio.config.wording import component_kinds
+from rlhf_studio.config import REWARD_KINDS, PPOConfig, RewardConfig, SFTConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import make_optimizer
@@ -22,7 +21,7 @@ from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
-from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from rlhf_studio.engine.stages.training_loop import run_training
 from rlhf_studio.exit_codes import DONE
@@ -151,7 +150,7 @@ def test_members_of_an_ensemble_read_as_a_reward_model_does(judge: Path, usual: 
     assert ensemble != pytest.approx(usual, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", component_kinds())
+@pytest.mark.parametrize("kind", REWARD_KINDS)
 def test_every_kind_has_a_name_and_a_weight(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Whatever the component itself would say, here 1, -2 and 3."""
     monkeypatch.setattr(scorer_module, "build_source", lambda *_: lambda episodes: Answer(torch.tensor([1.0, -2.0, 3.0])))

@@ -154,7 +154,7 @@ def test_reward_models_score_as_transformers_scores_each_text(
     component = {"kind": "reward_model", "model": str(tmp_path / family), "append_eos": False}
     scorer = Scorer(RewardConfig.model_validate({"components": [component]}), compute, lambda text, fraction: None)
     parts: list[int] = []
-    monkeypatch.setattr("rlhf_studio.engine.rewards.reward_model.pack_texts", lambda texts, device: note(parts, texts, device))
+    monkeypatch.setattr("rlhf_studio.engine.rewards.kinds.reward_model.pack_texts", lambda texts, device: note(parts, texts, device))
     texts = [" ".join(f"w{token - 2}" for token in row) for row in words]
     found = scorer(Episodes([""] * 20, texts, [True] * 20, [1] * 20)).raw
     torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)

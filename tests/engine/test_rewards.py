@@ -22,10 +22,10 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.load_model import load_reward_model
-from rlhf_studio.engine.rewards import components as components_module
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
-from rlhf_studio.engine.rewards.rules import keyword_rule, length_rule, regex_rule, repetition_rule
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.kinds.rules import keyword_rule, length_rule, per_text, regex_rule, repetition_rule
+from rlhf_studio.engine.rewards.registry import builders
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, component_names
 from rlhf_studio.world.gold import gold_score
 from tests.engine.small_models import WORDS, save_reward_model, save_tokenizer
@@ -345,7 +345,8 @@ def test_a_rule_that_gives_up_names_the_component() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_score_that_is_no_number_names_component_prompt_and_response(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    monkeypatch.setattr(components_module, "length_rule", lambda settings: lambda text, tokens: value if text == TWO else 1.0)
+    broken = per_text(lambda text, tokens: value if text == TWO else 1.0)
+    monkeypatch.setitem(builders(), LengthReward, lambda settings, context: broken)
     with pytest.raises(RewardError, match=f"component broken gave {value} for the prompt 'why' and the response 'a b'"):
         scorer_of({**LENGTH, "name": "broken"})(episodes([FOUR, TWO], prompt="why"))
 

@@ -3,135 +3,132 @@
 from __future__ import annotations
 
 import itertools
-import json
+import logging
 import math
 import socket
-import threading
-import urllib.error
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
 from rlhf_studio.config import HttpReward, Permissions, RewardConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards import http_scorer
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.http_scorer import HttpScorer
+from rlhf_studio.engine.rewards.kinds.scoring_server import ScoringServer
+from rlhf_studio.engine.rewards.outside import http_client
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
+from tests.engine.json_server import Handler, JsonServer
 
 EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
 FIELD = "reward.components.0"
 
 
-class Judge(ThreadingHTTPServer):
-    """Gives the listed answers in turn, the last for ever: (status, body) or (status, body, headers); keeps what it was sent."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: list[tuple[Any, ...]] = []
-        self.seen: list[dict[str, Any]] = []
-        self.release = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/score?key=s3cret"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Judge
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append({"path": self.path, "type": self.headers["Content-Type"], "body": json.loads(body)})
-        answers = self.server.answers
-        status, text, headers = (*(answers.pop(0) if len(answers) > 1 else answers[0]), {})[:3]
-        if status == "hang":
-            self.server.release.wait(30)
-            return
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(text.encode())
-        if headers.get("X-Then") == "hang":
-            self.server.release.wait(30)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing on the screen."""
-
-
 @pytest.fixture
-def judge() -> Iterator[Judge]:
-    server = Judge()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
+def judge() -> Iterator[JsonServer]:
+    server = JsonServer().start()
     yield server
-    server.release.set()
-    server.shutdown()
-    server.server_close()
+    server.close()
 
 
-def scorer_for(judge: Judge, pauses: list[float] | None = None, **settings: Any) -> HttpScorer:
+def scorer_for(judge: JsonServer, pauses: list[float] | None = None, **settings: Any) -> ScoringServer:
     settings = {"server": "judge", "retries": 0, **settings}
     sleep = (pauses if pauses is not None else []).append
-    return HttpScorer(HttpReward(**settings), permissions_from_flags([], [f"judge={judge.url}"]), FIELD, sleep=sleep)
+    return ScoringServer(HttpReward(**settings), permissions_from_flags([], [f"judge={judge.url}"]), FIELD, sleep=sleep)
 
 
-def failure(judge: Judge, **settings: Any) -> ComponentError:
+def failure(judge: JsonServer, **settings: Any) -> ComponentError:
     with pytest.raises(ComponentError) as caught:
         scorer_for(judge, **settings)(EPISODES)
     assert "s3cret" not in str(caught.value), "the address may hold a secret"
     return caught.value
 
 
-def test_texts_out_scores_in(judge: Judge) -> None:
+def test_texts_out_scores_in(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [0.5, -2], "more": "is ignored"}')]
     assert scorer_for(judge)(EPISODES).scores.tolist() == [0.5, -2.0]
     assert judge.seen == [
         {
             "path": "/score?key=s3cret",
             "type": "application/json",
+            "key": None,
             "body": {"prompts": ["why", "how"], "responses": ["a b", "c"]},
         }
     ]
 
 
-def test_servers_of_this_machine_are_asked_without_a_proxy(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_of_this_machine_are_asked_without_a_proxy(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")  # nobody is there
     judge.answers = [(200, '{"scores": [1, 2]}')]
     assert scorer_for(judge)(EPISODES).scores.tolist() == [1.0, 2.0]
 
 
-def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: Judge) -> None:
+def test_a_key_is_sent_as_a_bearer_token_and_gets_into_no_log(judge: JsonServer, caplog: pytest.LogCaptureFixture) -> None:
+    judge.answers = [(503, ""), (200, '{"scores": [1, 2]}')]
+    permissions = Permissions(urls={"judge": judge.url}, keys={"judge": "k3y", "other": "other"})
+    caplog.set_level(logging.DEBUG)
+    ScoringServer(HttpReward(server="judge"), permissions, FIELD, sleep=lambda seconds: None)(EPISODES)
+    assert [request["key"] for request in judge.seen] == ["Bearer k3y"] * 2
+    assert "s3cret" not in caplog.text and "k3y" not in caplog.text
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "all_proxy"])
+def test_a_proxy_of_the_environment_is_used_or_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the proxy for the address's own scheme counts; one of another kind is not passed over without a word."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "socks5://127.0.0.1:9")
+    permissions = permissions_from_flags([], ["judge=https://judge.example"])
+    if variable == "all_proxy":
+        ScoringServer(HttpReward(server="judge"), permissions, FIELD)
+        return
+    with pytest.raises(ConfigError, match=f"{FIELD}.server: the proxy that the environment names for this server cannot be used"):
+        ScoringServer(HttpReward(server="judge"), permissions, FIELD)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        ("http://judge.example/x", "http://proxy.example:8"),
+        ("https://judge.example/x", None),
+        ("http://near.example", None),
+        ("http://localhost:1", None),
+    ],
+)
+def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "proxy.example:8")
+    monkeypatch.setenv("no_proxy", "near.example")
+    assert http_client._proxy_for(url) == proxy
+
+
+def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1]}')]
     strange = "\ud800\n\u2028\x00😀"
     scorer_for(judge)(Episodes([strange], [strange], [True], [1], [strange]))
     assert judge.seen[0]["body"] == {"prompts": [strange], "responses": [strange], "references": [strange]}
 
 
-def test_chats_are_sent_when_there_are_some(judge: Judge) -> None:
+def test_chats_are_sent_when_there_are_some(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1]}'), (200, '{"scores": [2]}')]
     chats = [[{"role": "user", "content": text}] for text in "ab"]
     scorer_for(judge, batch_size=1)(Episodes(["p", "q"], ["r", "s"], [True] * 2, [1] * 2, None, chats))
     assert judge.seen[1]["body"] == {"prompts": ["q"], "responses": ["s"], "messages": [chats[1]]}
 
 
-def test_large_batches_are_split_and_kept_in_order(judge: Judge) -> None:
+def test_large_batches_are_split_and_kept_in_order(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, 4]}'), (200, '{"scores": [5]}')]
     texts = list("abcde")
     assert scorer_for(judge, batch_size=2)(Episodes(texts, texts, [True] * 5, [1] * 5)).scores.tolist() == [1, 2, 3, 4, 5]
     assert [request["body"]["responses"] for request in judge.seen] == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: Judge) -> None:
+def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, null]}')]
     texts = list("abcd")
     with pytest.raises(ComponentError) as caught:
@@ -140,14 +137,14 @@ def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: Judge) -> 
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_asking_again_with_growing_pauses(judge: Judge, status: int) -> None:
+def test_asking_again_with_growing_pauses(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, ""), (status, ""), (status, ""), (200, '{"scores": [1, 2]}')]
     pauses: list[float] = []
     assert scorer_for(judge, pauses, retries=3)(EPISODES).scores.tolist() == [1.0, 2.0]
     assert pauses == [0.5, 1.0, 2.0]
 
 
-def test_pauses_do_not_grow_for_ever(judge: Judge) -> None:
+def test_pauses_do_not_grow_for_ever(judge: JsonServer) -> None:
     judge.answers = [(503, "")]
     pauses: list[float] = []
     with pytest.raises(ComponentError, match=r"the server judge: answered with status 503 \(asked 10 times\)"):
@@ -156,14 +153,14 @@ def test_pauses_do_not_grow_for_ever(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
-def test_a_refusal_is_final_and_names_the_status(judge: Judge, status: int) -> None:
+def test_a_refusal_is_final_and_names_the_status(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "")]
     assert str(failure(judge, retries=5)) == f"the server judge: answered with status {status}"
     assert len(judge.seen) == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirects_are_not_followed(judge: Judge, status: int) -> None:
+def test_redirects_are_not_followed(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "", {"Location": f"http://127.0.0.1:{judge.server_port}/elsewhere"})]
     assert f"answered with status {status}, a redirect" in str(failure(judge, retries=5))
     assert len(judge.seen) == 1
@@ -186,7 +183,7 @@ def test_redirects_are_not_followed(judge: Judge, status: int) -> None:
         ('{"scores": [1, 2], "x": "' + "y" * 30_000 + '"}', "its answer is longer than 20128 bytes", None),
     ],
 )
-def test_answers_that_are_none(judge: Judge, body: str, cause: str, row: int | None) -> None:
+def test_answers_that_are_none(judge: JsonServer, body: str, cause: str, row: int | None) -> None:
     judge.answers = [(200, body)]
     error = failure(judge, retries=5)
     assert str(error).startswith("the server judge: ") and cause in str(error) and error.row == row
@@ -194,29 +191,29 @@ def test_answers_that_are_none(judge: Judge, body: str, cause: str, row: int | N
 
 
 @pytest.mark.parametrize("answer", [("hang", ""), (200, '{"scores"', {"X-Then": "hang"})])
-def test_a_server_that_is_silent(judge: Judge, answer: tuple[Any, ...]) -> None:
+def test_a_server_that_is_silent(judge: JsonServer, answer: tuple[Any, ...]) -> None:
     """Before its answer, or in the middle of it."""
     judge.answers = [answer]
     assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
 
 
-def test_a_server_that_takes_no_connection(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_takes_no_connection(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = scorer_for(judge, timeout=7)
-    monkeypatch.setattr(scorer._opener, "open", unreachable)
+    monkeypatch.setattr(scorer._client._client, "stream", unreachable)
     with pytest.raises(ComponentError, match=r"the server judge: did not answer within 7 s \(asked once\)"):
         scorer(EPISODES)
 
 
-def unreachable(request: Any, timeout: float) -> Any:
-    """How urllib tells of a connection that could not be made in time."""
-    raise urllib.error.URLError(TimeoutError("timed out"))
+def unreachable(*arguments: Any, **options: Any) -> Any:
+    """How httpx tells of a connection that could not be made in time."""
+    raise httpx.ConnectTimeout("timed out")
 
 
-def test_a_server_that_drips(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_drips(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read is quick, the whole is not."""
     judge.answers = [(200, '{"scores": [1, 2]}')]
     clock = itertools.count(0.0, 100.0)
-    monkeypatch.setattr(http_scorer, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
+    monkeypatch.setattr(http_client, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
     assert "did not answer within 30 s" in str(failure(judge))
 
 
@@ -224,17 +221,17 @@ def test_nobody_is_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         permissions = permissions_from_flags([], [f"judge=http://127.0.0.1:{free.getsockname()[1]}/s3cret"])
-    scorer = HttpScorer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
+    scorer = ScoringServer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
     with pytest.raises(ComponentError, match=r"^the server judge: cannot be reached: Connection refused \(asked 3 times\)$"):
         scorer(EPISODES)
 
 
-def test_a_server_that_speaks_no_http(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_speaks_no_http(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "do_POST", lambda self: self.wfile.write(b"\x00\x01garbage\n\n"))
-    assert "cannot be reached: BadStatusLine" in str(failure(judge))
+    assert "cannot be reached: RemoteProtocolError" in str(failure(judge))
 
 
-def test_the_whole_message_names_component_and_status(judge: Judge) -> None:
+def test_the_whole_message_names_component_and_status(judge: JsonServer) -> None:
     judge.answers = [(404, "")]
     settings = RewardConfig.model_validate({"components": [{"kind": "http", "server": "judge", "name": "remote"}]})
     compute = Compute(torch.device("cpu"), torch.float32)
@@ -256,5 +253,5 @@ def test_only_servers_that_were_named_at_the_start() -> None:
         ("http://127.0.0.1:1/", {"judge": "http://127.0.0.1:1/"}, "no server is called http"),
     ):
         with pytest.raises(ConfigError) as caught:
-            HttpScorer(HttpReward(server=name), Permissions(urls=urls), FIELD)
+            ScoringServer(HttpReward(server=name), Permissions(urls=urls), FIELD)
         assert caught.value.problems[0].field == f"{FIELD}.server" and part in caught.value.problems[0].message

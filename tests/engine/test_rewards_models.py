@@ -24,7 +24,7 @@ from transformers import (
 from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.ensemble import combine, member_names
+from rlhf_studio.engine.rewards.kinds.ensemble import combine, member_names
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
 from tests.engine.small_models import WORDS, save_reward_model
 

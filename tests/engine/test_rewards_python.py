@@ -18,9 +18,10 @@ import torch
 from rlhf_studio.config import Permissions, PythonReward, RewardConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards import python_function
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.python_function import CHILD, PythonFunction, checked_scores
+from rlhf_studio.engine.rewards.kinds import python_function
+from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction
+from rlhf_studio.engine.rewards.outside.replies import checked_scores
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
 from tests.waiting import gone, wait_until
 

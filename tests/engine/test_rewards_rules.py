@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rlhf_studio.config import BleuReward, LexiconReward, RegexReward, RewardConfig, RougeReward
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError, quoted
-from rlhf_studio.engine.rewards.lexicon import NEGATIONS, bundled_words, lexicon_rule
-from rlhf_studio.engine.rewards.references import bleu, rouge
-from rlhf_studio.engine.rewards.rules import regex_rule
+from rlhf_studio.engine.rewards.kinds.lexicon import NEGATIONS, bundled_words, lexicon_rule
+from rlhf_studio.engine.rewards.kinds.overlap import bleu, rouge
+from rlhf_studio.engine.rewards.kinds.rules import regex_rule
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
 
 CPU = Compute(torch.device("cpu"), torch.float32)

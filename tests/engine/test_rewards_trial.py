@@ -16,9 +16,9 @@ from rlhf_studio.child_process.line_process import LineEnded, LineProcess
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, config_to_yaml
-from rlhf_studio.engine.rewards import trial as trial_module
-from rlhf_studio.engine.rewards.score_server import BAD_REQUEST, answer
-from rlhf_studio.engine.rewards.trial import Text, Trial
+from rlhf_studio.engine.rewards.trial import one_text
+from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
+from rlhf_studio.engine.rewards.trial.server import BAD_REQUEST, answer
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_reward_model
 
@@ -232,6 +232,6 @@ def test_the_helper_survives_what_it_cannot_do(tmp_path: Path, error: Exception,
     def fail(config: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(trial_module, "choose_compute", fail)
+    monkeypatch.setattr(one_text, "choose_compute", fail)
     said = answer(Trial(NOTHING_ALLOWED, lambda text, fraction: None), json.dumps(request(config_of(tmp_path, LENGTH))))
     assert said == {"error": "" if isinstance(error, ConfigError) else "RuntimeError: out of memory"}

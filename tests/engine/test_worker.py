@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_studio.config import LengthReward
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.rewards import components
+from rlhf_studio.engine.rewards.kinds.rules import per_text
+from rlhf_studio.engine.rewards.registry import builders
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
@@ -151,7 +153,8 @@ def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
 
 def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(reward={"components": [{"kind": "length", "name": "broken"}]})
-    monkeypatch.setattr(components, "length_rule", lambda settings: lambda text, tokens: math.nan)
+    broken = per_text(lambda text, tokens: math.nan)
+    monkeypatch.setitem(builders(), LengthReward, lambda settings, context: broken)
     assert run_engine(run_dir, "train") == FAILED
     cause = RunReader(run_dir).status().cause
     assert "broken gave nan" in cause and "the prompt" in cause

@@ -35,6 +35,8 @@ def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED)
             "c.file",
             "mine.py is not allowed here; start the program with --allow-custom-rewards mine.py",
         ),
+        ({"kind": "answer", "compare": "regex", "pattern": "("}, "c.pattern", "is not a valid regular expression"),
+        ({"kind": "answer", "compare": "regex", "pattern": "(a)|(b)"}, "c.pattern", "has 2 groups and needs exactly one"),
         ({"kind": "http"}, "c.server", "name the scoring server; start the program with --reward-url NAME=URL"),
         ({"kind": "http", "server": "judge"}, "c.server", "start the program with --reward-url judge=URL"),
     ],
@@ -45,7 +47,14 @@ def test_one_problem_at_its_setting(component: dict[str, Any], field: str, part:
 
 
 @pytest.mark.parametrize(
-    "component", [{"kind": "lexicon"}, {"kind": "lexicon", "use_bundled": False, "negative": "meh"}, {"kind": "length"}, {"kind": "bleu"}]
+    "component",
+    [
+        {"kind": "lexicon"},
+        {"kind": "lexicon", "use_bundled": False, "negative": "meh"},
+        {"kind": "length"},
+        {"kind": "bleu"},
+        {"kind": "answer", "pattern": "("},  # not used when numbers are compared
+    ],
 )
 def test_nothing_is_wrong(component: dict[str, Any]) -> None:
     assert found(component) == []
@@ -134,7 +143,7 @@ def test_a_form_of_its_own_needs_a_chat_template(make_config: Any, make_reward: 
     assert field == "reward.components.0.chat_template" and "cannot be read" in message
 
 
-@pytest.mark.parametrize("kind", ["bleu", "rouge"])
+@pytest.mark.parametrize("kind", ["bleu", "rouge", "answer"])
 def test_references_need_a_column(make_config: Any, kind: str, tmp_path: Path) -> None:
     config = make_config(reward__components=[{"kind": "length"}, {"kind": kind}])
     (problem,) = inspect_run(config, tmp_path, free_bytes=lambda _: 10**12).problems
@@ -148,3 +157,19 @@ def test_permissions_reach_the_whole_check(make_config: Any, tmp_path: Path) -> 
     config = make_config(reward__components=[{"kind": "http", "server": "judge"}])
     assert [problem.field for problem in inspect_run(config, tmp_path).problems] == ["reward.components.0.server"]
     assert inspect_run(config, tmp_path, permissions=Permissions(urls={"judge": "http://x"})).problems == []
+
+
+def test_a_batch_that_a_judge_cannot_take(make_config: Any, tmp_path: Path) -> None:
+    judge = {"kind": "judge", "server": "judge", "model": "m", "max_requests": 63}
+    permissions = Permissions(urls={"judge": "http://x"})
+    (problem,) = inspect_run(make_config(reward__components=[judge], ppo__batch_size=64), tmp_path, permissions=permissions).problems
+    assert problem.field == "reward.components.0.max_requests"
+    assert problem.message == "63 is below ppo.batch_size 64; each response may need one request"
+    judge["max_requests"] = 64
+    assert inspect_run(make_config(reward__components=[judge], ppo__batch_size=64), tmp_path, permissions=permissions).problems == []
+
+
+def test_a_judge_that_is_shown_a_reference_needs_a_column(make_config: Any, tmp_path: Path) -> None:
+    judge = {"kind": "judge", "server": "judge", "model": "m", "rubric": "{response} against {reference}"}
+    problems = inspect_run(make_config(reward__components=[judge]), tmp_path, permissions=Permissions(urls={"judge": "http://x"})).problems
+    assert [problem.field for problem in problems] == ["data.reference_column"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlhf_studio.config import SECTIONS, RewardComponent, RunConfig
+from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
 from rlhf_studio.config_io import ConfigError, apply_overrides, parse_config, walk_fields
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.command import PROGRAM, command_line, overrides
-from rlhf_studio.ui.form import COMPONENT_TITLES, USED_WHEN, describe_form, field_kind, nested, values_of
+from rlhf_studio.ui.form import USED_WHEN, describe_form, field_kind, nested, values_of
 
 FORM = describe_form()
 FIELDS = {field["name"]: field for section in FORM["sections"] for field in section["fields"]}
@@ -53,8 +53,7 @@ def test_bounds_units_and_choices_are_the_configurations_own() -> None:
 
 
 def test_every_kind_of_component_is_offered_with_its_defaults() -> None:
-    union = get_args(RewardComponent)[0]
-    assert set(COMPONENT_TITLES) == set(get_args(union))
+    assert set(COMPONENTS) == set(REWARD_KINDS) and len(FORM["components"]) == len(REWARD_KINDS)
     for kind, component in COMPONENTS.items():
         assert parse_config({"reward": {"components": [component["defaults"]]}}).reward.components[0].kind == kind
         assert {field["name"] for field in component["fields"]} == set(component["defaults"]) - {"kind"}

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, short_name
 from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.estimate.device import processor
 from rlhf_studio.inputs.prompts import cached
@@ -436,7 +436,7 @@ def test_durations(minutes: float, words: str) -> None:
 
 
 def test_short_names() -> None:
-    assert [outlook.short_name(name) for name in ("a/b", "C:\\x\\y", "/x/", "/")] == ["b", "y", "x", "/"]
+    assert [short_name(name) for name in ("a/b", "C:\\x\\y", "/x/", "/")] == ["b", "y", "x", "/"]
 
 
 def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""What a reward component may look at, and what it gives."""
+"""What a reward component may look at, and what it gives back."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.inputs.chat import Messages
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """B texts, whether each ended with its stop token, its length in tokens, and where the data have them reference texts and chats.
+    """B prompts with their responses, and what is known of them.
 
-    ``chats`` are the conversations that the prompts were written from, ending where the response follows.
+    Attributes:
+        prompts, responses: the texts.
+        stopped: whether each response ended with its stop token.
+        lengths: of each response, in tokens.
+        references: a text per row to compare with, where the data have them.
+        chats: the conversations from which the prompts were written, where the data are chats; the response comes next.
     """
 
     prompts: list[str]
@@ -24,6 +30,12 @@ class Episodes:
     references: list[str] | None = None
     chats: list[Messages] | None = None
 
+    def required_references(self) -> list[str]:
+        """The reference texts (B), for components that compare with them. Raises :class:`ComponentError` when the data have none."""
+        if self.references is None:
+            raise ComponentError("there are no reference texts to compare with; name their column in data.reference_column")
+        return self.references
+
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
         references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
@@ -32,7 +44,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one component says about B episodes, before its weight.
+    """The scores that one component gives to B episodes, before its weight.
 
     Attributes:
         scores: (B,) float32 on the CPU.

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.components import Component, build_source
+from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.types import OnProgress, Scores
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 from rlhf_studio.world.gold import gold_score
@@ -25,17 +26,17 @@ class Scorer:
         self._settings, self._ranks = settings, compute.ranks
         self.moments = RunningMoments()
         self._components = [
-            Component(name, component.weight, build_source(component, f"reward.components.{index}", compute, report, permissions))
-            for index, (name, component) in enumerate(zip(component_names(settings), settings.components, strict=True))
+            Component(name, part.weight, build_source(part, BuildContext(f"reward.components.{index}", compute, report, permissions)))
+            for index, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True))
         ]
 
     def __call__(self, episodes: Episodes) -> Scores:
-        """Score a batch; with several processes each scores its share.
+        """Score a batch; with several processes each scores its own part of the rows.
 
         Raises :class:`RewardError`, with the moments untouched, when a component gives anything but finite numbers, here or in
         another process.
         """
-        answers = self._shared_answers(episodes)
+        answers = self._answers_of_all_ranks(episodes)
         parts = self._weighted(answers)
         raw = torch.stack(list(parts.values())).sum(dim=0)
         if self._settings.scaling != "none":
@@ -59,7 +60,7 @@ class Scorer:
     def _answers(self, episodes: Episodes) -> dict[str, Answer]:
         return {component.name: component.answer(episodes) for component in self._components}
 
-    def _shared_answers(self, episodes: Episodes) -> dict[str, Answer]:
+    def _answers_of_all_ranks(self, episodes: Episodes) -> dict[str, Answer]:
         if self._ranks.size == 1:
             return self._answers(episodes)
         try:

@@ -138,7 +138,7 @@ export class Composer {
     for (const spec of kind.fields) {
       const { node } = this.fields.get(`${PREFIX}.${index}.${spec.name}`);
       const rule = spec.used_when;
-      node.classList.toggle("rs-unused", Boolean(rule) && values[rule.name] !== rule.value);
+      node.classList.toggle("rs-unused", Boolean(rule) && ![].concat(rule.value).includes(values[rule.name]));
       node.classList.toggle("rs-shown", spec.level === "basic" || !same(values[spec.name], kind.defaults[spec.name]));
     }
   }

@@ -39,6 +39,7 @@ class TrainPage {
       value: (name) => this.state.value(name),
       reveal: (field) => this.sections.reveal(field),
       prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
+      kinds: boot.form.components,
     });
     this.sections = new Sections(
       boot.form,

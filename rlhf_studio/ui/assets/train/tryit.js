@@ -6,7 +6,6 @@ import { NO_ANSWER } from "../shared/visit.js";
 
 const ASK_AGAIN = 400;
 const DIGITS = 3;
-const AGAINST_A_REFERENCE = ["bleu", "rouge"];
 
 export class TryIt {
   /**
@@ -15,9 +14,11 @@ export class TryIt {
    * @param value     present value of a setting
    * @param reveal    shows a setting
    * @param prompts   async () -> some prompts of the data
+   * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
-  constructor({ operator, ask, value, reveal, prompts }) {
+  constructor({ operator, ask, value, reveal, prompts, kinds }) {
     Object.assign(this, { ask, value, reveal, prompts });
+    this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
     const another = el(
@@ -107,7 +108,7 @@ export class TryIt {
    */
   consider() {
     const components = this.value("reward.components") || [];
-    const compared = components.some((component) => AGAINST_A_REFERENCE.includes(component.kind));
+    const compared = components.some((component) => this.comparing.includes(component.kind));
     show(this.reference.node, compared || Boolean(this.value("data.reference_column")));
     const stale = Boolean(this.scored) && this.scored !== this.key();
     this.results.classList.toggle("rs-stale", stale);

@@ -1,4 +1,4 @@
-"""Scoring one text by hand, before any run: what each component says, and what PPO would see."""
+"""Scoring one text before any run: the score of each component, and the final score that PPO would see."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from rlhf_studio.config import EnsembleReward, Permissions, PythonReward, RewardComponent, RewardModelReward, RunConfig
+from rlhf_studio.config import Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute
-from rlhf_studio.engine.rewards.components import Component, build_source
+from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
+from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
@@ -57,18 +58,18 @@ class Trial:
         for index, (name, component) in enumerate(zip(component_names(config.reward), config.reward.components, strict=True)):
             field = f"reward.components.{index}"
             row: dict[str, Any] = {"name": name, "kind": component.kind, "weight": component.weight}
-            if component.kind == "length" and tokens is None:
+            if component.counts_tokens and tokens is None:
                 row |= {"error": uncounted, "field": field}
             else:
-                row |= self._say(component, name, field, compute, episodes, before)
+                row |= self._row(component, name, field, compute, episodes, before)
             rows.append(row)
         return {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
 
-    def _say(
+    def _row(
         self, component: RewardComponent, name: str, field: str, compute: Compute, episodes: Episodes, before: dict[str, Source]
     ) -> dict[str, Any]:
-        """What one component says, or why it does not; ``before`` holds what was loaded for the last text."""
-        # not kept under its name and weight: changing those loads nothing anew
+        """The scores of one component, or why there are none; ``before`` holds what was loaded for the last text."""
+        # The key leaves out name and weight: changing those loads nothing anew.
         plain = component.model_copy(update={"name": "", "weight": 1.0})
         key = f"{compute.device} {compute.dtype} {plain!r} {_versions(component)}"
         try:
@@ -89,16 +90,13 @@ class Trial:
         check_component(component, field, None, problems, self._permissions)
         if problems:
             raise ConfigError(problems)
-        return build_source(component, field, compute, self._report, self._permissions)
+        return build_source(component, BuildContext(field, compute, self._report, self._permissions))
 
 
 def _versions(component: RewardComponent) -> list[int]:
     """When the files that the component reads were last changed, so that edited ones are loaded anew; nanoseconds, 0 for none."""
-    if isinstance(component, PythonReward):
-        return [_changed(component.file)]
-    names = [component.model] if isinstance(component, RewardModelReward) else []
-    names += component.model_names() if isinstance(component, EnsembleReward) else []
-    return [max((_changed(str(file)) for file in Path(resolve(name)).glob("*")), default=0) for name in names]
+    models = [max((_changed(str(file)) for file in Path(resolve(name)).glob("*")), default=0) for name in component.model_names()]
+    return [*map(_changed, component.files()), *models]
 
 
 def _changed(file: str) -> int:

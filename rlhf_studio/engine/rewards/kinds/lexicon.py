@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from rlhf_studio.config import LexiconReward
-from rlhf_studio.engine.rewards.rules import Rule
+from rlhf_studio.engine.rewards.kinds.rules import Rule, rule_of
 
 FOLDER = Path(__file__).parent / "words"
 NEGATIONS = frozenset({"not", "no", "never", "nobody", "nothing", "neither", "nor", "without", "hardly", "barely", "cannot"})
@@ -22,6 +22,7 @@ def bundled_words(name: str) -> frozenset[str]:
     return frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
+@rule_of(LexiconReward)
 def lexicon_rule(settings: LexiconReward) -> Rule:
     """(positive words - negative words) / ``full_at``, limited to [-1, 1].
 

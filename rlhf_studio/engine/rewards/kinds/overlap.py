@@ -1,4 +1,4 @@
-"""BLEU and ROUGE of a response against the reference text of its row, by the libraries that published results use."""
+"""BLEU and ROUGE of a response against the reference text of its row, by the libraries that papers report."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ import torch
 
 from rlhf_studio.config import BleuReward, RougeReward
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
-from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.registry import BuildContext, scorer
 
 Agreement = Callable[[str, str], float]
 """(response, reference) to a score from 0 to 1."""
 
 
-def reference_source(settings: BleuReward | RougeReward) -> Source:
-    """Compares each response with its reference. Raises :class:`ComponentError` when there are no references."""
-    agreement = bleu(settings) if isinstance(settings, BleuReward) else rouge(settings)
+@scorer(BleuReward)
+def build_bleu(settings: BleuReward, context: BuildContext) -> Source:
+    """Sentence BLEU with the row's reference."""
+    return _per_pair(bleu(settings))
 
+
+@scorer(RougeReward)
+def build_rouge(settings: RougeReward, context: BuildContext) -> Source:
+    """ROUGE with the row's reference."""
+    return _per_pair(rouge(settings))
+
+
+def _per_pair(agreement: Agreement) -> Source:
     def score(episodes: Episodes) -> Answer:
-        if episodes.references is None:
-            raise ComponentError("there are no reference texts to compare with; name their column in data.reference_column")
-        pairs = zip(episodes.responses, episodes.references, strict=True)
+        pairs = zip(episodes.responses, episodes.required_references(), strict=True)
         return Answer(torch.tensor([agreement(response, reference) for response, reference in pairs], dtype=torch.float32))
 
     return score

@@ -101,7 +101,7 @@ def attempt(action: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
 
 
 def own_part(trace: TracebackType | None, file: str) -> TracebackType | None:
-    """The trace from its first line in ``file`` on: what lies before is ours and helps nobody. The whole when no line is in it."""
+    """The trace from its first line in ``file`` on: the lines before it are this program's own. The whole when no line is in ``file``."""
     part = trace
     while part is not None and os.path.realpath(part.tb_frame.f_code.co_filename) != file:
         part = part.tb_next
@@ -109,7 +109,7 @@ def own_part(trace: TracebackType | None, file: str) -> TracebackType | None:
 
 
 def read(requests: queue.SimpleQueue[str]) -> None:
-    """Pass lines on; when there are no more, the engine is gone and so are we, even out of a function that never returns."""
+    """Pass lines on. When there are no more, the engine is gone: end this process, also while the function is running."""
     for line in sys.stdin:
         requests.put(line)
     if os.getpgrp() == os.getpid():
@@ -123,10 +123,10 @@ def main(file: str, name: str) -> None:
     os.dup2(2, 1)
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=read, args=(requests,), daemon=True).start()
-    held: list[Callable[..., Any]] = []
+    loaded: list[Callable[..., Any]] = []
 
     def start() -> dict[str, Any]:
-        held.append(load(file, name))
+        loaded.append(load(file, name))
         return {"ready": True}
 
     def answer(answered: dict[str, Any]) -> None:
@@ -134,9 +134,9 @@ def main(file: str, name: str) -> None:
         answers.flush()
 
     answer(attempt(start, file))
-    while held:
+    while loaded:
         request = json.loads(requests.get())
-        answer(attempt(lambda request=request: {"scores": call(held[0], request)}, file) | {"number": request["number"]})
+        answer(attempt(lambda request=request: {"scores": call(loaded[0], request)}, file) | {"number": request["number"]})
 
 
 if __name__ == "__main__":

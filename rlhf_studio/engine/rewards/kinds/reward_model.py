@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rlhf_studio.config import EnsembleReward, RewardModelReward
+from rlhf_studio.config import ClassifierReward, RewardModelReward
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
+from rlhf_studio.engine.distributed.ranks import ONE_RANK
 from rlhf_studio.engine.models.classifiers import unused_id
-from rlhf_studio.engine.models.load_model import LoadedRewardModel
-from rlhf_studio.engine.rewards.chats import OwnChat
-from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.models.load_model import LoadedRewardModel, load_reward_model
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes
+from rlhf_studio.engine.rewards.kinds.chats import OwnChat, own_chat
+from rlhf_studio.engine.rewards.registry import BuildContext, scorer
 from rlhf_studio.engine.text import cut_left
 from rlhf_studio.inputs.models.rotation import rotation_boundary
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class RewardModelScorer:
         self,
         name: str,
         loaded: LoadedRewardModel,
-        settings: RewardModelReward | EnsembleReward,
+        settings: ClassifierReward,
         compute: Compute,
         chat: OwnChat | None = None,
     ):
@@ -160,6 +165,38 @@ class RewardModelScorer:
 
     def _unused_id(self, texts: list[_Text]) -> int | None:
         return unused_id(self._model, [text.ids for text in texts], self._tokenizer.pad_token_id)
+
+
+class RewardModels:
+    """Asks one reward model. Kinds that ask several are made from this too."""
+
+    def __init__(self, models: list[RewardModelScorer]):
+        self.models = models
+
+    def __call__(self, episodes: Episodes) -> Answer:
+        """The model's scores."""
+        return Answer(self.models[0](episodes))
+
+
+@scorer(RewardModelReward)
+def build(settings: RewardModelReward, context: BuildContext) -> RewardModels:
+    """Loads the model."""
+    return RewardModels([load_scorer(settings, settings.model, context)])
+
+
+def load_scorer(settings: ClassifierReward, name: str, context: BuildContext) -> RewardModelScorer:
+    """Loads one model and its tokenizer. Raises :class:`ConfigError` that names the kind's own setting for models."""
+    own = replace(context.compute, dtype=DTYPES.get(settings.dtype, context.compute.dtype), ranks=ONE_RANK)
+    field = context.field
+    try:
+        loaded = load_reward_model(name, settings.revision, settings.label, own.dtype, context.report, field)
+    except ConfigError as error:  # the loader calls the setting "model"; an ensemble's has another name
+        problems = [
+            Problem(f"{field}.{settings.models_setting}" if item.field == f"{field}.model" else item.field, item.message)
+            for item in error.problems
+        ]
+        raise ConfigError(problems) from error
+    return RewardModelScorer(name, loaded, settings, own, own_chat(loaded, name, settings, field))
 
 
 def _reads_its_last_token(model: PreTrainedModel) -> bool:

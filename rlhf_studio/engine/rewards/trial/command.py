@@ -1,4 +1,4 @@
-"""The command ``score``: one text, each component's say, and the score that PPO would see."""
+"""The command ``score``: one text, the score of each component, and the final score that PPO would see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import transformers
 
 from rlhf_studio.config import Permissions, RunConfig
-from rlhf_studio.engine.rewards.trial import Text, Trial
+from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
 from rlhf_studio.exit_codes import DONE, FAILED
 
 

@@ -1,13 +1,14 @@
-"""One reward model as a component, or several whose scores become one."""
+"""Several reward models whose scores become one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rlhf_studio.config import EnsembleReward
+from rlhf_studio.config import EnsembleReward, short_name
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
-from rlhf_studio.engine.rewards.reward_model import RewardModelScorer
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModels, RewardModelScorer, load_scorer
+from rlhf_studio.engine.rewards.registry import BuildContext, scorer
 
 
 def combine(scores: Tensor, how: str, std_weight: float) -> Tensor:
@@ -29,22 +30,12 @@ def combine(scores: Tensor, how: str, std_weight: float) -> Tensor:
     return mean if how == "mean" else mean - std_weight * scores.std(dim=0, correction=0)
 
 
-class OneModel:
-    """Asks one model."""
-
-    def __init__(self, model: RewardModelScorer):
-        self.models = [model]
-
-    def __call__(self, episodes: Episodes) -> Answer:
-        """The model's scores."""
-        return Answer(self.models[0](episodes))
-
-
-class Ensemble:
+class Ensemble(RewardModels):
     """Asks every model and combines their answers."""
 
     def __init__(self, members: list[RewardModelScorer], settings: EnsembleReward):
-        self.models, self._settings = members, settings
+        super().__init__(members)
+        self._settings = settings
         self._names = member_names(settings.model_names())
 
     def __call__(self, episodes: Episodes) -> Answer:
@@ -55,7 +46,13 @@ class Ensemble:
         return Answer(combined, members)
 
 
+@scorer(EnsembleReward)
+def build(settings: EnsembleReward, context: BuildContext) -> Ensemble:
+    """Loads every model."""
+    return Ensemble([load_scorer(settings, name, context) for name in settings.model_names()], settings)
+
+
 def member_names(models: list[str]) -> list[str]:
     """The last part of each model's name, with its number where two would be the same."""
-    short = [model.rstrip("/\\").replace("\\", "/").split("/")[-1] or model for model in models]
+    short = [short_name(model) for model in models]
     return [name if short.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(short, start=1)]

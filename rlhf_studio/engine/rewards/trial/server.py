@@ -14,7 +14,7 @@ import transformers
 
 from rlhf_studio.config import Permissions
 from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.engine.rewards.trial import Text, Trial
+from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
 
 BAD_REQUEST = "the request is not one of ours; reload the page"
 
@@ -22,18 +22,18 @@ BAD_REQUEST = "the request is not one of ours; reload the page"
 def serve(permissions: Permissions) -> int:
     """Answer until standard input closes, which also ends a scoring that is under way: the app is gone then."""
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    os.dup2(2, 1)  # from here on, what libraries print goes to the error stream and cannot be taken for an answer
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
 
-    def say(message: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
     transformers.utils.logging.disable_progress_bar()
-    trial = Trial(permissions, lambda text, fraction: say({"progress": text, "fraction": fraction}))
+    trial = Trial(permissions, lambda text, fraction: send({"progress": text, "fraction": fraction}))
     while True:
-        say(answer(trial, requests.get()))
+        send(answer(trial, requests.get()))
 
 
 def answer(trial: Trial, line: str) -> dict[str, Any]:

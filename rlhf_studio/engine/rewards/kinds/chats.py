@@ -1,4 +1,4 @@
-"""Conversations as a reward model's own chat template writes them: the policy's form would be strange to it."""
+"""Conversations in the form of a reward model's own chat template, for models that were not trained on the policy's form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jinja2
 
-from rlhf_studio.config import EnsembleReward, RewardModelReward
+from rlhf_studio.config import ClassifierReward
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.episodes import Episodes
@@ -20,7 +20,7 @@ OwnChat = Callable[[Episodes], list[str]]
 """Writes whole conversations, one text per episode. Raises :class:`ComponentError`."""
 
 
-def own_chat(loaded: LoadedRewardModel, name: str, settings: RewardModelReward | EnsembleReward, field: str) -> OwnChat | None:
+def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, field: str) -> OwnChat | None:
     """What writes the conversations for this model, or None when it reads the policy's text.
 
     Raises :class:`ConfigError` when the model has no template, or one that does not work.

@@ -1,0 +1,44 @@
+"""A component at work: its scores, the check that they are numbers, and errors that name the component and the text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
+from rlhf_studio.engine.rewards.errors import ComponentError, RewardError, quoted
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModels, RewardModelScorer
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component at work, with the name and weight under which its scores are kept."""
+
+    name: str
+    weight: float
+    source: Source
+
+    @property
+    def models(self) -> list[RewardModelScorer]:
+        """The reward models that it asks."""
+        return self.source.models if isinstance(self.source, RewardModels) else []
+
+    def answer(self, episodes: Episodes) -> Answer:
+        """Scores before the weight. Raises :class:`RewardError` for anything but B finite numbers."""
+        try:
+            answer = self.source(episodes)
+        except ComponentError as error:
+            raise RewardError(f"reward component {self.name}: {error}{_what_was_scored(episodes, error.row)}") from error
+        bad = [row for row, value in enumerate(answer.scores.tolist()) if not math.isfinite(value)]
+        if bad:
+            raise RewardError(f"reward component {self.name} gave {answer.scores[bad[0]].item()}{_what_was_scored(episodes, bad[0])}")
+        return answer
+
+
+def _what_was_scored(episodes: Episodes, row: int | None) -> str:
+    """The end of an error's sentence: the prompt and response of ``row``, or of the whole batch its size and first prompt."""
+    if row is not None:
+        return f" for the prompt {quoted(episodes.prompts[row])} and the response {quoted(episodes.responses[row])}"
+    count = len(episodes.responses)
+    what = "response" if count == 1 else f"batch of {count} responses, the first"
+    return f"; it was scoring the {what} to the prompt {quoted(episodes.prompts[0])}"

@@ -1,0 +1,34 @@
+"""The scores that a person's function or scoring server gives: nothing in them is trusted before it was checked."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from rlhf_studio.engine.rewards.errors import ComponentError
+
+BYTES_PER_SCORE, SPARE_BYTES = 64, 20_000
+
+
+def most_bytes(count: int) -> int:
+    """How long the answer with ``count`` scores may be."""
+    return SPARE_BYTES + BYTES_PER_SCORE * count
+
+
+def checked_scores(answer: dict[str, Any], count: int) -> list[float]:
+    """``answer["scores"]`` as ``count`` finite floats. Raises :class:`ComponentError`."""
+    if "error" in answer:
+        row = answer.get("row")
+        raise ComponentError(str(answer["error"])[:1000], row if isinstance(row, int) and 0 <= row < count else None)
+    scores = answer.get("scores")
+    if not isinstance(scores, list):
+        raise ComponentError('its answer holds no list "scores"')
+    if len(scores) != count:
+        raise ComponentError(f"it gave {len(scores)} scores for {count} responses")
+    for row, score in enumerate(scores):
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            raise ComponentError(f"it gave {str(score)[:100]!r}, which is not a number", row)
+        if abs(score) > sys.float_info.max or not math.isfinite(score):
+            raise ComponentError(f"it gave {str(score)[:100]}, which is not a finite number", row)
+    return [float(score) for score in scores]
