@@ -125,7 +125,7 @@ class PPOTrainer:
 
         Raises ValueError when no reward was given.
         """
-        if not self.trainer.models.scorer.names:
+        if not self.trainer.models.scorer.components:
             raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
         while not self.trainer.finished:
             yield self.trainer.step().metrics
@@ -151,8 +151,6 @@ class PPOTrainer:
 
 class _FunctionReward:
     """A Python function as a reward component."""
-
-    models: tuple[()] = ()
 
     def __init__(self, function: Reward):
         self._function = function

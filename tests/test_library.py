@@ -86,7 +86,7 @@ def test_prompts_of_your_own(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"a step takes ppo\.batch_size = 8 prompts, but there are 2"):
         trainer.sample(["w1", "w2"])
     with pytest.raises(TypeError, match="prompt 2 is a int, not a string"):
-        trainer.sample(["w1", 2])  # type: ignore[list-item]
+        trainer.sample(["w1", 2, *["w3"] * 6])  # type: ignore[list-item]
 
 
 def test_scores_are_checked_before_anything_is_learned(folder: Path) -> None:

@@ -22,7 +22,7 @@ from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
-from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.stages.training_loop import run_training
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
@@ -117,7 +117,7 @@ EPISODES = Episodes(["w20 w21 ", "", "w3 "], ["w1 w2 w3 w4 w5 w6 w7 w8 w9", "w6"
 
 
 def scores(component: dict[str, Any]) -> list[float]:
-    scorer = Scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
+    scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
     return scorer(EPISODES).raw.tolist()
 
 
@@ -155,7 +155,7 @@ def test_every_kind_has_a_name_and_a_weight(monkeypatch: pytest.MonkeyPatch, kin
     """Whatever the component itself would say, here 1, -2 and 3."""
     monkeypatch.setattr(scorer_module, "build_source", lambda *_: lambda episodes: Answer(torch.tensor([1.0, -2.0, 3.0])))
     settings = RewardConfig.model_validate({"components": [{"kind": kind, "weight": -2.5, "name": "mine"}, {"kind": kind, "weight": 1.0}]})
-    found = Scorer(settings, CPU, lambda text, fraction: None)(EPISODES)
+    found = build_scorer(settings, CPU, lambda text, fraction: None)(EPISODES)
     assert {name: part.tolist() for name, part in found.parts.items()} == {"mine": [-2.5, 5.0, -7.5], kind: [1.0, -2.0, 3.0]}
     assert found.raw.tolist() == [-1.5, 3.0, -4.5]
 

@@ -81,7 +81,7 @@ def with_lanes(trainer: Trainer, count: int) -> None:
     trainer.compute = replace(trainer.compute, lanes=Lanes(count))
     trainer.models = replace(trainer.models, compute=trainer.compute)
     trainer.updater = Updater(trainer.models.policy, trainer.config, trainer.compute)
-    for component in trainer.models.scorer._components:
+    for component in trainer.models.scorer.components:
         component.source._compute = trainer.compute
 
 

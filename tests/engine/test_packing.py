@@ -21,7 +21,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.episodes import Episodes
-from rlhf_studio.engine.rewards.scorer import Scorer
+from rlhf_studio.engine.rewards.scorer import build_scorer
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.families import PACKED_FAMILIES
 from tests.engine.conftest import play
@@ -152,7 +152,7 @@ def test_reward_models_score_as_transformers_scores_each_text(
         expected = [float(model(input_ids=torch.tensor([row])).logits[0, 0]) for row in words]
     compute = Compute(CPU, torch.float32, lanes=Lanes(lanes))
     component = {"kind": "reward_model", "model": str(tmp_path / family), "append_eos": False}
-    scorer = Scorer(RewardConfig.model_validate({"components": [component]}), compute, lambda text, fraction: None)
+    scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), compute, lambda text, fraction: None)
     parts: list[int] = []
     monkeypatch.setattr("rlhf_studio.engine.rewards.kinds.reward_model.pack_texts", lambda texts, device: note(parts, texts, device))
     texts = [" ".join(f"w{token - 2}" for token in row) for row in words]

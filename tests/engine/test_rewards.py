@@ -26,7 +26,7 @@ from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.kinds.rules import keyword_rule, length_rule, per_text, regex_rule, repetition_rule
 from rlhf_studio.engine.rewards.registry import builders
-from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, component_names
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer, component_names
 from rlhf_studio.world.gold import gold_score
 from tests.engine.small_models import WORDS, save_reward_model, save_tokenizer
 
@@ -267,7 +267,7 @@ def test_a_start_token_that_a_chat_template_wrote_stands_there_once(tmp_path: Pa
 
 
 def scorer_of(*components: dict[str, Any], **settings: Any) -> Scorer:
-    return Scorer(RewardConfig.model_validate({"components": list(components), **settings}), CPU, silent)
+    return build_scorer(RewardConfig.model_validate({"components": list(components), **settings}), CPU, silent)
 
 
 LENGTH = {"kind": "length", "target": 4, "tolerance": 4}

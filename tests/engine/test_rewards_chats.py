@@ -14,7 +14,7 @@ from rlhf_studio.config import RewardConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.prompts import PromptBatch
-from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer
 from tests.engine.conftest import play, small_config
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer
 from tests.inputs.chat_templates import CHATS, TEMPLATES
@@ -40,7 +40,7 @@ def scorer_of(*folders: Path, **settings: Any) -> Scorer:
     if len(folders) > 1:
         models = {"kind": "ensemble", "models": ",".join(map(str, folders))}
     components = [{**models, "chat_template": "own", **settings}]
-    return Scorer(RewardConfig.model_validate({"components": components}), CPU, lambda text, fraction: None)
+    return build_scorer(RewardConfig.model_validate({"components": components}), CPU, lambda text, fraction: None)
 
 
 def by_transformers(folder: Path, chat: list[dict[str, str]]) -> float:

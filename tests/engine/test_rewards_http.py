@@ -21,7 +21,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.scoring_server import ScoringServer
 from rlhf_studio.engine.rewards.outside import http_client
-from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
 from tests.engine.json_server import Handler, JsonServer
 
 EPISODES = Episodes(["why", "how"], ["a b", "c"], [True, False], [2, 1])
@@ -235,7 +235,7 @@ def test_the_whole_message_names_component_and_status(judge: JsonServer) -> None
     judge.answers = [(404, "")]
     settings = RewardConfig.model_validate({"components": [{"kind": "http", "server": "judge", "name": "remote"}]})
     compute = Compute(torch.device("cpu"), torch.float32)
-    scorer = Scorer(settings, compute, lambda text, fraction: None, permissions_from_flags([], [f"judge={judge.url}"]))
+    scorer = build_scorer(settings, compute, lambda text, fraction: None, permissions_from_flags([], [f"judge={judge.url}"]))
     with pytest.raises(
         RewardError, match=r"^reward component remote: the server judge: answered with status 404; it was scoring the batch"
     ):

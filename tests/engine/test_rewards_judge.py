@@ -18,7 +18,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import judge as judge_module
 from rlhf_studio.engine.rewards.kinds.judge import Judge, answer_text, grade_in
-from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
 from tests.engine.json_server import JsonServer, Reply
 
 FIELD = "reward.components.0"
@@ -251,7 +251,7 @@ def test_a_silent_judge(server: JsonServer) -> None:
 def test_the_whole_message_names_component_and_text_and_no_secret(server: JsonServer) -> None:
     server.answers = [(200, chat("I like it."))]
     settings = RewardConfig.model_validate({"components": [{"kind": "judge", "server": "grader", "model": "m", "name": "taste"}]})
-    scorer = Scorer(settings, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None, permissions(server))
+    scorer = build_scorer(settings, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None, permissions(server))
     with pytest.raises(RewardError) as caught:
         scorer(episodes("a b"))
     expected = "the judge grader: its answer has no line 'Score: NUMBER': 'I like it.' for the prompt 'p0' and the response 'a b'"

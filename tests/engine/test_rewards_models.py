@@ -25,7 +25,7 @@ from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.kinds.ensemble import combine, member_names
-from rlhf_studio.engine.rewards.scorer import Episodes, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from tests.engine.small_models import WORDS, save_reward_model
 
 CPU = Compute(torch.device("cpu"), torch.float32)
@@ -78,7 +78,7 @@ def plain(folder: Path, text: str, label: int = 1, **keywords: Any) -> float:
 
 def scores_of(folder: Path, prompts: list[str], responses: list[str], compute: Compute = CPU, **settings: Any) -> list[float]:
     component = {"kind": "reward_model", "model": str(folder), "label": "1", **settings}
-    scorer = Scorer(RewardConfig.model_validate({"components": [component]}), compute, lambda text, fraction: None)
+    scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), compute, lambda text, fraction: None)
     count = len(responses)
     return scorer(Episodes(prompts, responses, [True] * count, [1] * count)).raw.tolist()
 
@@ -171,7 +171,7 @@ def test_an_ensemble_of_different_families(tmp_path: Path, how: str, expected: A
         "weight": 3.0,
         "name": "judges",
     }
-    scorer = Scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
+    scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
     found = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [1] * 4))
     assert found.raw.tolist() == pytest.approx([3 * expected(row) for row in each], abs=1e-4)
     assert list(found.parts) == ["judges"]  # the members are shown beside the sum, not in it
@@ -194,7 +194,7 @@ def test_members_have_curves_of_their_own_in_a_run(make_trainer: Any, tmp_path: 
 def test_member_curves_can_be_left_out(tmp_path: Path) -> None:
     folders = [save_encoder(tmp_path / name, "bert", seed=seed) for seed, name in enumerate(("one", "two"))]
     component = EnsembleReward(models=f"{folders[0]},{folders[1]}", label="1", member_curves=False)
-    found = Scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
+    found = build_scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
     assert found.members == {} and len(found.parts) == 1
 
 
@@ -218,5 +218,5 @@ def test_a_member_that_cannot_be_loaded_is_named_at_the_setting(tmp_path: Path) 
     ):
         with pytest.raises(ConfigError) as caught:
             settings = RewardConfig(components=[EnsembleReward(models=models, label=label)])
-            Scorer(settings, CPU, lambda text, fraction: None)
+            build_scorer(settings, CPU, lambda text, fraction: None)
         assert caught.value.problems[0].field == field and part in caught.value.problems[0].message

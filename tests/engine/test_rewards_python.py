@@ -22,7 +22,7 @@ from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import python_function
 from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction
 from rlhf_studio.engine.rewards.outside.replies import checked_scores
-from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, build_scorer
 from tests.waiting import gone, wait_until
 
 CPU = Compute(torch.device("cpu"), torch.float32)
@@ -183,7 +183,7 @@ def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path, capf
     file = tmp_path / "rewards.py"
     file.write_text("def score(prompts, responses):\n    return [1.0] * (len(prompts) - 1) + [None if prompts[-1] == 'how' else 1 / 0]\n")
     settings = RewardConfig.model_validate({"components": [{"kind": "python", "file": str(file), "name": "mine"}]})
-    scorer = Scorer(settings, CPU, lambda text, fraction: None, permissions_from_flags([str(file)], []))
+    scorer = build_scorer(settings, CPU, lambda text, fraction: None, permissions_from_flags([str(file)], []))
     with pytest.raises(RewardError) as caught:
         scorer(EPISODES)
     expected = "reward component mine: it gave None, which is not a number for the prompt 'how' and the response 'c'"

@@ -16,13 +16,13 @@ from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.kinds.lexicon import NEGATIONS, bundled_words, lexicon_rule
 from rlhf_studio.engine.rewards.kinds.overlap import bleu, rouge
 from rlhf_studio.engine.rewards.kinds.rules import regex_rule
-from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 
 
 def scorer_of(*components: dict[str, Any], **settings: Any) -> Scorer:
-    return Scorer(RewardConfig.model_validate({"components": list(components), **settings}), CPU, lambda text, fraction: None)
+    return build_scorer(RewardConfig.model_validate({"components": list(components), **settings}), CPU, lambda text, fraction: None)
 
 
 # --- format ------------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ LENGTH = {"components": [{"kind": "length"}], "scaling": "normalise"}
 
 def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bool]) -> None:
     """Make the scorer fail whenever ``broken(number of the call, from 1)``."""
-    component = trainer.models.scorer._components[0]
+    component = trainer.models.scorer.components[0]
     calls = iter(range(1, 1000))
 
     def source(episodes: Any) -> Any:

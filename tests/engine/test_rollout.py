@@ -133,9 +133,9 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     (tmp_path / "pairs.csv").write_text("prompt,answer\n" + rows)
     trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
     seen: list[Episodes] = []
-    component = trainer.models.scorer._components[0]
+    component = trainer.models.scorer.components[0]
     listening = replace(component, source=lambda episodes: (seen.append(episodes), component.source(episodes))[1])
-    trainer.models.scorer._components[0] = listening
+    trainer.models.scorer.components[0] = listening
     play(trainer)
     trainer.watched()[0]
     assert [len(episodes.prompts) for episodes in seen] == [8, 2]

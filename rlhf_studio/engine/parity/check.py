@@ -162,7 +162,7 @@ class _ParityCheck:
         responses = decode_responses(self._models, tokens)
         stopped = ends_with_stop(tokens, self._models.stop_id).tolist()
         episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
-        for setting, model in self._models.scorer.models():
+        for setting, model in self._models.scorer.reward_models():
             scores, expected, noise = model(episodes), model.alone(episodes), 0.0
             if model.half:
                 with with_rounding_noise(model.network):

@@ -23,7 +23,7 @@ from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, lo
 from rlhf_studio.engine.models.merging import can_merge
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
-from rlhf_studio.engine.rewards.scorer import Scorer
+from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import read_prompts
@@ -50,7 +50,7 @@ def build_trainer(
     held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
     start = load_reference(config, loaded, compute, report, options)
     policy, reference = make_policy(config, compute, loaded, start, report)
-    scorer = Scorer(config.reward, compute, report, permissions)
+    scorer = build_scorer(config.reward, compute, report, permissions)
     models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
     notes = [*loaded.notes, *start.notes, *prompts.notes(config.data), *held_out.notes, *notes]
     return make_trainer(models, prompts, held_out), notes + _few_prompts(config, len(prompts.ids) - len(held_out.aside))

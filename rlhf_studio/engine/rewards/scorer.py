@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
@@ -16,49 +20,63 @@ from rlhf_studio.engine.types import OnProgress, Scores
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 from rlhf_studio.world.gold import gold_score
 
-__all__ = ["Episodes", "RewardError", "Scorer", "component_names", "shaped_scores"]
+__all__ = ["Episodes", "RewardError", "Scorer", "build_scorer", "component_names", "shaped_scores"]
+
+
+def build_scorer(
+    settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED
+) -> Scorer:
+    """Load what the settings name. Raises :class:`ConfigError` naming the setting that keeps a component from working."""
+    components = [
+        Component(name, part.weight, build_source(part, BuildContext(f"reward.components.{index}", compute, report, permissions)))
+        for index, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True))
+    ]
+    return Scorer(settings, components, compute.ranks)
 
 
 class Scorer:
-    """Built once per run; ``moments`` is the only state and belongs into a checkpoint."""
+    """The weighted sum of ``components``, shaped as ``settings`` say.
 
-    def __init__(self, settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED):
-        self._settings, self._ranks = settings, compute.ranks
+    Attributes:
+        moments: of all scores so far; the only state, and belongs into a checkpoint.
+    """
+
+    def __init__(self, settings: RewardConfig, components: Sequence[Component], ranks: Ranks = ONE_RANK):
+        self._settings, self.components, self._ranks = settings, list(components), ranks
         self.moments = RunningMoments()
-        self._components = [
-            Component(name, part.weight, build_source(part, BuildContext(f"reward.components.{index}", compute, report, permissions)))
-            for index, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True))
-        ]
 
     def __call__(self, episodes: Episodes) -> Scores:
-        """Score a batch; with several processes each scores its own part of the rows.
+        """Score a batch; with several ranks each scores its own rows.
 
-        Raises :class:`RewardError`, with the moments untouched, when a component gives anything but finite numbers, here or in
-        another process.
+        Raises :class:`RewardError`, with the moments untouched, when a component gives anything but finite numbers, here or on
+        another rank.
         """
         answers = self._answers_of_all_ranks(episodes)
         parts = self._weighted(answers)
-        raw = torch.stack(list(parts.values())).sum(dim=0)
-        if self._settings.scaling != "none":
-            self.moments.update(raw)
-        shaped = shaped_scores(raw, self._settings, self.moments, episodes)
         members = {
             f"{component.name}: {name}": component.weight * scores
-            for component in self._components
+            for component in self.components
             for name, scores in answers[component.name].members.items()
         }
-        return Scores(raw, parts, shaped, self.gold(episodes), members)
+        scores = self.shape(torch.stack(list(parts.values())).sum(dim=0), episodes)
+        return replace(scores, parts=parts, gold=self.gold(episodes), members=members)
+
+    def shape(self, raw: Tensor, episodes: Episodes) -> Scores:
+        """Scores (B,) of the episodes, scaled by the moments of all scores so far, clipped, less penalties; without parts and gold."""
+        if self._settings.scaling != "none":
+            self.moments.update(raw)
+        return Scores(raw, {}, shaped_scores(raw, self._settings, self.moments, episodes), None)
 
     def parts(self, episodes: Episodes) -> dict[str, Tensor]:
         """Weighted score (B,) of each component, without touching the running moments."""
         return self._weighted(self._answers(episodes))
 
-    def models(self) -> list[tuple[str, RewardModelScorer]]:
+    def reward_models(self) -> list[tuple[str, RewardModelScorer]]:
         """Every reward model, with the setting that names its component."""
-        return [(f"reward.components.{place}", model) for place, part in enumerate(self._components) for model in part.models]
+        return [(f"reward.components.{place}", model) for place, part in enumerate(self.components) for model in part.models]
 
     def _answers(self, episodes: Episodes) -> dict[str, Answer]:
-        return {component.name: component.answer(episodes) for component in self._components}
+        return {component.name: component.answer(episodes) for component in self.components}
 
     def _answers_of_all_ranks(self, episodes: Episodes) -> dict[str, Answer]:
         if self._ranks.size == 1:
@@ -76,7 +94,7 @@ class Scorer:
         }
 
     def _weighted(self, answers: dict[str, Answer]) -> dict[str, Tensor]:
-        return {component.name: component.weight * answers[component.name].scores for component in self._components}
+        return {component.name: component.weight * answers[component.name].scores for component in self.components}
 
     def gold(self, episodes: Episodes) -> Tensor | None:
         """The hidden second scorer (B,), or None when there is none."""
