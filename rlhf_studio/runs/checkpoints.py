@@ -79,8 +79,8 @@ BEGINNING = StartingPoint(None, [])
 def where_to_resume(run_dir: Path, *, read_again: bool = True) -> StartingPoint:
     """The newest checkpoint that can be used. Only looks; reads every file of the checkpoints that it tries.
 
-    Without ``read_again`` it takes this process's word for files that it has read or written, and that nobody has touched since: for
-    the app, which asks twice before it starts an engine. The engine itself always reads.
+    Without ``read_again``, files that this process has read or written, and that have not changed since, are not read a second time:
+    for the app, which looks twice before it starts an engine. The engine itself always reads them.
 
     Raises:
         NoCheckpoint: steps are recorded (or a checkpoint was damaged), but the run would start at step 0.

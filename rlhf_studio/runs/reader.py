@@ -111,7 +111,7 @@ class RunReader:
         """As :meth:`status`, for a caller that has read the workspace's queue and names already."""
         row, derived = self._derive(known, status.look_at_locks(self.run_dir))
         if derived.state in ("interrupted", "failed") and row.state != derived.state:
-            # An engine may have begun between looking at the locks and reading the row: bad news needs a second look.
+            # An engine may have begun after the locks were looked at and before the row was read: so this is checked a second time.
             derived = self._derive(known, status.look_at_locks(self.run_dir))[1]
         return derived
 

@@ -34,7 +34,7 @@ def list_values(workspace: Path) -> list[dict[str, Any]]:
 def _status_values(status: RunStatus) -> dict[str, Any]:
     """``silent`` is the engine's silence in seconds once it is long enough to mention, as on the page; else null."""
     values = dataclasses.asdict(status)
-    return {**values, "recorded": values.pop("last_recorded_step"), "silent": silence(status)}  # the short name is the scripts'
+    return {**values, "recorded": values.pop("last_recorded_step"), "silent": silence(status)}  # scripts know it by the short name
 
 
 def show_text(values: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ class RunWriter:
         with self._transaction() as connection:
             _expire_commands(connection, "a new start of the run", early_too=False)
             connection.execute("UPDATE commands SET early = 0 WHERE early = 1")
-            # In this very transaction: a row that a killed engine left as "running" would else be believed, now that somebody lives.
+            # In this same transaction: the lock is held again, so readers would believe a row that a killed engine left as "running".
             connection.execute(
                 """UPDATE run SET pid = ?, state = 'loading', phase = 'Starting', fraction = NULL, cause = '',
                    started_at = coalesce(started_at, ?), ended_at = NULL""",

@@ -271,7 +271,7 @@ def test_the_app_reads_a_checkpoint_once_and_again_when_it_was_touched(played: P
     monkeypatch.setattr(checkpoints, "sha256", lambda path: read.append(path.name) or original(path))
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
-    assert where_to_resume(played).step == 6 and len(read) == 6  # the engine trusts nobody
+    assert where_to_resume(played).step == 6 and len(read) == 6  # as the engine does
     model = place(played, 6) / "policy" / "model.safetensors"
     os.utime(model, ns=(1, 1))
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 9

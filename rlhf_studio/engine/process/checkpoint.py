@@ -1,7 +1,7 @@
 """Checkpoints: safetensors and JSON, complete or absent.
 
 A checkpoint is written to a temporary folder on the same volume; ``manifest.json`` with every file's size and SHA-256 comes
-last; then the folder is renamed into place. Which folders count is the business of :mod:`rlhf_studio.runs.checkpoints`.
+last; then the folder is renamed into place. Which folders count is decided in :mod:`rlhf_studio.runs.checkpoints`.
 The folder ``policy/`` inside is an ordinary transformers model or peft adapter, with its tokenizer.
 """
 
@@ -41,7 +41,8 @@ def put_together(run_dir: Path, policy: Policy, ranks: Ranks) -> WholeWeights:
     """What :func:`save_checkpoint` needs of weights that are split over the ranks: everyone calls this, the first one gets it."""
     if not ranks.sharded:
         return WholeWeights()
-    everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))  # the first process knows what it has written
+    # Only the first process knows whether the base has been written.
+    everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))
     names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
     critic = None if policy.critic is None else full_state_dict(policy.critic.model, keep=ranks.is_main)
     return WholeWeights(full_state_dict(policy.model, names, keep=ranks.is_main), critic)
@@ -126,7 +127,7 @@ def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> 
 
 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """The state dict as the model's own class reads it: sharding, tied weights and renamed layers are its business."""
+    """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
     return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
