@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -37,7 +38,12 @@ def fork_engine(run_dir: Path, mode: StartMode) -> int:
     with open(run_dir / "engine.log", "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    os._exit(run_engine(run_dir, mode))
+        try:
+            code = run_engine(run_dir, mode)
+        except BaseException:  # noqa: BLE001 - else this copy of the process would go on above, and remove the folder that both use
+            traceback.print_exc(file=log)
+            code = -1
+    os._exit(code)
 
 
 def exit_code(child: int) -> int:
@@ -68,7 +74,9 @@ def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, obje
     while (status := RunReader(run_dir).status()).state not in ("interrupted", "finished") and time.monotonic() < asked + 5:
         time.sleep(0.05)
     seen = time.monotonic() - asked
-    code = exit_code(fork_engine(run_dir, "resume")) if status.state == "interrupted" else 0
+    # Killed before its first checkpoint: the run can only begin again.
+    mode: StartMode = "from-start" if status.step and not RunReader(run_dir).checkpoints() else "resume"
+    code = exit_code(fork_engine(run_dir, mode)) if status.state == "interrupted" else 0
     return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
 
 
