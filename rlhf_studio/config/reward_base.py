@@ -90,4 +90,5 @@ class Component(Section):
 
 def kind_of(model: type[Component]) -> str:
     """The word that ``kind`` holds in settings of this class."""
-    return model.model_fields["kind"].default
+    kind: str = model.model_fields["kind"].default
+    return kind

@@ -68,9 +68,7 @@ class Terminal(Protocol):
         """Write one line."""
 
 
-def run_processes(
-    run_dir: Path, engine: EngineConfig, permissions: Permissions, mode: StartMode, *, screen: Terminal | None = None
-) -> int:
+def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions, mode: StartMode, *, screen: Terminal | None = None) -> int:
     """Start them, wait for their end, and return the exit code that one process would have returned.
 
     With a ``screen``, what the processes print is shown there and copied to this process's own output, the log.

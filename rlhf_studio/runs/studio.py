@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -134,7 +134,12 @@ def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> d
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM queue WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position", (run_id,)
     )
-    return {row[0]: Entry(*row[:3], _mode(row[3]), *row[4:8], decode_text(row[8])) for row in rows}
+    return {row[0]: _entry(row) for row in rows}
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    run_id, position, state, mode, seq, pid, attempts, exit_code, cause = row
+    return Entry(run_id, position, state, _mode(mode), seq, pid, attempts, exit_code, decode_text(cause))
 
 
 def _mode(stored: int) -> StartMode:

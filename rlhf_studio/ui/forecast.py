@@ -15,7 +15,6 @@ from rlhf_studio.units import format_byte_range, format_bytes
 Json = dict[str, Any]
 
 
-
 def memory_view(memory: MemoryEstimate, change: Change | None) -> Json:
     """The table of parts, the total against what is free, and advice when it may not fit."""
     device = memory.device

@@ -116,9 +116,7 @@ class Trainer:
         if math.isfinite(kl):
             self.controller.update(kl, episodes)
 
-    def record(
-        self, rollout: Rollout, stats: UpdateStats | None
-    ) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
+    def record(self, rollout: Rollout, stats: UpdateStats | None) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
         """What people look at. Made by rank 0, which writes it; the other ranks go on and wait for it where they meet next.
 
         Where weights are sharded, the other ranks go along: each of the policy's forward passes needs them.

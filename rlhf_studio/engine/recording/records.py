@@ -105,9 +105,7 @@ class Recorder:
         columns = {name: getattr(rollout, name)[:count] for name in names}
         settings = objective_settings(self._config.ppo, rollout.kl_coef)
         clipping = (settings.cliprange, settings.cliprange_high, settings.dual_clip)
-        surrogate = policy_loss(
-            new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.tokens.mask[:count], *clipping
-        )
+        surrogate = policy_loss(new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.tokens.mask[:count], *clipping)
         columns |= {"new_logprobs": new_logprobs, "ratio": surrogate.ratio, "clipped": surrogate.clipped}
         return {name: value.float().cpu().numpy() for name, value in columns.items()}
 

@@ -23,9 +23,7 @@ from rlhf_studio.world.gold import gold_score
 __all__ = ["Episodes", "RewardError", "Scorer", "build_scorer", "component_names", "shaped_scores"]
 
 
-def build_scorer(
-    settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED
-) -> Scorer:
+def build_scorer(settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED) -> Scorer:
     """Load what the settings name. Raises :class:`ConfigError` naming the setting that keeps a component from working."""
     components = [
         Component(name, part.weight, build_source(part, BuildContext(f"reward.components.{index}", compute, report, permissions)))

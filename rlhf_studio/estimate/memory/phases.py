@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import ClassifierReward, RunConfig
 from rlhf_studio.estimate.counts import FLOAT32, RunModels, rows_together
 from rlhf_studio.estimate.cpu import LEAST_NUMBERS, prepacks_weights
 from rlhf_studio.estimate.device import Device
@@ -35,7 +35,8 @@ def sampling_and_learning_parts(
 
 def scoring_parts(config: RunConfig, models: RunModels, prompts: PromptTokens | None, size: int) -> Iterable[MemoryPart]:
     """What reward models need while they read. Their own tokenizers are taken to make as many tokens as the policy's."""
-    components = [component for component in config.reward.components for _ in component.model_names()]
+    classifiers = [component for component in config.reward.components if isinstance(component, ClassifierReward)]
+    components = [component for component in classifiers for _ in component.model_names()]
     if not components or models.policy.shape is None:
         return
     response = config.generation.response_length
