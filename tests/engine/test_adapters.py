@@ -30,6 +30,8 @@ from rlhf_studio.inputs.models.files import ModelError
 from tests.engine.conftest import small_config
 from tests.engine.small_models import WORDS, save_policy, save_tokenizer
 
+pytestmark = pytest.mark.slow
+
 IDS = torch.tensor([[2, 3, 4, 5, 6, 7, 8, 9]])
 Build = Callable[..., Trainer]
 

@@ -19,6 +19,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run, step_record
 
+pytestmark = pytest.mark.slow
+
 STRAY = [".DS_Store", "policy/._model.safetensors", "state.json~", "notes.txt", "empty/", "policy/pytorch_model.bin"]
 
 
