@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "engine/parity": {
         "config", "inputs", "engine.loop", "engine.rewards", "engine.sampling", "engine.models", "engine.compute", "engine.distributed",
     },  # fmt: skip
-    "engine/stages": {"config", "engine.models"},
+    "engine/stages": {"config", "engine.models", "engine.learning_rate"},
     "engine/process": {"runs", "config", "config_io", "inputs", "engine"},
     "world_build": {"config", "config_io", "inputs", "world", "engine"},
     "ui": {"config", "config_io", "metrics", "glossary", "recipes", "runs", "inputs", "estimate", "preflight", "ppo"},
