@@ -17,112 +17,51 @@ LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 400, 60, 11
 # Which rooms each room may import. A room inside another (engine/loop) has a row of its own; all rooms of the engine may import the
 # few files that lie in the engine itself (types, text, padding, ...) beside what their row names.
 MAY_IMPORT = {
-    "child_process": {"config"},
-    "config": set(),
-    "exit_codes": set(),
-    "config_io": {"config", "from_trl.table"},
-    "from_trl": {"config", "config_io"},
-    "metrics": set(),
-    "glossary": {"metrics"},
-    "ppo": set(),
-    "recipes": {"config", "config_io"},
-    "units": set(),
-    "runs": {"config", "config_io", "exit_codes", "child_process", "estimate.gpus", "estimate.scaled_time"},
-    "inputs": {"config", "config_io", "child_process"},
-    "estimate": {"config", "config_io", "inputs"},
-    "preflight": {"config", "config_io", "inputs", "estimate"},
-    "world": set(),
-    "engine": {"config", "inputs", "ppo"},
-    "engine/distributed": {"inputs"},
-    "engine/compute": {"config", "config_io", "inputs", "estimate", "engine.distributed"},
-    "engine/models": {"ppo", "config", "config_io", "inputs", "engine.compute", "engine.distributed"},
-    "engine/sampling": {"config", "inputs", "estimate", "engine.models", "engine.compute", "engine.distributed"},
-    "engine/rewards": {
-        "ppo",
-        "runs",
-        "config",
-        "config_io",
-        "exit_codes",
-        "inputs",
-        "child_process",
-        "world.gold",
-        "engine.models",
-        "engine.compute",
-        "engine.distributed",
-    },  # fmt: skip
-    "engine/rewards/kinds": {
-        "config",
-        "config_io",
-        "inputs",
-        "child_process",
-        "engine.rewards.registry",
-        "engine.rewards.episodes",
-        "engine.rewards.errors",
-        "engine.rewards.outside",
-        "engine.models",
-        "engine.compute",
-        "engine.distributed",
-    },  # fmt: skip
-    "engine/rewards/outside": {"config", "config_io", "engine.rewards.registry", "engine.rewards.errors"},
-    "engine/recording": {"ppo", "runs", "config", "engine.rewards", "engine.compute", "engine.distributed"},
-    "engine/loop": {
-        "ppo",
-        "runs",
-        "config",
-        "config_io",
-        "inputs",
-        "engine.recording",
-        "engine.rewards",
-        "engine.sampling",
-        "engine.models",
-        "engine.compute",
-        "engine.distributed",
-    },  # fmt: skip
-    "engine/parity": {
-        "runs",
-        "config",
-        "inputs",
-        "engine.loop",
-        "engine.rewards",
-        "engine.sampling",
-        "engine.models",
-        "engine.compute",
-        "engine.distributed",
-    },  # fmt: skip
-    "engine/stages": {"config", "engine.models"},
-    "engine/process": {"runs", "config", "config_io", "exit_codes", "inputs", "child_process", "engine"},
-    "world_build": {"config", "config_io", "inputs", "world", "engine"},
-    "ui": {
-        "config",
-        "config_io",
-        "exit_codes",
-        "metrics",
-        "glossary",
-        "recipes",
-        "runs",
-        "inputs",
-        "child_process",
-        "estimate",
-        "preflight",
-        "ppo",
-    },  # fmt: skip
-    "cli": {
-        "config",
-        "config_io",
-        "exit_codes",
-        "recipes",
-        "child_process",
-        "runs",
-        "inputs",
-        "preflight",
-        "from_trl",
-        "engine",
-        "world_build",
-        "ui",
-    },  # fmt: skip
-    "library": {"config", "config_io", "inputs", "engine"},
-    "__main__": {"cli"},
-    "__init__": set(),
+    room.strip(): set(names.split())
+    for room, names in (
+        row.split(":")
+        for row in """
+child_process: config
+config:
+exit_codes:
+config_io: config from_trl.table
+from_trl: config config_io
+metrics:
+glossary: metrics
+ppo:
+recipes: config config_io
+units:
+runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
+inputs: child_process config config_io
+estimate: config config_io inputs
+preflight: config config_io estimate inputs
+world:
+engine: config inputs ppo
+engine/distributed: inputs
+engine/compute: config config_io engine.distributed estimate inputs
+engine/models: config config_io engine.compute engine.distributed inputs ppo
+engine/sampling: config engine.compute engine.distributed engine.models estimate inputs
+engine/rewards: child_process config config_io engine.compute engine.distributed engine.models exit_codes inputs ppo runs
+    world.gold
+engine/rewards/kinds: child_process config config_io engine.compute engine.distributed engine.models engine.rewards.episodes
+    engine.rewards.errors engine.rewards.outside engine.rewards.registry inputs
+engine/rewards/outside: config config_io engine.rewards.errors engine.rewards.registry
+engine/recording: config engine.compute engine.distributed engine.rewards ppo runs
+engine/loop: config config_io engine.compute engine.distributed engine.models engine.recording engine.rewards engine.sampling
+    inputs ppo runs
+engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
+engine/stages: config engine.models
+engine/process: child_process config config_io engine exit_codes inputs runs
+world_build: config config_io engine inputs world
+ui: child_process config config_io estimate exit_codes glossary inputs metrics ppo preflight recipes runs
+cli: child_process config config_io engine exit_codes from_trl inputs preflight recipes runs ui world_build
+library: config config_io engine inputs
+__main__: cli
+__init__:
+""".replace("\n    ", " ")
+        .strip()
+        .splitlines()
+    )
 }
 NEVER_LOADED = {
     "child_process": {"torch", "transformers", "gradio"},

@@ -21,7 +21,7 @@ from rlhf_studio.engine.stages.sft import (
     padding_id,
     train_sft,
 )
-from rlhf_studio.engine.stages.training_loop import TrainingProgress, learning_rate_at, mean_loss, run_training
+from rlhf_studio.engine.stages.training_loop import TrainingProgress, mean_loss, run_training
 
 WORDS = ["<pad>", "<eos>", *"abcdefgh"]
 FIRST_NUMBER_AFTER_99 = float(torch.rand(1, generator=torch.Generator().manual_seed(99)))
@@ -161,25 +161,38 @@ def test_same_seed_same_model() -> None:
     assert results[0][0] != results[2][0]
 
 
-def test_schedule() -> None:
-    linear = SFTConfig(learning_rate=1.0, warmup_steps=1, lr_schedule="linear")
-    assert [learning_rate_at(step, 5, linear) for step in range(5)] == pytest.approx([0.5, 1.0, 0.75, 0.5, 0.25])
-    cosine = SFTConfig(learning_rate=1.0, lr_schedule="cosine")
-    assert [learning_rate_at(step, 4, cosine) for step in (0, 2)] == pytest.approx([1.0, 0.5])
-    constant = SFTConfig(learning_rate=0.1, lr_schedule="constant")
-    assert {learning_rate_at(step, 9, constant) for step in range(9)} == {0.1}
+class Flat:
+    """A loss that does not move."""
+
+    def count(self, items: Sequence[int]) -> int:
+        return len(items)
+
+    def loss_sum(self, model: torch.nn.Module, items: Sequence[int]) -> torch.Tensor:
+        return 0.0 * sum(parameter.sum() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "rates"),
+    [
+        ("linear", 1, [1.0, 2.0, 1.5, 1.0, 0.5]),
+        ("cosine", 0, [2.0, 1.0 + 0.5**0.5, 1.0, 1.0 - 0.5**0.5]),
+        ("constant", 0, [2.0, 2.0, 2.0]),
+    ],
+)
+def test_each_step_has_the_rate_of_the_schedule(schedule: str, warmup: int, rates: list[float]) -> None:
+    """The rates are those that AdamW had: with decay alone each step shrinks the matrices by (1 - rate * decay)."""
+    model, reported = make_model(), list[TrainingProgress]()
+    before = model.transformer.wte.weight.detach().clone()
+    config = SFTConfig.model_validate(
+        {"learning_rate": 2.0 / 4, "lr_schedule": schedule, "warmup_steps": warmup, "weight_decay": 0.2, "batch_size": 1}
+    )
+    run_training(model, [1] * len(rates), Flat(), config, reported.append)
+    assert [entry.learning_rate for entry in reported] == pytest.approx([rate / 4 for rate in rates])
+    torch.testing.assert_close(model.transformer.wte.weight.detach(), before * math.prod(1 - 0.2 * rate / 4 for rate in rates))
 
 
 def test_only_matrices_decay() -> None:
     """With a loss that does not move, decay alone shrinks matrices by (1 - lr * decay) and leaves vectors alone."""
-
-    class Flat:
-        def count(self, items: Sequence[int]) -> int:
-            return len(items)
-
-        def loss_sum(self, model: torch.nn.Module, items: Sequence[int]) -> torch.Tensor:
-            return 0.0 * sum(parameter.sum() for parameter in model.parameters())
-
     model = make_model()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     run_training(model, [1], Flat(), SFTConfig(learning_rate=0.5, weight_decay=0.2, lr_schedule="constant"))

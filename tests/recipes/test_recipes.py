@@ -45,7 +45,7 @@ def test_a_file_in_the_folder_is_all_that_a_recipe_needs(
     assert main(["recipes", "list"]) == 0
     assert "mine            My world: A try." in capsys.readouterr().out
     page = TrainPage(tmp_path, Access(), lambda *_: "")
-    cards = page.boot({"view": "1"}, gr.Request())["recipes"]  # as a viewer, whose request needs no check
+    cards = page.boot({"view": True}, gr.Request())["recipes"]  # as a viewer, whose request needs no check
     assert [card["title"] for card in cards][2] == "My world"
 
 

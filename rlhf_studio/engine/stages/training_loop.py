@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from rlhf_studio.config import TrainingConfig
+from rlhf_studio.engine.learning_rate import learning_rate_factor
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,6 @@ def mean_loss(model: Any, items: Sequence[Any], objective: Objective, batch_size
     return total / objective.count(items)
 
 
-def learning_rate_at(step: int, steps: int, config: TrainingConfig) -> float:
-    """Learning rate of step 0, 1, ... steps - 1: a linear warm-up to the full rate, then the schedule over the steps that remain.
-
-    ``linear`` and ``cosine`` fall towards 0, which they would reach at ``steps``.
-    """
-    # PPO's schedule differs by rounding alone: it divides before it multiplies. The bundled world was trained with the order below.
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return config.learning_rate * factor[config.lr_schedule]
-
-
 def run_training(
     model: Any, items: Sequence[Any], objective: Objective, config: TrainingConfig, on_step: OnStep | None = None
 ) -> list[float]:
@@ -94,7 +82,7 @@ def run_training(
         for _ in range(config.epochs):
             shuffled = [items[index] for index in torch.randperm(len(items), generator=order).tolist()]
             for first in range(0, len(shuffled), config.batch_size):
-                rate = learning_rate_at(len(losses), steps, config)
+                rate = config.learning_rate * learning_rate_factor(len(losses), steps, config.warmup_steps, config.lr_schedule)
                 loss, norm = _step(model, shuffled[first : first + config.batch_size], objective, optimizer, rate, config)
                 losses.append(loss)
                 if on_step is not None:

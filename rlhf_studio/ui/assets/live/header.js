@@ -189,7 +189,7 @@ export class Header {
     const waiting = isAlive(status.state) && status.started_at !== null ? serverNow - status.started_at : null;
     const elapsed = status.worked === null ? waiting : status.worked + since;
     const parts = [];
-    // Before the first step this counts from the start, loading included; from the first step on it is the training time.
+    // Before the first step: since the start, loading included. From the first step on: the training time.
     if (elapsed !== null) parts.push(`${duration(elapsed)} ${status.worked === null ? "since the start" : "elapsed"}`);
     if (status.state === "running" && status.step_seconds !== null && status.silent === null && !status.stop_asked) {
       const left = status.step_seconds * (status.total - status.step) - Math.min(since, status.step_seconds);
