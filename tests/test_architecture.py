@@ -16,11 +16,7 @@ LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 400, 60, 11
 
 # Which rooms each room may import. A room inside another (engine/loop) has a row of its own; all rooms of the engine may import the
 # few files that lie in the engine itself (types, text, padding, ...) beside what their row names.
-MAY_IMPORT = {
-    room.strip(): set(names.split())
-    for room, names in (
-        row.split(":")
-        for row in """
+ROOMS = """
 child_process: config
 config:
 exit_codes:
@@ -58,11 +54,9 @@ cli: child_process config config_io engine exit_codes from_trl inputs preflight 
 library: config config_io engine inputs
 __main__: cli
 __init__:
-""".replace("\n    ", " ")
-        .strip()
-        .splitlines()
-    )
-}
+"""
+ROWS = (row.partition(":") for row in ROOMS.replace("\n    ", " ").strip().splitlines())
+MAY_IMPORT = {room: set(names.split()) for room, _, names in ROWS}
 NEVER_LOADED = {
     "child_process": {"torch", "transformers", "gradio"},
     "runs": {"torch", "gradio", "transformers"},
