@@ -76,7 +76,7 @@ def test_a_viewer_asks_what_the_page_asks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_page_polls_as_often_as_the_browser() -> None:
-    script = (Path(__file__).parents[2] / "rlhf_studio" / "ui" / "assets" / "poll.js").read_text(encoding="utf-8")
+    script = (Path(__file__).parents[2] / "rlhf_studio" / "ui" / "assets" / "shared" / "poll.js").read_text(encoding="utf-8")
     assert f"const LOCAL = {1000 * page.POLL_SECONDS:.0f};" in script
 
 
