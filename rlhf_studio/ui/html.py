@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,8 @@ _TEMPLATES = {
     "runs": '<div class="rs-page rs-runs"></div>',
 }
 _HEADING = '<h1 class="rs-brand">RLHF Studio</h1>'
+
+_IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)
 
 _BOOTSTRAP = """
 const config = window.gradio_config || {};
@@ -89,8 +92,14 @@ def static_paths() -> list[Path]:
 
 @cache
 def scripts(page: str) -> tuple[str, ...]:
-    """The scripts of a page and those that the pages share, relative to :data:`ASSETS`."""
-    return tuple(sorted(path.relative_to(ASSETS).as_posix() for folder in ("shared", page) for path in (ASSETS / folder).glob("*.js")))
+    """The scripts of a page, relative to :data:`ASSETS`: its entry, and all that it imports."""
+    found, waiting = set(), [ASSETS / page / f"{page}.js"]
+    while waiting:
+        path = waiting.pop()
+        found.add(path)
+        imported = {(path.parent / name).resolve() for name in _IMPORTED.findall(path.read_text(encoding="utf-8"))}
+        waiting += imported - found
+    return tuple(sorted(path.relative_to(ASSETS).as_posix() for path in found))
 
 
 def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., Any]]) -> gr.HTML:

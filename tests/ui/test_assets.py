@@ -54,7 +54,7 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
     for page in PAGES:
         folders = {path.parent.name for path in reached_from(page)}
         assert folders == {page, "shared"}
-        assert reached_from(page) <= {html.ASSETS / name for name in html.scripts(page)}
+        assert reached_from(page) == {html.ASSETS / name for name in html.scripts(page)}
     assert set().union(*map(reached_from, PAGES)) == set(SCRIPTS)
 
 
