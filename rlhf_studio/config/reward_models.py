@@ -18,7 +18,7 @@ class ClassifierReward(Component):
     """How a reward model reads a text and which of its outputs is the reward: what all kinds with reward models share.
 
     A kind puts this class first among its base classes and its own settings into one behind it: pydantic collects settings from the
-    last base class to the first, so that the models are named before it is said how they read.
+    last base class to the first, so that the kind's own settings come before these in form, YAML and docs.
     """
 
     group: ClassVar[Group] = "Models"

@@ -1,4 +1,4 @@
-"""Reward components that ask something outside the program. What they may ask is said when the program is started, never here."""
+"""Reward components that ask something outside the program. What they may ask is given when the program is started, never in settings."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
 
 
 class ServerReward(Component):
-    """A server that was named at the start with --reward-url NAME=URL: what all kinds share that ask one."""
+    """What all kinds have in common that ask a server, which was named at the start with --reward-url NAME=URL."""
 
     group = "Your own"
     outside = True

@@ -98,7 +98,8 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
         add(page, title)
         expect(page.locator(".rs-component")).to_have_count(place + 1)
         expect(page.locator(".rs-component strong").nth(place)).to_have_text(f"{place + 1}. {title}")
-        assert page.evaluate(f"document.activeElement.id.startsWith('setting-reward-components-{place}-')")
+        own = f"[id^='setting-reward-components-{place}-']"  # the control, or the group of buttons that it is in
+        assert page.evaluate(f'document.activeElement.closest("{own}") !== null')
 
     # what is wrong is told at its setting
     expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("at least two models")

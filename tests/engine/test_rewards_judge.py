@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,14 @@ import torch
 from rlhf_studio.config import JudgeReward, Permissions, RewardConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.process.worker import DONE, run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import judge as judge_module
 from rlhf_studio.engine.rewards.kinds.judge import Judge, answer_text, grade_in
 from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
+from rlhf_studio.runs.create import create_run
+from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer, Reply
 
 FIELD = "reward.components.0"
@@ -256,6 +260,20 @@ def test_the_whole_message_names_component_and_text_and_no_secret(server: JsonSe
         scorer(episodes("a b"))
     expected = "the judge grader: its answer has no line 'Score: NUMBER': 'I like it.' for the prompt 'p0' and the response 'a b'"
     assert str(caught.value) == f"reward component taste: {expected}"
+
+
+def test_a_run_keeps_neither_address_nor_key(server: JsonServer, tmp_path: Path) -> None:
+    server.reply = lambda body: (200, chat(f"Score: {len(body['messages'][0]['content']) % 10}"))
+    component = {"kind": "judge", "server": "grader", "model": "m", "rubric": RUBRIC}
+    config = small_config(
+        tmp_path, reward={"components": [component]}, ppo={"steps": 1, "ppo_epochs": 1}, generation={"response_length": 2}
+    )
+    create_run(tmp_path / "run", config, name="run", state="loading")
+    assert run_engine(tmp_path / "run", resume=False, permissions=permissions(server)) == DONE
+    texts = [request["body"]["messages"][0]["content"] for request in server.seen]
+    assert texts and len(texts) == len(set(texts)), "the same thing was asked twice"
+    for file in (tmp_path / "run").rglob("*"):
+        assert not file.is_file() or not re.search(b"s3cret|k3y", file.read_bytes()), file
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from rlhf_studio.engine.rewards.trial import one_text
 from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
 from rlhf_studio.engine.rewards.trial.server import BAD_REQUEST, answer
 from tests.engine.conftest import small_config
+from tests.engine.json_server import JsonServer
 from tests.engine.small_models import save_reward_model
 
 LENGTH = {"kind": "length", "target": 4, "tolerance": 4, "weight": 2.0}
@@ -69,6 +70,20 @@ def test_references_and_ensembles(tmp_path: Path) -> None:
     ensemble, rouge = score(config, reference="w3 w2")["components"]
     assert set(ensemble["members"]) == {"one", "two"} and ensemble["raw"] == min(ensemble["members"].values())
     assert rouge["raw"] == 1.0
+
+
+def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
+    server = JsonServer().start()
+    server.answers = [(200, json.dumps({"choices": [{"message": {"content": "Score: 4"}}]}))]
+    judge = {"kind": "judge", "server": "grader", "model": "m", "rubric": "{response} or {reference}?", "weight": 0.5}
+    config = config_of(tmp_path, {"kind": "answer"}, judge)
+    permissions = Permissions(urls={"grader": server.url})
+    found = score(config, permissions, response="w2, so 3", reference="1 + 2 = 3")
+    assert [(row["raw"], row["weighted"]) for row in found["components"]] == [(1.0, 1.0), (4.0, 2.0)] and found["final"] == 3.0
+    assert server.seen[0]["body"]["messages"][0]["content"].startswith("w2, so 3 or 1 + 2 = 3?")
+    found = score(config, permissions, response="3")
+    assert all("there are no reference texts" in row["error"] for row in found["components"]) and len(server.seen) == 1
+    server.close()
 
 
 def test_an_error_is_told_at_its_component_and_the_others_are_scored(tmp_path: Path) -> None:

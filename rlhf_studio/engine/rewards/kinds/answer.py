@@ -15,10 +15,12 @@ from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.registry import BuildContext, refuse_problems, scorer
 
 _SPACE = r"[ \u00a0\u2009\u202f]?"
-_PLAIN = r"(?:\d{1,3}(?:[,_'\u2019\u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-_SIGN = r"(?:(?<![\w.)\]}])[-+\u2212]\s?)?"  # not in 5-3
+_THOUSANDS = r"(?:,\\!|\{,\}|\\,|[,_'\u2019\u00a0\u2009\u202f])"  # the first three are LaTeX
+_PLAIN = rf"(?:\d{{1,3}}(?:{_THOUSANDS}\d{{3}})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_SIGN = r"(?:(?<![\w.)\]}])[-+\u2212])?"  # not in 5-3; and "- 5" is an item of a list
+_FRAC = rf"\\[dt]?frac(?:\{{(?P<inner>[-\u2212]?)(?P<over>{_PLAIN})\}}\{{(?P<under>{_PLAIN})\}}|(?P<one>\d)(?P<other>\d))"
 _NUMBER = re.compile(
-    rf"(?P<sign>{_SIGN}\$?)(?:\\[dt]?frac\{{(?P<over>{_PLAIN})\}}\{{(?P<under>{_PLAIN})\}}"
+    rf"(?P<sign>{_SIGN}\$?)(?:{_FRAC}"
     rf"|(?P<number>{_PLAIN})(?:[eE](?P<power>[-+]?\d{{1,3}})(?![\w.]))?(?:{_SPACE}/{_SPACE}(?P<divisor>{_PLAIN}))?)"
 )
 _NOT_A_DIGIT = re.compile(r"[^\d.]")
@@ -89,7 +91,7 @@ def last_number(text: str) -> Fraction | None:
     r"""The last number of a text, exactly: ``-3``, ``1,234.5``, ``2/3``, ``1 1/2``, ``\frac{2}{3}`` or ``6e23``; None when there is none.
 
     A comma, an underscore, an apostrophe or a narrow space between groups of three digits separates thousands; a plain space separates
-    numbers, and a point is the decimal point. A percent sign is not looked at.
+    numbers, and a point is the decimal point. A minus belongs to the number that it touches. A percent sign is not looked at.
     """
     found = list(_NUMBER.finditer(text))
     if not found:
@@ -104,19 +106,20 @@ def last_number(text: str) -> Fraction | None:
 
 
 def _is_mixed(text: str, whole: re.Match[str], fraction: re.Match[str]) -> bool:
-    """Whether the two are one number such as 1 1/2: a whole number, one space, and a fraction below 1."""
-    parts = fraction["number"], fraction["divisor"]
+    r"""Whether the two are one number such as 1 1/2 or 1\frac{1}{2}: a whole number and, right behind it, a fraction below 1."""
+    parts = fraction["number"] or fraction["over"] or fraction["one"], fraction["divisor"] or fraction["under"] or fraction["other"]
     if not (whole["number"] and whole["number"].isdigit() and not whole["divisor"] and not whole["power"]):
         return False
-    if not all(part and part.isdigit() and len(part) <= 6 for part in parts) or fraction["sign"] or fraction["power"]:
+    if not all(part and part.isdigit() and len(part) <= 6 for part in parts) or fraction["sign"] or fraction["power"] or fraction["inner"]:
         return False
-    return text[whole.end() : fraction.start()] == " " and int(parts[0]) < int(parts[1])
+    between = text[whole.end() : fraction.start()]
+    return (between == " " or (between == "" and fraction["number"] is None)) and int(parts[0]) < int(parts[1])
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
     try:
-        if match["over"] is not None:
-            size = _fraction(match["over"]) / _fraction(match["under"])
+        if match["number"] is None:
+            size = _fraction(match["over"] or match["one"]) / _fraction(match["under"] or match["other"])
         else:
             size = _fraction(match["number"]) * Fraction(10) ** int(match["power"] or 0)
             size /= _fraction(match["divisor"]) if match["divisor"] is not None else 1
@@ -130,4 +133,5 @@ def _fraction(digits: str) -> Fraction:
 
 
 def _negative(match: re.Match[str]) -> bool:
-    return match["sign"][:1] in ("-", "\u2212")
+    minus = ("-", "\u2212")
+    return (match["sign"][:1] in minus) != (match["inner"] in minus)
