@@ -127,12 +127,12 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     expect(field(page, "10.pattern")).to_be_visible()
     expect(field(page, "10.ignore_case")).to_be_visible()
     field(page, "10.pattern").locator("input, textarea").fill("no group")
-    expect(field(page, "10.pattern").locator(".rt-problem")).to_contain_text("needs exactly one")
+    expect(field(page, "10.pattern").locator(".rs-problem")).to_contain_text("needs exactly one")
 
     # what the program was started with is suggested, without addresses
     for place in (12, 13):
         assert field(page, f"{place}.server").locator("option").get_attribute("value") == "judge"
-    expect(field(page, "13.model").locator(".rt-problem")).to_contain_text("Name the model that grades")
+    expect(field(page, "13.model").locator(".rs-problem")).to_contain_text("Name the model that grades")
     assert field(page, "11.file").locator("option").get_attribute("value").endswith("mine.py")
     assert "s3cret" not in page.content()
 
