@@ -101,16 +101,3 @@ def glossary(metrics: Iterable[Metric] = METRICS) -> dict[str, Term]:
 
 GLOSSARY = glossary()
 """Stored name -> :class:`Term`. ``reward/*`` stands for every reward component."""
-
-
-def term(name: str) -> Term:
-    """The entry of ``name``; ``reward/<component>`` takes the component's name as its title.
-
-    An unknown name gets an entry that shows the name itself, so that a newer run's metrics still have a label.
-    """
-    if name in GLOSSARY:
-        return GLOSSARY[name]
-    if name.startswith("reward/"):
-        part = GLOSSARY["reward/*"]
-        return Term(name.removeprefix("reward/"), part.unit, part.meaning, part.good)
-    return Term(name, "", "A number this version has no explanation for.", "")

@@ -22,11 +22,11 @@ from rlhf_studio.inputs.checks.critic import check_critic
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
 from rlhf_studio.inputs.checks.prompts import check_prompts
+from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
-from rlhf_studio.inputs.reward_checks import check_rewards
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_c
 from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
-from rlhf_studio.inputs.reward_checks import refuse_without_permission
+from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command

@@ -3,7 +3,6 @@
 :mod:`models`         the small files of a model, on this machine or on the hub
 :mod:`prompts`        prompts from files and from the hub
 :mod:`checks`         what is wrong with a run's settings, found before it starts
-:mod:`reward_checks`  the same for the reward components
 :mod:`families`       which kinds of language models can be trained, and which ways of computing faster were tested with them
 :mod:`chat`           chat templates
 :mod:`tokens`         counting tokens with a tokenizer.json

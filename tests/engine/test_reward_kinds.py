@@ -44,7 +44,7 @@ def test_what_a_kind_says_of_itself_fits_its_settings(kind: str) -> None:
 
 def test_settings_and_checks_load_no_library_that_they_do_not_need() -> None:
     check = (
-        "import sys; import rlhf_studio.inputs.reward_checks; assert not {'torch', 'gradio', 'httpx', 'transformers'} & set(sys.modules)"
+        "import sys; import rlhf_studio.inputs.checks.rewards; assert not {'torch', 'gradio', 'httpx', 'transformers'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.config_io import Problem, parse_config
-from rlhf_studio.inputs.reward_checks import check_component, check_rewards
+from rlhf_studio.inputs.checks.rewards import check_component, check_rewards
 from rlhf_studio.preflight import inspect_run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.glossary import GLOSSARY, term
+from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from rlhf_studio.ui import live_charts, live_data
 
@@ -26,11 +26,6 @@ def test_healthy_ranges_are_ranges(name):
     entry = GLOSSARY[name]
     assert (entry.healthy_low is None) is (entry.healthy_high is None)
     assert entry.healthy_low is None or entry.healthy_low < entry.healthy_high
-
-
-def test_reward_components_and_unknown_names_have_a_title():
-    assert term("reward/length").title == "length" and term("reward/length").meaning == GLOSSARY["reward/*"].meaning
-    assert term("some/new_metric").title == "some/new_metric"
 
 
 def test_the_page_shows_only_what_is_explained():

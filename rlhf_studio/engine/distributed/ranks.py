@@ -72,9 +72,6 @@ class Ranks:
         When any rank has a message, each rank without one raises ``kind`` with the first message of the other ranks.
         """
 
-    def barrier(self) -> None:
-        """Wait until all ranks have called this."""
-
 
 ONE_RANK = Ranks()
 
@@ -120,9 +117,6 @@ class AccelerateRanks(Ranks):
         if not problem:
             texts = [bytes(row.tolist()).decode("utf-8", "replace").strip() for row in messages]
             raise kind(next(text for text in texts if text))
-
-    def barrier(self) -> None:
-        self._accelerator.wait_for_everyone()  # type: ignore[attr-defined]
 
 
 def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -22,8 +22,8 @@ from rlhf_studio.engine.process.checkpoint import load_state, put_together, rest
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.prompts import PromptsError
-from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

@@ -34,8 +34,8 @@ from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.checks.policy import sampling_warning
+from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.prompts import PromptsError
-from rlhf_studio.inputs.reward_checks import refuse_without_permission
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.errors import RunGone, StoreError

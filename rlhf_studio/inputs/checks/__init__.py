@@ -1,10 +1,11 @@
 """What is wrong with a run's settings, found before it starts, one file for each part of the settings.
 
 Each check gives :class:`rlhf_studio.config_io.Problem` records: the setting to blame, and one sentence that says what would be right.
-:mod:`rlhf_studio.preflight` asks all of them. What the reward components need is checked in ``inputs/reward_checks.py``.
+:mod:`rlhf_studio.preflight` asks all of them.
 
 :mod:`policy`               policy, reference, LoRA settings and lengths fit together
 :mod:`critic`               a separate critic can start as what is asked
+:mod:`rewards`              each reward component has what it needs
 :mod:`prompts`              the prompts can be used with this policy
 :mod:`machine`              the settings ask for nothing that this machine lacks
 :mod:`accelerate_settings`  what accelerate's settings ask for

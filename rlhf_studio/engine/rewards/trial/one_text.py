@@ -20,9 +20,9 @@ from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.checks.rewards import check_component
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
-from rlhf_studio.inputs.reward_checks import check_component
 from rlhf_studio.ppo.rewards import RunningMoments
 
 

@@ -2,6 +2,8 @@
 import { memory } from "../shared/dom.js";
 import { same } from "./form.js";
 
+const OWN_START = "world-lora"; // a recipe
+
 /** The settings that are being edited, beside those of the recipe they started from. */
 export class State {
   constructor(recipes, ownModel, onchange) {
@@ -15,15 +17,20 @@ export class State {
     this.values = { ...structuredClone(this.basisValues), ...(kept ? Object.fromEntries(known) : {}) };
   }
 
-  /** The recipe behind the chosen card; one's own model starts from the second recipe, which trains adapters. */
+  /** What one's own model starts from: the recipe that trains adapters. */
+  get ownStart() {
+    return this.recipes.find((recipe) => recipe.name === OWN_START) || this.recipes[0];
+  }
+
+  /** The recipe behind the chosen card. */
   get recipe() {
-    return this.recipes.find((recipe) => recipe.name === this.card) || this.recipes[1] || this.recipes[0];
+    return this.recipes.find((recipe) => recipe.name === this.card) || this.ownStart;
   }
 
   valuesOf(card) {
     const recipe = this.recipes.find((known) => known.name === card);
     if (recipe) return recipe.values;
-    const values = structuredClone((this.recipes[1] || this.recipes[0]).values);
+    const values = structuredClone(this.ownStart.values);
     const components = values["reward.components"].map((item) =>
       item.kind === "reward_model" ? { ...item, name: "", model: "" } : item,
     );
