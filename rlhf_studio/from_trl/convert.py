@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlhf_studio.config_io import ConfigError, Problem, mapping_to_yaml, parse_config
-from rlhf_studio.from_trl.arguments import Arguments, read_arguments
+from rlhf_studio.from_trl.arguments import Arguments
 from rlhf_studio.from_trl.classic import convert_classic
 from rlhf_studio.from_trl.draft import Draft
 from rlhf_studio.from_trl.experimental import convert_experimental
+from rlhf_studio.from_trl.read import read_arguments
 from rlhf_studio.from_trl.table import SECTIONS, groups, options
 
 
