@@ -93,6 +93,7 @@ class PPOTrainer:
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
+        self._fresh: list[Samples] = []  # of the policy as it is now
 
     @property
     def model(self) -> Any:
@@ -106,18 +107,24 @@ class PPOTrainer:
 
         Raises ValueError when there are not ``ppo.batch_size`` prompts, or when the settings leave one out.
         """
-        return self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts))
+        self._fresh.append(self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts)))
+        return self._fresh[-1]
 
     def step(self, rollout: Samples, scores: Sequence[float] | Tensor) -> dict[str, float]:
         """Learn from the sampled responses and one score for each. Returns the metrics by name (``objective/kl`` and so on).
 
-        Raises ValueError for scores that are not one finite number per response, :class:`NonFiniteError` for a loss or gradient.
+        Raises ValueError for scores that are not one finite number per response, for a rollout that the policy has learned from or since,
+        and after the last of ``ppo.steps``, which the learning rate's schedule ends with; :class:`NonFiniteError` for a loss or gradient.
         """
         raw = torch.as_tensor(scores, dtype=torch.float32).detach().cpu()
         if raw.shape != (len(rollout.responses),):
             raise ValueError(f"there are {len(rollout.responses)} responses, but the scores have the shape {tuple(raw.shape)}")
         if not raw.isfinite().all():
-            raise ValueError(f"the score of response {int((~raw.isfinite()).nonzero()[0])} is not finite")
+            raise ValueError(f"the score of response {int((~raw.isfinite()).nonzero()[0]) + 1} is not finite")
+        self._not_after_the_end()
+        if not any(rollout is fresh for fresh in self._fresh):
+            raise ValueError("the policy has learned since these responses were sampled; sample again, then step")
+        self._fresh.clear()
         return self.trainer.step(rollout, self._shaped(rollout, raw)).metrics
 
     def train(self) -> Iterator[dict[str, float]]:
@@ -128,12 +135,18 @@ class PPOTrainer:
         if not self.trainer.models.scorer.components:
             raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
         while not self.trainer.finished:
+            self._fresh.clear()
             yield self.trainer.step().metrics
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model (or LoRA adapter) and tokenizer, as ``from_pretrained`` of transformers or peft reads them."""
         save_model(self.model, Path(folder), Path(folder) / "base")
         self.trainer.models.tokenizer.save_pretrained(folder)
+
+    def _not_after_the_end(self) -> None:
+        steps = self.trainer.config.ppo.steps
+        if self.trainer.finished:
+            raise ValueError(f"all ppo.steps = {steps} are done; build the trainer with more")
 
     def _shaped(self, rollout: Samples, raw: Tensor) -> Scores:
         episodes = episodes_of(rollout.prompts, rollout.tokens, rollout.responses, rollout.stopped)
@@ -166,6 +179,9 @@ def _config(model: PreTrainedModel, settings: dict[str, Any]) -> RunConfig:
     for section, name in ALREADY_GIVEN:
         if name in (settings.get(section) or {}):
             raise ConfigError([Problem(f"{section}.{name}", "is in memory here; leave it out of the settings")])
+    if getattr(model, "peft_config", None):
+        message = "has a LoRA adapter already; train on from model.merge_and_unload(), or from a folder in a run"
+        raise ConfigError([Problem("model", message)])
     if problem := family_problem(model.config.model_type, type(model).__name__):
         raise ConfigError([Problem("model", f"it {problem}")])
     engine = {"watch_prompts": 0, **(settings.get("engine") or {})}

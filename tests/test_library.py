@@ -94,11 +94,29 @@ def test_scores_are_checked_before_anything_is_learned(folder: Path) -> None:
     before, rollout = weights(trainer), trainer.sample()
     with pytest.raises(ValueError, match="there are 8 responses, but the scores have the shape"):
         trainer.step(rollout, [1.0, 2.0])
-    with pytest.raises(ValueError, match="the score of response 3 is not finite"):
+    with pytest.raises(ValueError, match="the score of response 4 is not finite"):
         trainer.step(rollout, [0.0] * 3 + [float("nan")] + [0.0] * 4)
     assert all(torch.equal(weight, before[name]) for name, weight in weights(trainer).items())
     with pytest.raises(ValueError, match="there is no reward"):
         next(trainer.train())
+
+
+def test_a_rollout_is_learned_from_once_and_while_it_is_the_policys_own(folder: Path) -> None:
+    trainer = build(folder, None)
+    first, second = trainer.sample(), trainer.sample()
+    trainer.step(second, [0.0] * 8)
+    for stale in (first, second):
+        with pytest.raises(ValueError, match="the policy has learned since these responses were sampled"):
+            trainer.step(stale, [0.0] * 8)
+    trainer.step(trainer.sample(), [0.0] * 8)
+    with pytest.raises(ValueError, match=r"all ppo\.steps = 2 are done"):
+        trainer.step(trainer.sample(), [0.0] * 8)
+
+
+def test_a_model_with_an_adapter_is_refused(folder: Path) -> None:
+    model = build(folder, lora={"enabled": True, "r": 4}).model
+    with pytest.raises(ConfigError, match="model: has a LoRA adapter already"):
+        build_trainer(model, AutoTokenizer.from_pretrained(folder), PROMPTS)
 
 
 def test_a_reward_that_gives_too_few_scores_is_named(folder: Path) -> None:

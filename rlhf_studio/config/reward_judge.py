@@ -24,8 +24,9 @@ RUBRIC = (
 class JudgeReward(ServerReward):
     """A chat model behind an OpenAI-compatible server grades each response by your rubric. Start with --reward-url NAME=URL."""
 
-    title = "LLM judge"
+    title = "Model as judge"
     takes_reference = True
+    served_by = "judge's server"
     one_per_line = ("rubric",)
 
     kind: Literal["judge"] = "judge"
@@ -54,7 +55,7 @@ class JudgeReward(ServerReward):
         3, "Retries", "How often a request is repeated when the server is out of reach, overloaded or failing (429, 5xx).", ge=0, le=20
     )
     concurrency: int = setting(
-        4, "At the same time", "Most requests that are under way together, in each process.", unit="requests", ge=1, le=64
+        4, "Parallel requests", "Most requests that are under way at the same time, in each process.", unit="requests", ge=1, le=64
     )
     max_requests: int = setting(
         1024, "Most requests", "A batch that needs more requests than this is not sent, and the run stops with a message.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
@@ -91,6 +91,7 @@ class ServerReward(Component):
 
     group = "Your own"
     outside = True
+    served_by: ClassVar[str] = "scoring server"  # in sentences for people
 
     if TYPE_CHECKING:
         # each kind declares these settings itself, with the help that says what its server must answer
@@ -115,7 +116,7 @@ class ServerReward(Component):
         if self.server:
             message = f"no server is called {self.server}; start the program with --reward-url {self.server}=URL{known}"
         else:
-            message = f"name the scoring server{known or '; start the program with --reward-url NAME=URL'}"
+            message = f"name the {self.served_by}{known or '; start the program with --reward-url NAME=URL'}"
         yield Finding("server", message)
 
 

@@ -280,7 +280,7 @@ def test_a_run_keeps_neither_address_nor_key(server: JsonServer, tmp_path: Path)
     ("settings", "setting", "part"),
     [
         ({"server": "other"}, "server", "no server is called other; start the program with --reward-url other=URL; known here: grader"),
-        ({"server": ""}, "server", "name the scoring server"),
+        ({"server": ""}, "server", "name the judge's server"),
         ({"model": " "}, "model", "name the model that grades"),
         ({"rubric": "Is {prompt} good?"}, "rubric", "write {response} where it belongs"),
         ({"rubric": "{response} {answer}"}, "rubric", "has {answer}, which stands for nothing"),
