@@ -122,10 +122,10 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     import torch
 
     from rlhf_studio.engine.compute.device import choose_compute
+    from rlhf_studio.engine.loop.build import build_trainer
     from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
     from rlhf_studio.engine.models.load_model import load_causal_lm
     from rlhf_studio.engine.models.policy import ResponseModel, to_padded
-    from rlhf_studio.engine.process.build import build_trainer
     from rlhf_studio.engine.rewards.scorer import Episodes
     from rlhf_studio.ppo import token_logprobs
 

@@ -10,7 +10,7 @@ or a loop of your own, as with TRL 0.11: ``rollout = trainer.sample(prompts)``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.fused import fuse_activations
+from rlhf_studio.engine.loop.build import make_models, make_policy, make_trainer, seed_everything
 from rlhf_studio.engine.loop.phases import episodes_of
 from rlhf_studio.engine.loop.prompts import HeldOut, batch_of, prepare_prompts
 from rlhf_studio.engine.loop.trainer import Trainer
@@ -29,10 +30,9 @@ from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.load_model import LoadedModel
 from rlhf_studio.engine.models.reference import LoadedReference
 from rlhf_studio.engine.parity.gate import check_before_training
-from rlhf_studio.engine.process.build import make_models, make_policy, make_trainer, seed_everything
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
-from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
@@ -49,7 +49,7 @@ ALREADY_GIVEN = (("model", "policy"), ("model", "reference"), ("data", "prompts"
 def build_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
+    prompts: Iterable[str],
     reward: Reward | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -66,16 +66,20 @@ def build_trainer(
 
     Raises:
         ConfigError: a setting is wrong, names something that is in memory here, or does not fit the model.
+        TypeError: the prompts are not strings, or the reward is no function.
+        ValueError: there are no prompts.
         PromptsError: the settings leave no prompt.
         ParityError: the model's numbers depend on how it is read, so it cannot be trained.
     """
-    config = _config(model, dict(settings or {}))
+    if reward is not None and not callable(reward):
+        raise TypeError(f"reward is a {type(reward).__name__}; give a function of prompts and responses")
+    config = _config(model, settings or {})
     seed_everything(config.engine.seed)
     compute = choose_compute(config)
+    prepared = prepare_prompts(_prompts(prompts), tokenizer, config, _silent)  # last of what can be wrong before the model is changed
     model.requires_grad_(True).to(compute.dtype if config.lora.enabled else torch.float32)
     fuse_activations(model)
     loaded = LoadedModel(model.eval(), tokenizer, [], [] if model.name_or_path else ["a model in memory"])
-    prepared = prepare_prompts(_prompts(prompts), tokenizer, config, _silent)
     policy, reference = make_policy(config, compute, loaded, LoadedReference(), _silent)
     components = [] if reward is None else [Component("reward", 1.0, _FunctionReward(reward))]
     models, _ = make_models(config, compute, policy, reference, Scorer(config.reward, components, compute.ranks), tokenizer)
@@ -100,7 +104,7 @@ class PPOTrainer:
         """The language model that is trained: the one that was given, inside a ``PeftModel`` with LoRA."""
         return self.trainer.models.policy.model
 
-    def sample(self, prompts: Sequence[str] | None = None) -> Samples:
+    def sample(self, prompts: Iterable[str] | None = None) -> Samples:
         """One response for each prompt: ``responses`` are the texts, ``tokens`` the ids, ``policy.logprobs`` (B, T) in nats.
 
         ``prompts`` left out takes the next ones of those that the trainer was built with.
@@ -139,7 +143,12 @@ class PPOTrainer:
             yield self.trainer.step().metrics
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write model (or LoRA adapter) and tokenizer, as ``from_pretrained`` of transformers or peft reads them."""
+        """Write model (or LoRA adapter) and tokenizer, as ``from_pretrained`` of transformers or peft reads them.
+
+        Raises NotADirectoryError where ``folder`` is a file.
+        """
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise NotADirectoryError(f"{folder} is a file; name a folder")
         save_model(self.model, Path(folder), Path(folder) / "base")
         self.trainer.models.tokenizer.save_pretrained(folder)
 
@@ -152,14 +161,14 @@ class PPOTrainer:
         episodes = episodes_of(rollout.prompts, rollout.tokens, rollout.responses, rollout.stopped)
         return self.trainer.models.scorer.shape(raw, episodes)
 
-    def _batch(self, prompts: Sequence[str]) -> PromptBatch:
-        config, models = self.trainer.config, self.trainer.models
-        if len(prompts) != config.ppo.batch_size:
-            raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(prompts)}")
-        prepared = prepare_prompts(_prompts(prompts), models.tokenizer, config, _silent)
-        if len(prepared.ids) != len(prompts):
-            raise ValueError(f"data leaves {len(prompts) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")
-        return batch_of(prepared, list(range(len(prompts))), models.pad_id)
+    def _batch(self, prompts: Iterable[str]) -> PromptBatch:
+        config, models, found = self.trainer.config, self.trainer.models, _prompts(prompts)
+        if len(found) != config.ppo.batch_size:
+            raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(found)}")
+        prepared = prepare_prompts(found, models.tokenizer, config, _silent)
+        if len(prepared.ids) != len(found):
+            raise ValueError(f"data leaves {len(found) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")
+        return batch_of(prepared, list(range(len(found))), models.pad_id)
 
 
 class _FunctionReward:
@@ -169,13 +178,18 @@ class _FunctionReward:
         self._function = function
 
     def __call__(self, episodes: Episodes) -> Answer:
-        scores = [float(score) for score in self._function(episodes.prompts, episodes.responses)]
+        given = self._function(list(episodes.prompts), list(episodes.responses))
+        try:
+            scores = torch.tensor([float(score) for score in given])
+        except (TypeError, ValueError) as error:
+            raise ComponentError(f"gave {quoted(str(given))} instead of one number for each response") from error
         if len(scores) != len(episodes.responses):
             raise ComponentError(f"gave {len(scores)} scores for {len(episodes.responses)} responses")
-        return Answer(torch.tensor(scores))
+        return Answer(scores)
 
 
-def _config(model: PreTrainedModel, settings: dict[str, Any]) -> RunConfig:
+def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:
+    checked = parse_config(dict(settings) if isinstance(settings, Mapping) else settings)  # the sections are mappings from here on
     for section, name in ALREADY_GIVEN:
         if name in (settings.get(section) or {}):
             raise ConfigError([Problem(f"{section}.{name}", "is in memory here; leave it out of the settings")])
@@ -186,10 +200,16 @@ def _config(model: PreTrainedModel, settings: dict[str, Any]) -> RunConfig:
         raise ConfigError([Problem("model", f"it {problem}")])
     engine = {"watch_prompts": 0, **(settings.get("engine") or {})}
     name = {"policy": model.name_or_path} if model.name_or_path else {}
-    return parse_config({**settings, "engine": engine, "model": {**(settings.get("model") or {}), **name}})
+    model_settings = checked.model.model_copy(update=name)
+    return checked.model_copy(update={"engine": EngineConfig(**engine), "model": model_settings})
 
 
-def _prompts(texts: Sequence[str]) -> Prompts:
+def _prompts(texts: Iterable[str]) -> Prompts:
+    if isinstance(texts, str):
+        raise TypeError("prompts is one string; give a list of strings")
+    texts = list(texts)
+    if not texts:
+        raise ValueError("there are no prompts")
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise TypeError(f"prompt {number} is a {type(text).__name__}, not a string")

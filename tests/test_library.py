@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.process.build import build_trainer as build_from_settings
+from rlhf_studio.engine.loop.build import build_trainer as build_from_settings
 from rlhf_studio.library import PPOTrainer, build_trainer
 from tests.engine.conftest import PROMPTS, small_config
 
@@ -111,6 +111,46 @@ def test_a_rollout_is_learned_from_once_and_while_it_is_the_policys_own(folder: 
     trainer.step(trainer.sample(), [0.0] * 8)
     with pytest.raises(ValueError, match=r"all ppo\.steps = 2 are done"):
         trainer.step(trainer.sample(), [0.0] * 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"prompts": "w1 w2"}, TypeError, "prompts is one string; give a list of strings"),
+        ({"prompts": []}, ValueError, "there are no prompts"),
+        ({"prompts": ["w1", None]}, TypeError, "prompt 2 is a NoneType"),
+        ({"reward": 5}, TypeError, "reward is a int"),
+        ({"settings": {"engine": 5}}, ConfigError, "engine"),
+        ({"settings": [1]}, ConfigError, "must be a mapping|settings|sections"),
+    ],
+)
+def test_bad_arguments_leave_the_model_as_it_was(folder: Path, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16), AutoTokenizer.from_pretrained(folder)
+    model.train().requires_grad_(False)
+    before = str(model)
+    with pytest.raises(error, match=message):
+        build_trainer(model, tokenizer, **{"prompts": PROMPTS, "reward": by_length, **arguments})
+    assert model.dtype is torch.bfloat16 and model.training and str(model) == before
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_reward_gets_lists_of_its_own_and_must_give_numbers(folder: Path) -> None:
+    def greedy(prompts: list[str], responses: list[str]) -> list[float]:
+        scores = by_length(prompts, responses)
+        responses.clear()
+        return scores
+
+    assert len(list(build(folder, greedy).train())) == 2
+    for bad in (None, ["good"] * 8):
+        with pytest.raises(RuntimeError, match="reward component reward: gave .* instead of one number for each response"):
+            next(build(folder, lambda prompts, responses, bad=bad: bad).train())
+
+
+def test_nothing_is_saved_over_a_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(NotADirectoryError, match="out is a file; name a folder"):
+        build(folder).save_pretrained(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_model_with_an_adapter_is_refused(folder: Path) -> None:

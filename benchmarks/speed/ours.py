@@ -56,7 +56,7 @@ def running(config: Any) -> Iterator[tuple[Any, Any]]:
     import transformers
 
     from rlhf_studio.engine.compute.device import choose_compute
-    from rlhf_studio.engine.process.build import build_trainer
+    from rlhf_studio.engine.loop.build import build_trainer
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.heartbeat import Heartbeat
     from rlhf_studio.runs.liveness import EngineLock

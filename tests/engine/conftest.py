@@ -14,10 +14,10 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.types import PromptBatch, Rollout
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.rewards import shape_rewards

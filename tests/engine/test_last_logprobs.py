@@ -30,20 +30,16 @@ def sampled(rows: int) -> Any:
 
 def test_later_minibatches_replace_earlier_ones_and_untouched_rows_stay() -> None:
     last = LastLogprobs(sampled(3), ONE_RANK)
-    last.begin_minibatch()
-    last.keep(torch.tensor([0, 1]), torch.full((2, 2), -1.0))
-    last.begin_minibatch()
-    last.keep(torch.tensor([1]), torch.full((1, 3), -2.0))
+    last.keep([(torch.tensor([0]), torch.full((1, 2), -1.0)), (torch.tensor([1]), torch.full((1, 2), -1.0))])
+    last.keep([(torch.tensor([1]), torch.full((1, 3), -2.0))])
     assert last.gathered().tolist() == [[-1, -1, 0], [-2, -2, -2], [0, 0, 0]]
 
 
-def test_each_row_comes_from_the_process_that_had_it_last() -> None:
+def test_each_row_comes_from_the_rank_that_had_it_last() -> None:
     other = LastLogprobs(sampled(3), ONE_RANK)
-    for _ in range(4):
-        other.begin_minibatch()
-    other.keep(torch.tensor([0, 2]), torch.full((2, 3), -4.0))
+    for minibatch in ([], [], [], [(torch.tensor([0, 2]), torch.full((2, 3), -4.0))]):
+        other.keep(minibatch)
     mine = LastLogprobs(sampled(3), Pair([other._logprobs, other._kept_in]))
-    for _ in range(3):
-        mine.begin_minibatch()
-    mine.keep(torch.tensor([0, 1]), torch.full((2, 3), -3.0))
+    for minibatch in ([], [], [(torch.tensor([0, 1]), torch.full((2, 3), -3.0))]):
+        mine.keep(minibatch)
     assert mine.gathered()[:, 0].tolist() == [-4, -3, -4]

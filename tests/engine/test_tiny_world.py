@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import to_padded
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import Scores, TokenBatch
 from rlhf_studio.ppo.rewards import RunningMoments

@@ -16,9 +16,9 @@ from torch import Tensor
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.fused import _tanh_gelu
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
 from rlhf_studio.inputs.families import TRACED_FAMILIES
@@ -195,5 +195,5 @@ def test_a_model_that_cannot_be_traced_is_refused(
 
 
 def test_only_one_cpu_with_full_precision_traces(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.process.build.trace_step", lambda *_: pytest.fail("traced"))
+    monkeypatch.setattr("rlhf_studio.engine.loop.build.trace_step", lambda *_: pytest.fail("traced"))
     assert make_trainer(model={"dtype": "bfloat16"}).models.traced_step is None

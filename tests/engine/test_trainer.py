@@ -16,10 +16,10 @@ import torch
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
+from rlhf_studio.engine.loop.build import build_trainer, pad_id
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
-from rlhf_studio.engine.process.build import build_trainer, pad_id
 from rlhf_studio.engine.recording.skips import MOST_SKIPS
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.ppo.kl_control import AdaptiveKL

@@ -16,11 +16,11 @@ from torch import Tensor
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.engine.loop import generate as generate_module
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import to_padded
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo import gae, masked_mean, shape_rewards, value_loss, whiten
 from tests.engine.conftest import collect, small_config

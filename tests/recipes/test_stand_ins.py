@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.process.build import build_trainer
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.recipes import list_recipes, load_recipe
 from tests.engine.small_models import WORDS, save_policy, save_reward_model

@@ -17,7 +17,6 @@ from rlhf_studio.engine.compute.fused import consume_logits
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.distributed.sharding import is_sharded
 from rlhf_studio.engine.models.policy import Policy, to_padded
-from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.masking import masked_select
@@ -37,11 +36,13 @@ class MinibatchResult:
         sums: statistics over all of its response tokens.
         largest_log_ratio: largest |new_logprob − logprob| of a token.
         broken_episode: number of the first episode with a number that is not finite; -1 for none.
+        new_logprobs: of this rank's episodes, in parts: their numbers (b,) and the new log-probabilities (b, t); t may be short of T.
     """
 
     sums: UpdateSums
     largest_log_ratio: float
     broken_episode: int
+    new_logprobs: list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -52,71 +53,81 @@ class _Task:
     tokens: int
     objective: ObjectiveFunction
     detach_trunk: bool
-    last: LastLogprobs | None
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A micro-batch that was worked off.
+
+    Attributes:
+        rows: (b,) numbers of its episodes.
+        new_logprobs: (b, t).
+        numbers: those of :class:`UpdateSums`, the largest change of a log-probability, and the first broken episode (-1: none).
+    """
+
+    rows: Tensor
+    new_logprobs: Tensor
+    numbers: list[float]
 
 
 class MinibatchGradients:
     """Computes gradients of minibatches into the ``grad`` of ``parameters``."""
 
-    def __init__(self, policy: Policy, parameters: list[torch.nn.Parameter], compute: Compute, micro_batch: int, temperature: float):
+    def __init__(self, policy: Policy, parameters: list[torch.nn.Parameter], compute: Compute, micro_batch_size: int, temperature: float):
         self._policy, self.parameters, self._compute = policy, parameters, compute
-        self._micro_batch, self._temperature = micro_batch, temperature
+        self._micro_batch_size, self._temperature = micro_batch_size, temperature
 
     def present(self) -> list[Tensor]:
         """The gradients there are after :meth:`backward`."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def backward(
-        self, rollout: Rollout, rows: Tensor, objective: ObjectiveFunction, *, detach_trunk: bool = False, last: LastLogprobs | None = None
-    ) -> MinibatchResult:
+    def backward(self, rollout: Rollout, rows: Tensor, objective: ObjectiveFunction, *, detach_trunk: bool = False) -> MinibatchResult:
         """Add the gradient of ``objective``, divided by the number of response tokens in ``rows``; summed over all ranks.
 
         Args:
             rows: (b,) int64 numbers of the minibatch's episodes.
             detach_trunk: the values send no gradient into a trunk that policy and critic share.
-            last: keeps the new log-probabilities of each row.
         """
         ranks, tokens = self._compute.ranks, int(rollout.tokens.mask[rows].sum())
-        if last:
-            last.begin_minibatch()
-        task = _Task(rollout, tokens, objective, detach_trunk, last)
-        parts = self._in_lanes(task, self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))]))
-        *columns, largest, broken = zip(*parts, strict=True)
+        task = _Task(rollout, tokens, objective, detach_trunk)
+        done = self._in_lanes(task, self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))]))
+        *columns, largest, broken = zip(*(micro_batch.numbers for micro_batch in done), strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         ranks.all_reduce([gradient for gradient in self.present() if not is_sharded(gradient)])  # FSDP has reduced those that are split
         sums = UpdateSums(*ranks.all_reduce_sum([sum(column) for column in columns]))
-        return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)))
+        new_logprobs = [(micro_batch.rows, micro_batch.new_logprobs) for micro_batch in done]
+        return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)), new_logprobs)
 
-    def _in_lanes(self, task: _Task, parts: list[Tensor]) -> list[list[float]]:
-        """Each micro-batch's numbers. Lanes sum their gradients apart, and then in order: the sum never depends on their pace."""
+    def _in_lanes(self, task: _Task, micro_batches: list[Tensor]) -> list[_Done]:
+        """Work off the micro-batches. Each lane sums its own gradients; the lanes' sums are added in a fixed order.
+
+        So the result does not depend on which lane is faster.
+        """
         lanes = self._compute.lanes
-        if lanes.count == 1 or len(parts) == 1:
-            return [self._part(task, rows) for rows in parts]
+        if lanes.count == 1 or len(micro_batches) == 1:
+            return [self._work_off(task, rows) for rows in micro_batches]
 
-        def lane(own_parts: list[Tensor]) -> tuple[list[list[float]], Gradients]:
+        def lane(own: list[Tensor]) -> tuple[list[_Done], Gradients]:
             gradients: Gradients = [None] * len(self.parameters)
-            return [self._part(task, rows, gradients) for rows in own_parts], gradients
+            return [self._work_off(task, rows, gradients) for rows in own], gradients
 
-        numbers, gradients = zip(*lanes.map(lane, balanced_parts(parts, lanes.count)), strict=True)
+        done, gradients = zip(*lanes.map(lane, balanced_parts(micro_batches, lanes.count)), strict=True)
         for parameter, *of_lanes in zip(self.parameters, *gradients, strict=True):
             for gradient in of_lanes:
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        return [row for rows in numbers for row in rows]
+        return [micro_batch for of_lane in done for micro_batch in of_lane]
 
     def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
         """The episodes' numbers in micro-batches, divided among the lanes."""
-        size, lengths = self._compute.lanes.rows_per_part(len(rows), self._micro_batch), tokens.whole_lengths[rows]
+        size, lengths = self._compute.lanes.rows_per_part(len(rows), self._micro_batch_size), tokens.whole_lengths[rows]
         rows = rows[lengths.argsort(stable=True)]
         if not self._policy.packs:  # a padded micro-batch is as wide as its longest episode: similar lengths together
             return list(rows.split(size))
         return [rows.new_tensor(part) for part in balanced_parts(rows.tolist(), math.ceil(len(rows) / size))]
 
-    def _part(self, task: _Task, rows: Tensor, gradients: Gradients | None = None) -> list[float]:
-        """Add a micro-batch's gradient, to the parameters' own or to a lane's ``gradients``.
-
-        Returns :class:`UpdateSums`, the largest change of a log-probability and the broken episode (-1: none), as numbers.
-        """
+    def _work_off(self, task: _Task, rows: Tensor, gradients: Gradients | None = None) -> _Done:
+        """Add the gradient of one micro-batch to the parameters' own, or to a lane's ``gradients``."""
         tokens = task.rollout.tokens.rows(rows)
         batch = task.rollout.minibatch(rows, tokens.mask)
         with self._compute.autocast():
@@ -125,14 +136,13 @@ class MinibatchGradients:
         new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs, values, entropy)))
         loss, sums = task.objective(batch, new)
         self._backward(loss / task.tokens, gradients)
-        if task.last:
-            task.last.keep(rows, new.logprobs)
         with torch.no_grad():
             change = masked_select(new.logprobs - batch.logprobs, batch.mask)
             finite = (torch.isfinite(new.logprobs) & torch.isfinite(new.values) & torch.isfinite(change.exp())) | ~batch.mask
             broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
             numbers = [*sums, change.abs().max(), broken]
-            return torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
+            fetched = torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
+        return _Done(rows, new.logprobs.detach(), fetched)
 
     def _backward(self, loss: Tensor, gradients: Gradients | None) -> None:
         if gradients is None:

@@ -40,7 +40,7 @@ class Progress:
 
 
 class Trainer:
-    """A PPO run in memory. Build it with :func:`rlhf_studio.engine.process.build.build_trainer`.
+    """A PPO run in memory. Build it with :func:`rlhf_studio.engine.loop.build.build_trainer`.
 
     Attributes:
         first_rollout_check: called once, with the first rollout, before anything is learned from it; gives events for people.

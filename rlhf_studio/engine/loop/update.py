@@ -47,7 +47,8 @@ class Updater:
         for _epoch, rows in shuffled_minibatches(len(rollout.tokens), ppo.ppo_epochs, ppo.mini_batch_size, generator):
             self.optimizer.zero_grad(set_to_none=True)
             rows = rows.to(self._compute.device)
-            result = self.gradients.backward(rollout, rows, objective, detach_trunk=warming_up, last=last)
+            result = self.gradients.backward(rollout, rows, objective, detach_trunk=warming_up)
+            last.keep(result.new_logprobs)
             results.append(result)
             if ppo.target_kl and result.sums.approx_kl > 1.5 * ppo.target_kl:
                 stopped_early = True

@@ -3,7 +3,7 @@
 Start reading in :mod:`.worker`: ``run_engine`` takes the run's lock, and ``Worker`` loads, trains, stores every step, carries out
 commands and records how the run ended. Where a run has several processes, the others are :mod:`.followers`.
 
-- :mod:`.build`: from a configuration to a trainer. :mod:`.checkpoint`: writing and reading checkpoints.
+- :mod:`.checkpoint`: writing and reading checkpoints.
 - :mod:`.stopping`: what a request to stop does. :mod:`.trackers`, :mod:`.memory_event`: what is reported beside the run's own record.
 - :mod:`.screen`, :mod:`.console`: what goes into ``engine.log`` and what a person sees on the terminal.
 - :mod:`.unpickling`: a helper of ``convert``, in a process of its own; no engine uses it.

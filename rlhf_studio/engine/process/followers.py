@@ -14,10 +14,10 @@ from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import NonFiniteError

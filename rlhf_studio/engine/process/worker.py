@@ -17,12 +17,12 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP, WAIT
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.changed_settings import change_event
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.build import build_trainer
 from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy, save_checkpoint
 from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.followers import follow

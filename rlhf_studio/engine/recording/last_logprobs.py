@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -18,14 +20,12 @@ class LastLogprobs:
         self._minibatch = 0
         self._kept_in = torch.zeros(len(rollout.tokens), dtype=torch.int64, device=rollout.logprobs.device)  # minibatch, from 1
 
-    def begin_minibatch(self) -> None:
-        """What is kept from now on belongs to the next minibatch."""
+    def keep(self, new_logprobs: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """What a minibatch gave: numbers of episodes (b,) and their new log-probabilities (b, t); t may be short of T."""
         self._minibatch += 1
-
-    def keep(self, rows: Tensor, logprobs: Tensor) -> None:
-        """New ``logprobs`` (b, t) of the episodes ``rows`` (b,); t may be short of T."""
-        self._logprobs[rows, : logprobs.shape[1]] = logprobs.detach()
-        self._kept_in[rows] = self._minibatch
+        for rows, logprobs in new_logprobs:
+            self._logprobs[rows, : logprobs.shape[1]] = logprobs
+            self._kept_in[rows] = self._minibatch
 
     def gathered(self) -> Tensor:
         """(B, T) float32: each row from the rank that had it last; all ranks must call this."""
