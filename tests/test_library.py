@@ -121,7 +121,7 @@ def test_a_rollout_is_learned_from_once_and_while_it_is_the_policys_own(folder: 
         ({"prompts": ["w1", None]}, TypeError, "prompt 2 is a NoneType"),
         ({"reward": 5}, TypeError, "reward is a int"),
         ({"settings": {"engine": 5}}, ConfigError, "engine"),
-        ({"settings": [1]}, ConfigError, "must be a mapping|settings|sections"),
+        ({"settings": [1]}, ConfigError, "should be settings as"),
     ],
 )
 def test_bad_arguments_leave_the_model_as_it_was(folder: Path, arguments: dict[str, Any], error: type[Exception], message: str) -> None:

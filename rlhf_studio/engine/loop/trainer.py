@@ -81,8 +81,8 @@ class Trainer:
         with costs("reference"):
             reference = reference_pass(self.models, samples)
         mask, values = samples.tokens.mask, samples.policy.values
-        charged = kl_coef if ppo.kl_placement == "reward" else 0.0
-        rewards = shape_rewards(reference.kl, scores.shaped.to(mask.device), mask, charged, unit_variance=ppo.whiten_rewards)
+        reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
+        rewards = shape_rewards(reference.kl, scores.shaped.to(mask.device), mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
         advantages = estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
         broken = first_non_finite(rollout)
