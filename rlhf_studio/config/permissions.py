@@ -111,6 +111,8 @@ def _key(text: str, urls: Mapping[str, str], environment: Mapping[str, str]) -> 
         raise ValueError("--reward-key: write NAME=VARIABLE, the name of an environment variable and not the key itself")
     if name not in urls:
         raise ValueError(f"--reward-key {name}: give the server's address too, --reward-url {name}=URL")
+    if "@" in urlsplit(urls[name]).netloc:
+        raise ValueError(f"--reward-key {name}: the server's address has a user name or password already; leave them out, or the key")
     key = environment.get(variable, "").strip()
     if not key:
         raise ValueError(f"--reward-key {name}: the environment variable that it names is not set or empty")
