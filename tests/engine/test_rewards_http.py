@@ -113,7 +113,9 @@ def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatc
     assert (None if found is None else bytes(found.url).decode().rstrip("/")) == proxy
 
 
-@pytest.mark.parametrize("proxy", ["http://user:s3cret@proxy.example:port", "http://user:s3cret@[proxy", "http://s3cret:80 80", "ftp://s3cret"])
+@pytest.mark.parametrize(
+    "proxy", ["http://user:s3cret@proxy.example:port", "http://user:s3cret@[proxy", "http://s3cret:80 80", "ftp://s3cret"]
+)
 def test_a_proxy_that_is_no_address(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     monkeypatch.setenv("https_proxy", proxy)
