@@ -63,6 +63,13 @@ def test_keys_that_are_wrong(flag: str, part: str) -> None:
     assert part in str(caught.value) and "s3cret" not in str(caught.value)
 
 
+def test_a_key_beside_a_password_in_the_address() -> None:
+    with pytest.raises(ValueError, match="--reward-key judge: the server's address has a user name or password already") as caught:
+        permissions_from_flags([], ["judge=https://me:s3cret@x/a"], ["judge=KEY"], {"KEY": "k"})
+    assert "s3cret" not in str(caught.value)
+    assert permissions_from_flags([], ["judge=https://x/a@b"], ["judge=KEY"], {"KEY": "k"}).keys == {"judge": "k"}
+
+
 def test_a_key_goes_to_no_other_address_than_its_own() -> None:
     given = Permissions((), {"judge": "http://x", "b": "http://b"}, {"judge": "k", "b": "kb"})
     assert given.joined(Permissions((), {"judge": "http://elsewhere"})).keys == {"b": "kb"}

@@ -1,19 +1,21 @@
 """What the processes that this program starts may see of its environment: a list of what they need, and nothing else.
 
 A variable with an unknown name stays out, because nobody can tell whether ``DATABASE_URL`` holds a password. There is one list,
-:data:`NEEDED`, and one function for each kind of child, from the one that sees most to the one that sees least:
-:func:`engine_environment`, :func:`child_environment`, :func:`foreign_environment`, :func:`helper_environment`.
+:data:`NEEDED`, for processes that work on a run, a much shorter one for helpers, and one function for each kind of child, from the one
+that sees most to the one that sees least: :func:`engine_environment`, :func:`child_environment`, :func:`foreign_environment`,
+:func:`helper_environment`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
+from rlhf_studio.config.permissions import WITHHELD_VARIABLE, withheld_names
 
 RUN_VARIABLE = "RLHF_STUDIO_RUN"
 FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
@@ -50,15 +52,24 @@ NEEDED = {
 }
 """What is passed on, by purpose: whole names, large and small letters alike. docs/rewards.md tells people."""
 
-# On top of the list: HF_PAT and RLHF_STUDIO_TOKEN match a family above and are secrets all the same. PKEY is a number of InfiniBand.
+_NEEDED = re.compile("|".join(NEEDED.values()), re.IGNORECASE)
+# On top of the lists: HF_PAT and RLHF_STUDIO_TOKEN match a family above and are secrets all the same. PKEY is a number of InfiniBand.
 _SECRET = re.compile(
     r"(^|_)([A-Z]*TOKENS?|(?!PKEY)[A-Z]*KEYS?|SECRETS?|CREDENTIALS?|CREDS?|JWT|PAT|O?AUTH|AUTHORIZATION|BEARER|COOKIES?|PASS|LOGIN)\d*(_|$)"
     r"|_PWD(_|$)|PASSWORD|PASSWD|PASSPHRASE",
     re.IGNORECASE,
 )
 _HUB_TOKENS = ("HF_TOKEN", "HF_TOKEN_PATH", "HF_STORED_TOKENS_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
-_OF_HELPERS = ("the system", "language and time", "folders for temporary files and caches", "Python", "shared libraries and memory")
-_OF_THE_HUB = ("transformers, the Hugging Face hub and datasets", "proxies and certificates")
+# What a helper sees, name by name: it opens files that nobody has checked, so no variable that makes Python or the system load something.
+_OF_HELPERS = (
+    r"PATH|HOME|USER|USERPROFILE|SYSTEMROOT|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|LD_LIBRARY_PATH|VIRTUAL_ENV|"
+    r"PYTHON(HOME|UTF8|IOENCODING)"
+)
+_OF_THE_HUB = (
+    r"HF_(HOME|ENDPOINT|MODULES_CACHE|ASSETS_CACHE|UPDATE_DOWNLOAD_COUNTS)|HUGGING_?FACE_HUB_CACHE|HUGGINGFACE_ASSETS_CACHE|"
+    r"HF_HUB_(CACHE|OFFLINE|VERBOSITY|(ETAG|DOWNLOAD)_TIMEOUT|DISABLE_\w+|ENABLE_\w+)|HF_XET_\w+|HF_DATASETS_\w+|"
+    r"XDG_CACHE_HOME|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
 _OF_TRACKERS = {"wandb": r"WANDB_\w+", "trackio": r"TRACKIO_\w+", "tensorboard": r"TENSORBOARD_\w+"}
 _USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@|^[^/@\s:]+:[^/@\s]*@(?=[\w.-]+:\d+/?$)")
 
@@ -110,10 +121,10 @@ def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What a person's own code may see of the engine's environment, whoever started the engine.
 
     That is what :data:`NEEDED` names, without what was given to the engine alone: the hub token, the trackers' variables, the
-    addresses of scoring servers, and the user names and passwords inside the addresses of proxies and mirrors.
+    addresses and keys of scoring servers, and the user names and passwords inside the addresses of proxies and mirrors.
     """
-    result = {name: _USER_IN_ADDRESS.sub("", value) for name, value in _needed(environment).items()}
-    result.pop(PERMISSIONS_VARIABLE, None)
+    withheld = {PERMISSIONS_VARIABLE, WITHHELD_VARIABLE, *withheld_names(environment)}
+    result = {name: _USER_IN_ADDRESS.sub("", value) for name, value in _needed(environment).items() if name not in withheld}
     return result | {NO_HUB_TOKEN: "1"}
 
 
@@ -121,15 +132,17 @@ def helper_environment(environment: Mapping[str, str], *, network: bool) -> dict
     """What a helper may see that opens files which nobody has checked: what Python needs, and which run it works for.
 
     ``network`` adds what reaches the hub: proxies and the hub's settings, with the token. Without it a helper sees none of these.
+    The run's folder is there so that ending a run by force finds its helpers: each leads a session of its own.
     """
-    result = _needed(environment, _OF_HELPERS + (_OF_THE_HUB if network else ()))
-    kept = (FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ()))
-    result |= {name: environment[name] for name in kept if name in environment}
+    wanted = f"{_OF_HELPERS}|{_OF_THE_HUB}" if network else _OF_HELPERS
+    kept = {FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ())}
+    result = _needed(environment, re.compile(wanted, re.IGNORECASE)) | {name: environment[name] for name in kept if name in environment}
+    for name in withheld_names(environment):
+        result.pop(name, None)
     return result | {"PYTHONPATH": _python_path(environment)}
 
 
-def _needed(environment: Mapping[str, str], purposes: Collection[str] = tuple(NEEDED)) -> dict[str, str]:
-    wanted = re.compile("|".join(NEEDED[purpose] for purpose in purposes), re.IGNORECASE)
+def _needed(environment: Mapping[str, str], wanted: re.Pattern[str] = _NEEDED) -> dict[str, str]:
     return {name: value for name, value in environment.items() if wanted.fullmatch(name) and not _SECRET.search(name)}
 
 

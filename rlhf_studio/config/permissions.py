@@ -10,11 +10,13 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 VARIABLE = "RLHF_STUDIO_REWARD_PERMISSIONS"
+WITHHELD_VARIABLE = "RLHF_STUDIO_WITHHELD"
+"""Names the variables that hold keys of scoring servers. Whatever they are called, a person's own code and helpers do not get them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
@@ -68,9 +70,11 @@ def add_permission_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def permissions_from_flags(
-    files: Iterable[str], urls: Iterable[str], keys: Iterable[str] = (), environment: Mapping[str, str] = os.environ
+    files: Iterable[str], urls: Iterable[str], keys: Iterable[str] = (), environment: MutableMapping[str, str] = os.environ
 ) -> Permissions:
     """From the values of ``--allow-custom-rewards``, ``--reward-url`` and ``--reward-key``, whose variables are read in ``environment``.
+
+    The names of those variables are written into :data:`WITHHELD_VARIABLE` of ``environment``, for every process that is started later.
 
     Raises ValueError that says which is wrong and why.
     """
@@ -88,7 +92,16 @@ def permissions_from_flags(
         if not _is_web_address(url):
             raise ValueError(f"--reward-url {name}: the address must begin with http:// or https:// and name a host")
         table[name] = url
-    return Permissions(tuple(real), table, dict(_key(text, table, environment) for text in keys))
+    keys = list(keys)
+    permissions = Permissions(tuple(real), table, dict(_key(text, table, environment) for text in keys))
+    if names := withheld_names(environment) | {text.partition("=")[2] for text in keys}:
+        environment[WITHHELD_VARIABLE] = ",".join(sorted(names))
+    return permissions
+
+
+def withheld_names(environment: Mapping[str, str]) -> set[str]:
+    """The variables that a person named with ``--reward-key``, here or where this process was started."""
+    return {name for name in environment.get(WITHHELD_VARIABLE, "").split(",") if name}
 
 
 def _key(text: str, urls: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
@@ -98,6 +111,8 @@ def _key(text: str, urls: Mapping[str, str], environment: Mapping[str, str]) -> 
         raise ValueError("--reward-key: write NAME=VARIABLE, the name of an environment variable and not the key itself")
     if name not in urls:
         raise ValueError(f"--reward-key {name}: give the server's address too, --reward-url {name}=URL")
+    if "@" in urlsplit(urls[name]).netloc:
+        raise ValueError(f"--reward-key {name}: the server's address has a user name or password already; leave them out, or the key")
     key = environment.get(variable, "").strip()
     if not key:
         raise ValueError(f"--reward-key {name}: the environment variable that it names is not set or empty")

@@ -8,6 +8,7 @@ from typing import Literal
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, Finding
+from rlhf_studio.config.reward_patterns import pattern_findings
 
 
 class AnswerReward(Component):
@@ -55,17 +56,8 @@ class AnswerReward(Component):
 
     def problems(self, permissions: Permissions) -> Iterator[Finding]:
         """A pattern that is no regular expression, or does not have exactly one group."""
-        if self.compare != "regex":
-            return
-        import regex  # here, because only this needs it
-
-        try:
-            groups = regex.compile(self.pattern).groups
-        except regex.error as error:
-            yield Finding("pattern", f"is not a valid regular expression: {error}")
-            return
-        if groups != 1:
-            yield Finding("pattern", f"has {groups} groups and needs exactly one, the answer; write (?:...) for brackets that are no group")
+        if self.compare == "regex":
+            yield from pattern_findings(self.pattern, groups=1)
 
     def described(self) -> str:
         """The rule in words."""

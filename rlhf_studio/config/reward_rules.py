@@ -8,6 +8,7 @@ from typing import Literal
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, Finding, weight_setting
+from rlhf_studio.config.reward_patterns import pattern_findings
 
 
 class LengthReward(Component):
@@ -98,12 +99,7 @@ class RegexReward(Component):
 
     def problems(self, permissions: Permissions) -> Iterator[Finding]:
         """A pattern that is no regular expression."""
-        import regex  # here, because only this needs it
-
-        try:
-            regex.compile(self.pattern)
-        except regex.error as error:
-            yield Finding("pattern", f"is not a valid regular expression: {error}")
+        yield from pattern_findings(self.pattern)
 
 
 class RepetitionReward(Component):

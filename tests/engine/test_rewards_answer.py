@@ -17,7 +17,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.answer import last_number, right_answers
-from rlhf_studio.engine.rewards.scorer import RewardError, Scorer
+from rlhf_studio.engine.rewards.scorer import RewardError, Scorer, build_scorer
 
 
 def episodes(responses: list[str], references: list[str] | None) -> Episodes:
@@ -204,7 +204,7 @@ def test_a_costly_pattern_is_stopped() -> None:
 
 def scorer_of(**settings: Any) -> Scorer:
     parsed = RewardConfig.model_validate({"components": [{"kind": "answer", **settings}]})
-    return Scorer(parsed, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None)
+    return build_scorer(parsed, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None)
 
 
 def test_patterns_that_cannot_be_used() -> None:

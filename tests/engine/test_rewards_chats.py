@@ -54,7 +54,7 @@ def test_conversations_are_written_as_transformers_writes_them(tmp_path: Path, n
     folder = reward_model(tmp_path / "reward", TEMPLATES[name])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     chats, answers = list(CHATS.values()), [" An answer. ", "", "w3 w4", "<b>\n"]
-    [(_, own)] = scorer_of(folder).models()
+    [(_, own)] = scorer_of(folder).reward_models()
     texts = own._texts(Episodes(["unused"] * 4, answers, [True] * 4, [1] * 4, None, chats))
     for text, chat, answer in zip(texts, chats, answers, strict=True):
         whole = [*chat, {"role": "assistant", "content": answer}]

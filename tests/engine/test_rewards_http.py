@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
 import socket
+import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
+import httpcore
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.scoring_server import ScoringServer
-from rlhf_studio.engine.rewards.outside import http_client
+from rlhf_studio.engine.rewards.outside import deadline, http_client
 from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
 from tests.engine.json_server import Handler, JsonServer
 
@@ -97,14 +99,41 @@ def test_a_proxy_of_the_environment_is_used_or_refused(variable: str, monkeypatc
         ("https://judge.example/x", None),
         ("http://near.example", None),
         ("http://localhost:1", None),
+        ("http://port.example:81/x", None),
+        ("http://user:word@port.example:81/x", None),
+        ("http://port.example:82/x", "http://proxy.example:8"),
     ],
 )
 def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "proxy.example:8")
-    monkeypatch.setenv("no_proxy", "near.example")
-    assert http_client._proxy_for(url) == proxy
+    monkeypatch.setenv("no_proxy", "near.example,port.example:81")
+    found = http_client._proxy_for(url)
+    assert (None if found is None else bytes(found.url).decode().rstrip("/")) == proxy
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://user:s3cret@proxy.example:port", "http://user:s3cret@[proxy", "http://s3cret:80 80", "ftp://s3cret"]
+)
+def test_a_proxy_that_is_no_address(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HTTPS_PROXY", raising=False)
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(ConfigError, match="the proxy that the environment names for this server cannot be used") as caught:
+        ScoringServer(HttpReward(server="judge"), permissions_from_flags([], ["judge=https://judge.example"]), FIELD)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_address_that_cannot_be_asked() -> None:
+    with pytest.raises(ConfigError, match="what follows --reward-url judge= is not an address that can be asked"):
+        ScoringServer(HttpReward(server="judge"), permissions_from_flags([], ["judge=http://x/s3cret\x01"]), FIELD)
+
+
+def test_user_and_password_of_the_address_are_sent(judge: JsonServer) -> None:
+    judge.answers = [(200, '{"scores": [1, 2]}')]
+    permissions = Permissions(urls={"judge": judge.url.replace("://", "://us%40er:pass@")})
+    ScoringServer(HttpReward(server="judge"), permissions, FIELD)(EPISODES)
+    assert judge.seen[0]["key"] == "Basic dXNAZXI6cGFzcw==" and judge.seen[0]["path"] == "/score?key=s3cret"
 
 
 def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: JsonServer) -> None:
@@ -199,22 +228,49 @@ def test_a_server_that_is_silent(judge: JsonServer, answer: tuple[Any, ...]) -> 
 
 def test_a_server_that_takes_no_connection(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = scorer_for(judge, timeout=7)
-    monkeypatch.setattr(scorer._client._client, "stream", unreachable)
+    monkeypatch.setattr(scorer._client._pool, "stream", unreachable)
     with pytest.raises(ComponentError, match=r"the server judge: did not answer within 7 s \(asked once\)"):
         scorer(EPISODES)
 
 
 def unreachable(*arguments: Any, **options: Any) -> Any:
-    """How httpx tells of a connection that could not be made in time."""
-    raise httpx.ConnectTimeout("timed out")
+    """How httpcore tells of a connection that could not be made in time."""
+    raise httpcore.ConnectTimeout("timed out")
 
 
 def test_a_server_that_drips(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read is quick, the whole is not."""
     judge.answers = [(200, '{"scores": [1, 2]}')]
-    clock = itertools.count(0.0, 100.0)
-    monkeypatch.setattr(http_client, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
+    clock = itertools.count(0.0, 7.0)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert "did not answer within 30 s" in str(failure(judge))
+
+
+@pytest.mark.parametrize("piece", [b"X-More: 1\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_headers_without_end(judge: JsonServer, monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    """The limit holds for the whole exchange, from the connection on."""
+
+    def drip(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" if piece.startswith(b"X") else b"")
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                handler.wfile.write(piece)
+                if judge.release.wait(0.02):
+                    return
+
+    monkeypatch.setattr(Handler, "do_POST", drip)
+    assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
+
+
+def test_cookies_are_not_kept(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge.answers = [(200, '{"scores": [1, 2]}', {"Set-Cookie": "a=b; Path=/"})]
+    cookies: list[str | None] = []
+    before = Handler.do_POST
+    monkeypatch.setattr(Handler, "do_POST", lambda self: (cookies.append(self.headers["Cookie"]), before(self)))
+    scorer = scorer_for(judge)
+    scorer(EPISODES)
+    scorer(EPISODES)
+    assert cookies == [None, None]
 
 
 def test_nobody_is_there() -> None:

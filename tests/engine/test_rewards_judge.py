@@ -163,6 +163,24 @@ def test_after_an_error_nothing_more_is_asked_and_what_arrived_is_kept(server: J
     assert len(server.seen) == before
 
 
+def test_after_one_has_failed_for_good_the_others_do_not_ask_again(server: JsonServer) -> None:
+    """The first is refused while the second pauses before its retry; without an end to the pause this test would wait for minutes."""
+    overloaded = threading.Event()
+
+    def reply(body: dict[str, Any]) -> Reply:
+        if "R=bad" in body["messages"][0]["content"]:
+            overloaded.wait(20)
+            return 400, ""
+        overloaded.set()
+        return 503, ""
+
+    server.reply = reply
+    settings = JudgeReward(server="grader", model="big", rubric=RUBRIC, retries=20, concurrency=2)
+    with pytest.raises(ComponentError, match=r"^the judge grader: answered with status 400$"):
+        Judge(settings, permissions(server), FIELD)(episodes("busy", "bad", *"cdefgh"))
+    assert asked(server).count("P=p0 R=busy.") <= 2 and len(server.seen) <= 3
+
+
 # --- what cannot be used --------------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +287,7 @@ def test_a_run_keeps_neither_address_nor_key(server: JsonServer, tmp_path: Path)
         tmp_path, reward={"components": [component]}, ppo={"steps": 1, "ppo_epochs": 1}, generation={"response_length": 2}
     )
     create_run(tmp_path / "run", config, name="run", state="loading")
-    assert run_engine(tmp_path / "run", resume=False, permissions=permissions(server)) == DONE
+    assert run_engine(tmp_path / "run", "train", permissions=permissions(server)) == DONE
     texts = [request["body"]["messages"][0]["content"] for request in server.seen]
     assert texts and len(texts) == len(set(texts)), "the same thing was asked twice"
     for file in (tmp_path / "run").rglob("*"):

@@ -34,7 +34,7 @@ def break_scoring(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, broken: Cal
         return working(episodes)
 
     working = component.source
-    monkeypatch.setattr(trainer.models.scorer, "_components", [type(component)(component.name, component.weight, source)])
+    monkeypatch.setattr(trainer.models.scorer, "components", [type(component)(component.name, component.weight, source)])
 
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:

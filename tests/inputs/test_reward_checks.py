@@ -60,6 +60,37 @@ def test_nothing_is_wrong(component: dict[str, Any]) -> None:
     assert found(component) == []
 
 
+@pytest.mark.parametrize(
+    ("pattern", "part"),
+    [
+        ("((?:(?:a{1000}){1000}){10})", "is too large once its counted repeats"),
+        ("((?:(?:[)]a{1000}){1000}){10})", "is too large once"),
+        ("((?#[)(?:(?:a{1000}){1000}){10})", "is too large once"),
+        ("(?x)# [\n((?:(?:a{1000}){1000}){10})", "is too large once"),
+        ("(?x)((?:(?:a{1 000}){10#\n00}){10})", "is too large once"),
+        ("(?V1)([[a]--[)]](?:(?:a{1000}){1000}){10})", "is too large once"),
+        ("(" + "a{60000}" * 10 + ")", "is too large once"),
+        ("(a{1000}{1000}{1000})", "is too large once"),
+        ("(a{" + "9" * 1900 + "})", "is too large once"),
+        ("(" * 400 + "a" + ")" * 400, "brackets inside brackets 400 deep; at most 100"),
+        ("(a){4294967296}", "is too large once"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["regex", "answer"])
+def test_a_pattern_that_would_use_up_the_machine(kind: str, pattern: str, part: str) -> None:
+    settings = {"compare": "regex"} if kind == "answer" else {}
+    ((named, message),) = found({"kind": kind, "pattern": pattern, **settings})
+    assert named == "c.pattern" and part in message
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\d{4}-\d{2}-\d{2}", r"(?:.{1,1000}\n){1,1000}", r"(?:\w{1,20}\s){200}", "[({]{3}" * 100, r"\({3}", "(?x) a{2} # (((", "a{3}?b{4,}+"],
+)
+def test_patterns_of_everyday_size(pattern: str) -> None:
+    assert found({"kind": "regex", "pattern": pattern}) == []
+
+
 def test_known_servers_are_listed_by_name_only() -> None:
     permissions = Permissions(urls={"judge": "http://x/s3cret", "b": "http://y"})
     assert found({"kind": "http", "server": "judge"}, permissions) == []

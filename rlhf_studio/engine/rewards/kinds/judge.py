@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ _GRADE_LINE = re.compile(rf"(?:final\s)?score[\s*_\"'`]{{0,8}}[:=][\s*_\"'`]{{0,
 class Judge:
     """Asks for one grade per response, several at a time, and asks the same thing only once."""
 
-    def __init__(self, settings: JudgeReward, permissions: Permissions, field: str, sleep: Callable[[float], None] = time.sleep):
+    def __init__(self, settings: JudgeReward, permissions: Permissions, field: str, sleep: Callable[[float], object] | None = None):
         """Raises :class:`ConfigError` when no server of that name was given at the start."""
         from rlhf_studio.engine.rewards.outside.http_client import connect  # here, because only runs that ask a server need httpx
 
@@ -62,33 +62,38 @@ class Judge:
         return [_PLACEHOLDER.sub(lambda match, text=text: text[match[1]], settings.rubric) + ending for text in texts]
 
     def _ask_all(self, questions: list[str], rows: dict[bytes, int]) -> dict[bytes, float]:
-        """The grades of these rows. After the first error no further request is begun; grades that arrived are remembered."""
+        """The grades of these rows. After the first error no request is begun or repeated; grades that arrived are remembered."""
         grades: dict[bytes, float] = {}
         failed: list[tuple[int, ComponentError]] = []
+        stop = threading.Event()
+
+        def ask(digest: bytes, row: int) -> None:
+            if stop.is_set():
+                return
+            try:
+                grades[digest] = self._ask(questions[row], stop)
+            except ComponentError as error:
+                failed.append((row, error))
+                stop.set()
+
         with ThreadPoolExecutor(self._settings.concurrency) as pool:
-            asked = {digest: pool.submit(self._ask, questions[row]) for digest, row in rows.items()}
-            for digest, future in asked.items():
-                if future.cancelled():
-                    continue
-                try:
-                    grades[digest] = future.result()
-                except ComponentError as error:
-                    failed.append((rows[digest], error))
-                    pool.shutdown(wait=False, cancel_futures=True)
+            asked = [pool.submit(ask, digest, row) for digest, row in rows.items()]
+        for future in asked:
+            future.result()  # raises what is no ComponentError
         if failed:
             self._remember(grades)
             row, error = failed[0]
             raise self._error(str(error), row) from error
         return grades
 
-    def _ask(self, question: str) -> float:
+    def _ask(self, question: str, stop: threading.Event) -> float:
         message = {
             "model": self._settings.model,
             "messages": [{"role": "user", "content": question}],
             "temperature": 0,
             "max_tokens": self._settings.max_tokens,
         }
-        text = answer_text(self._client.post(message, MOST_BYTES), self._settings.max_tokens)
+        text = answer_text(self._client.post(message, MOST_BYTES, stop), self._settings.max_tokens)
         return grade_in(text, self._settings.lowest, self._settings.highest)
 
     def _remember(self, grades: dict[bytes, float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from rlhf_studio.engine.rewards.registry import BuildContext, scorer
 class ScoringServer:
     """Asks a server for the scores of each batch: ``{"prompts", "responses"}`` to ``{"scores"}``."""
 
-    def __init__(self, settings: HttpReward, permissions: Permissions, field: str, sleep: Callable[[float], None] = time.sleep):
+    def __init__(self, settings: HttpReward, permissions: Permissions, field: str, sleep: Callable[[float], object] | None = None):
         """Raises :class:`ConfigError` when no server of that name was given at the start."""
         from rlhf_studio.engine.rewards.outside.http_client import connect  # here, because only runs that ask a server need httpx
 
