@@ -16,7 +16,8 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.kinds.answer import last_number, right_answers
+from rlhf_studio.engine.rewards.kinds.answer import right_answers
+from rlhf_studio.engine.rewards.kinds.numbers import last_number, only_number
 from rlhf_studio.engine.rewards.scorer import RewardError, Scorer, build_scorer
 
 
@@ -32,90 +33,211 @@ def score(response: str, reference: str, **settings: Any) -> float:
 # --- numbers -----------------------------------------------------------------------------------------------------------------
 
 
+NUMBERS = [
+    ("She has 3 apples and 5 pears, 8 in all.", 8),
+    ("#### 72", 72),
+    ("It costs $1,234.50.", "1234.5"),
+    ("1,234,567", 1234567),
+    ("10\u202f000", 10000),
+    ("10\u00a0000", 10000),
+    ("10_000", 10000),
+    ("12'500", 12500),
+    ("12\u2019500", 12500),
+    ("10{,}000", 10000),
+    ("10,\\!000", 10000),
+    ("10\\,000", 10000),
+    ("1, 2, 3", 3),
+    ("1 2 3", 3),
+    ("in 1999 200 people", 200),  # four digits are no group of a number with spaces
+    ("-3", -3),
+    ("x = -3", -3),
+    ("(-3)", -3),
+    ("x=\u22123.5", "-3.5"),
+    ("\uff0d3", -3),
+    ("+7", 7),
+    ("- 5 apples", 5),  # an item of a list
+    ("10 -4", -4),
+    ("-$5", -5),
+    ("$-5", -5),
+    ("$-5$", -5),
+    ("-\\$42", -42),
+    ("\\$-42", -42),
+    ("-\u20ac5", -5),
+    ("\u20ac-5", -5),
+    ("-\u00a35", -5),
+    ("\u2212\u00a35", -5),
+    ("-\u00a55", -5),
+    ("US$5", 5),
+    ("3/4", "3/4"),
+    ("-3/4", "-3/4"),
+    ("3 / 4", "3/4"),
+    ("1 1/2", "3/2"),
+    ("-1 1/2", "-3/2"),
+    ("1\u00bd", "3/2"),
+    ("-1\u00bd", "-3/2"),
+    ("\u00bd", "1/2"),
+    ("\u00be", "3/4"),
+    ("\u2153", "1/3"),
+    ("\\frac{3}{4}", "3/4"),
+    ("$-\\dfrac{1}{2}$", "-1/2"),
+    ("\\frac{-3}{4}", "-3/4"),
+    ("\\frac{1}{-2}", "-1/2"),
+    ("-\\frac{-3}{4}", "3/4"),
+    ("\\frac12", "1/2"),
+    ("\\frac 1 2", "1/2"),
+    ("1\\frac{1}{2}", "3/2"),
+    ("-1\\frac{1}{2}", "-3/2"),
+    ("2 \\frac12", "5/2"),
+    ("\\boxed{42}", 42),
+    ("\\boxed{-42}.", -42),
+    ("\\left(5\\right)", 5),
+    ("x \\approx5", 5),
+    ("**Answer:** 5", 5),
+    ("so **-5**.", -5),
+    ("50%", 50),
+    ("50\\%", 50),
+    (".5", "1/2"),
+    ("-.5", "-1/2"),
+    ("5.", 5),
+    ("5.\nThen", 5),
+    ("007", 7),
+    ("5kg", 5),
+    ("60 km/h", 60),
+    ("25 cm^2", 25),
+    ("25 m\u00b2", 25),
+    ("90^\\circ", 90),
+    ("1e3", 1000),
+    ("1e", 1),
+    ("2.5E-1", "1/4"),
+    ("6.02e23", 602 * 10**21),
+    ("10^5", 100000),
+    ("10^{5}", 100000),
+    ("10^{-2}", "1/100"),
+    ("-10^5", -100000),
+    ("3\u00d710^5", 300000),
+    ("3 x 10^5", 300000),
+    ("3\\times10^{5}", 300000),
+    ("$3 \\times 10^{-1}$.", "3/10"),
+    ("2.5 \\cdot 10^{2}", 250),
+    ("1e400", 10**400),
+    ("\uff14\uff12", 42),
+    ("\u0664\u0662", 42),
+    ("\u0663\u066b\u0665", "7/2"),
+    ("\u7b54\u6848\u662f42", 42),
+]
+
+NO_NUMBERS = [
+    "", "no digits", "1/0", "\\frac{1}{0}", "9" * 5000,
+    # several numbers that hang together
+    "5-3", "10 - 4", "10 + 4", "(2)-3", "9-10-2026", "2024-11-22", "3\u20135", "\u20135",
+    "1/2/3", "1.2.3", "1..5", "12:30", "2 3/2", "1\\frac{-1}{2}",
+    "1,2,3,4", "[1,2]", "2(3)", "3 \u00d7 5", "3*5", "2*x*5", "x * 5", "x / 2", "(a+b)/2", "5 + x", "\\binom{5}{2}",
+    # commas, points and spaces that are no groups of three
+    "3,14", "3,4", "1.234,56", "0,123", "1000,000", "1,0000", "1,23,456", "1,234'567", "1_0", "1 000 000", "10 200", "...5", "1\u202f23",
+    # more than a plain number
+    "5\u00b2", "10\u2075", "x^2", "5^2", "2^{10}", "(1/2)^3",
+    "x_1", "x_{12}", "\\sqrt{2}", "\\sqrt 2", "\\sqrt[3]{8}", "2\\sqrt{2}", "\u221a2", "f(2)",
+    "5\\pi", "2\u03c0", "2x", "3i", "5/x", "\\frac{x}{2}", "\\frac{2}{x}", "\\frac{\\sqrt{3}}{2}", "\\log_2", "\\frac{a}{b}",
+    "1e9999", "1e401", "10^401", "1e99999", "10^{99999}", "1.5.e3", "0x1F", "H2O", "GPT-4",
+    "10k", "5M", "3 million", "10 dozen",
+    # a sign that could belong to it
+    "--5", "- 5", "\u2212 5", "x = - 5", "x-3", "-(5)", "-\\boxed{5}", "-US$5", "-USD 5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "number"), NUMBERS)
+@pytest.mark.parametrize("frame", ["{}", "Of 17, so the value is\n{}"])
+def test_the_last_number_of_a_text(text: str, number: Any, frame: str) -> None:
+    assert last_number(frame.replace("{}", text)) == Fraction(number)
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS)
+@pytest.mark.parametrize("frame", ["{}", "Of 17, so the value is\n{}", "Of 17, so the value is\n{}."])
+def test_what_is_no_plain_number_is_refused_whole(text: str, frame: str) -> None:
+    framed = frame.replace("{}", text)
+    found = last_number(framed)
+    assert found == (17 if framed != text and text in ("", "no digits") else None)
+
+
+DIGITS = st.integers(0, 10**12)
+
+
+@given(DIGITS, st.integers(0, 999), st.sampled_from(["", "-", "\u2212", "+"]), st.sampled_from(["", "$", "\\$", "\u20ac", "\u00a3"]))
+def test_a_decimal_is_read_however_it_is_written(whole: int, thousandths: int, sign: str, currency: str) -> None:
+    size = Fraction(whole) + Fraction(thousandths, 1000)
+    expected = -size if sign in ("-", "\u2212") else size
+    for separator in ("", ",", "_", "'", "\u202f", "{,}"):
+        digits = f"{whole:,}".replace(",", separator) + f".{thousandths:03}"
+        for written in (f"{sign}{currency}{digits}", f"{currency}{sign}{digits}"):
+            assert last_number(f"First 5, then it is {written}.") == expected
+            assert only_number(f"It is {written} in all.") == expected
+        assert last_number(f"It is {sign}{digits}e3, then") == expected * 1000
+        assert last_number(f"It is ${sign}{digits} \\times 10^{{-2}}$.") == expected / 100
+
+
+@given(st.integers(0, 10**6), st.integers(1, 999_999), st.integers(1, 999_999), st.sampled_from(["", "-", "\u2212"]))
+def test_a_fraction_is_read_however_it_is_written(whole: int, over: int, under: int, sign: str) -> None:
+    unit = -1 if sign else 1
+    fractions = (f"{over}/{under}", f"{over} / {under}", f"\\frac{{{over}}}{{{under}}}", f"\\tfrac{{{over}}}{{{under}}}")
+    for written in fractions:
+        assert last_number(f"Of 5, that is {sign}{written}.") == unit * Fraction(over, under)
+        expected = unit * (whole + Fraction(over, under)) if over < under else None
+        assert last_number(f"that is {sign}{whole} {written}.") == expected
+    assert last_number(f"$\\boxed{{{sign}{over}}}$") == unit * over
+
+
+@given(st.text("0123456789.,/-+eEx^ $\\frac{}()_*\u00bd\u00b2", max_size=60))
+def test_any_text_has_a_last_number_or_none(text: str) -> None:
+    for read in (last_number, only_number):
+        found = read(text)
+        assert found is None or isinstance(found, Fraction)
+
+
 @pytest.mark.parametrize(
-    ("text", "number"),
+    "piece",
+    ["1,111,", "1", "1,", "1 ", " ", "1/", "\\frac{1}{", "1 1/", "1a", "a", "-", "1-", "-" * 50 + "1", "\\sqrt", "1 \\frac", "{", "$"],
+)
+def test_the_time_grows_with_the_length_alone(piece: str) -> None:
+    """What would take the square of the length would take minutes here."""
+    text = piece * (180_000 // len(piece)) + "z 5"
+    assert last_number(text) in (5, None) and only_number("\\boxed{" + text) in (5, None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "number"),
     [
-        ("", None),
-        ("no digits", None),
-        ("She has 3 apples and 5 pears, 8 in all.", 8),
-        ("#### 72", 72),
-        ("It costs $1,234.50.", "1234.5"),
-        ("1,234,567", 1234567),
-        ("10\u202f000", 10000),
-        ("10_000", 10000),
-        ("12'500", 12500),
-        ("1, 2, 3", 3),
-        ("3,4", 4),  # no group of three digits: a list
-        ("-3", -3),
+        ("72", 72),
+        ("$72", 72),
+        ("72 apples", 72),
         ("x = -3", -3),
-        ("x=\u22123.5", "-3.5"),
-        ("- 5 apples", 5),  # an item of a list
-        ("10 - 4", 4),
-        ("-$5", -5),
-        ("+7", 7),
-        ("5-3", 3),
-        ("(2)-3", 3),
-        ("9-10-2026", 2026),
-        ("3/4", "3/4"),
-        ("-3/4", "-3/4"),
-        ("3 / 4", "3/4"),
-        ("1 1/2", "3/2"),
-        ("-1 1/2", "-3/2"),
-        ("2 3/2", "3/2"),  # 3/2 is above 1, so it is no part of a mixed number
-        ("\\frac{3}{4}", "3/4"),
-        ("$-\\dfrac{1}{2}$", "-1/2"),
-        ("\\frac{-3}{4}", "-3/4"),
-        ("-\\frac{-3}{4}", "3/4"),
-        ("\\frac12", "1/2"),
-        ("1\\frac{1}{2}", "3/2"),
-        ("2 \\frac12", "5/2"),
-        ("1\\frac{-1}{2}", "-1/2"),
-        ("\\boxed{42}", 42),
-        ("10{,}000", 10000),
-        ("10,\\!000", 10000),
-        ("10\\,000", 10000),
-        ("50%", 50),
-        (".5", "1/2"),
-        ("1e3", 1000),
-        ("2.5E-1", "1/4"),
-        ("3/0", None),
-        ("1e", 1),
-        ("9" * 5000, None),  # more digits than Python reads
-        ("1e99999", None),
+        ("$\\frac{1}{2}$", "1/2"),
+        ("She sold 48/2 = <<48/2=24>>24 in May.\n#### 72", 72),
+        ("3 + 4 = 7, so \\boxed{\\frac{7}{2}}. See page 3.", "7/2"),
+        ("-\\boxed{7}", -7),
+        ("3 + 4 = 7. The answer is $7$.", 7),
+        ("**Answer:** 1,000", 1000),
     ],
 )
-def test_the_last_number_of_a_text(text: str, number: Any) -> None:
-    expected = None if number is None else Fraction(number)
-    found = last_number(text)
-    if text == "1e99999":  # such an exponent is none: what is left are the digits behind it
-        assert found is not None and found == 99999
-    else:
-        assert found == expected
+def test_a_reference_is_one_number(reference: str, number: Any) -> None:
+    assert only_number(reference) == Fraction(number)
+    assert right_answers(AnswerReward())(episodes([f"so {number}"], [reference])).scores.item() == 1.0
 
 
-@given(st.integers(-(10**12), 10**12))
-def test_a_number_is_read_however_it_is_written(number: int) -> None:
-    for text in (
-        str(number),
-        f"{number:,}",
-        f"{number:_}",
-        f"so it is {number}.",
-        f"{number}.0",
-        f"{2 * number}/2",
-        f"first 5, then {number}",
-    ):
-        assert last_number(text) == number
+@pytest.mark.parametrize(
+    "reference", ["3 and 5", "3,14", "5\\pi", "x^2", "1e9999", "#### 3 or 5", "\\boxed{3,4}", "\\boxed{}", "2024-11-22", "3 + 4 = 7"]
+)
+def test_a_reference_that_is_not_one_number_is_an_error(reference: str) -> None:
+    with pytest.raises(ComponentError, match=re.escape(f"no single plain number is found in the reference {reference!r}")) as caught:
+        right_answers(AnswerReward())(episodes(["5"], [reference]))
+    assert caught.value.row == 0
 
 
-@given(st.text("0123456789.,/-+eE $\\frac{}_ ", max_size=60))
-def test_any_text_has_a_last_number_or_none(text: str) -> None:
-    found = last_number(text)
-    assert found is None or isinstance(found, Fraction)
-
-
-def test_long_texts_take_no_time() -> None:
-    for text in ("1" * 50_000, "1," * 50_000, "1 " * 50_000, " " * 50_000 + "1", "1/" * 50_000, "\\frac{1}{" * 10_000, "1" + " " * 50_000):
-        last_number(text)
+@pytest.mark.parametrize(
+    ("response", "reference"),
+    [("2^5", "5"), ("4,14", "14"), ("-(5)", "5"), ("7\\pi", "7"), ("11:30", "30"), ("2\\sqrt{2}", "2"), ("3/7/2", "2"), ("9e9999", "9999")],
+)
+def test_a_part_of_a_longer_number_earns_nothing(response: str, reference: str) -> None:
+    assert score(f"The value is {response}", reference) == 0.0
 
 
 def test_numbers_within_the_tolerance_are_equal() -> None:
@@ -184,7 +306,7 @@ def test_the_reference_may_be_the_answer_itself() -> None:
 @pytest.mark.parametrize(
     ("settings", "reference", "part"),
     [
-        ({}, "seven", "no answer is found in the reference 'seven'"),
+        ({}, "seven", "no single plain number is found in the reference 'seven'"),
         ({"compare": "regex"}, "Paris", "the reference 'Paris'; set reference_is to answer when the column holds answers alone"),
     ],
 )
