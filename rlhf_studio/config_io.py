@@ -34,7 +34,7 @@ class Problem:
 
     Attributes:
         field: dotted name of the setting, e.g. ``ppo.kl_coef``; empty when no single setting is to blame.
-        message: one sentence: what is wrong and what would be right.
+        message: one sentence: what is wrong, and what value is allowed.
     """
 
     field: str

@@ -17,7 +17,7 @@ def limit_memory(total: int) -> None:
 
 
 def leave_memory(count: int) -> None:
-    """Lower a limit that holds already: to ``count`` bytes more than this process maps now.
+    """Lower a limit that is already set: this process may map ``count`` bytes more than it maps now.
 
     To be called when every library is loaded and before data is unpacked: loading torch alone maps from 0.6 GB to several.
     """

@@ -47,7 +47,9 @@ class Permissions:
         return json.dumps({"files": list(self.files), "urls": dict(self.urls), "keys": dict(self.keys)})
 
     def joined(self, other: Permissions) -> Permissions:
-        """Both together; of two addresses for one name ``other``'s counts, with its key: a key goes to no other address than its own."""
+        """Both together. Where both have an address for the same name, ``other``'s address and key are taken, and the key of the first is
+        dropped: a key is sent only to the address that it was given for.
+        """
         keys = {name: key for name, key in self.keys.items() if name not in other.urls}
         return Permissions(tuple(dict.fromkeys([*self.files, *other.files])), {**self.urls, **other.urls}, {**keys, **other.keys})
 

@@ -6,8 +6,9 @@ From the top to the bottom; a room uses only those below it:
 - :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned
 - :mod:`.stages`: supervised fine-tuning and reward-model training
 - :mod:`.loop`: the PPO algorithm. Start with :meth:`.loop.trainer.Trainer.step`.
-- :mod:`.recording`: what is kept and told of a step
-- :mod:`.sampling`, :mod:`.rewards`: writing responses, scoring them
+- :mod:`.recording`: what is kept of a step, and the sentences about it
+- :mod:`.rewards`: scoring responses
+- :mod:`.sampling`: writing responses, token by token
 - :mod:`.models`: loading, policy, critic, reference, LoRA
 - :mod:`.compute`: devices and what makes forward passes fast
 - :mod:`.distributed`: several processes that train one policy

@@ -108,8 +108,8 @@ class TokenBatch:
     def predicting(self, hidden: Tensor) -> Tensor:
         """The states (N, H) of ``hidden`` (B, W, H), a model's answer to :meth:`model_inputs`, that predict the N response tokens.
 
-        In the order of ``mask``; what is said at one position is about the next. By row numbers, not by a mask: their backward pass
-        adds rows, that of a mask searches it again.
+        In the order of ``mask``. The state at one position predicts the token at the next. The states are picked by row numbers, not by a
+        boolean mask, because their backward pass costs less: it adds rows, where that of a mask searches the mask again.
         """
         rows, columns = self.mask.nonzero(as_tuple=True)
         before = self.prompt_mask.sum(dim=1)[rows] - 1 + columns

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
 
@@ -146,11 +147,11 @@ def _render(render: Callable[[Messages], str], first: int, place: int, messages:
     try:
         text = render(messages)
     except jinja2.TemplateError as error:
-        raise ChatError(f"the chat template refuses the conversation ({_first_line(error)})", first + place) from None
+        raise ChatError(f"the chat template refuses the conversation ({first_line(error)})", first + place) from None
     except MemoryError:
         raise ChatError("the chat template needs too much memory", first + place) from None
     except Exception as error:  # noqa: BLE001 - a template can fail in every way that Python can
-        raise ChatError(f"the chat template fails ({type(error).__name__}: {_first_line(error)})", first + place) from None
+        raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", first + place) from None
     if len(text) > MAX_CHARACTERS:
         raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
     return text
@@ -185,7 +186,7 @@ def compile_template(source: str, tokens: dict[str, str], *, answered: bool = Fa
     try:
         template = environment.from_string(source)
     except jinja2.TemplateError as error:
-        raise ChatError(f"the chat template is not valid: {_first_line(error)}") from None
+        raise ChatError(f"the chat template is not valid: {first_line(error)}") from None
     except (RecursionError, MemoryError) as error:  # constants such as 'x' * 10**9 are worked out here
         raise ChatError(f"the chat template is too costly ({type(error).__name__})") from None
     shared = {**tokens, "tools": None, "documents": None, "add_generation_prompt": not answered}
@@ -235,10 +236,6 @@ def _refuse(message: str) -> None:
     import jinja2
 
     raise jinja2.TemplateError(message)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 if __name__ == "__main__":

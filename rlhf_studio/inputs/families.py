@@ -113,8 +113,7 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
 
 
-PACKED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
-"""Types whose forward pass over a packed row is tested (``engine/compute/packing.py``); all others are padded."""
-
-TRACED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
-"""Types whose traced decoding step is tested (``engine/sampling/traced_step.py``); all others sample through the model itself."""
+TESTED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
+"""Types whose forward pass over a packed row (``engine/compute/packing.py``) and whose traced decoding step
+(``engine/sampling/traced_step.py``) are tested. All others are padded, and sample through the model itself.
+"""

@@ -3,7 +3,7 @@
 A checkpoint is whole when everything that its manifest names is there with the size and SHA-256 hash that it names. Files that the
 manifest does not name (``.DS_Store``, an editor's backup) are ignored, here and when it is loaded.
 
-It belongs to the run when its step is still the one that was recorded when it was written: a step that is played again after a
+It belongs to the run when its step is still the one that was recorded when it was written: a step that is trained again after a
 resume is another one, and a checkpoint of the earlier one would mix two histories.
 
 Beside ``step-000040`` there may be, after a crash, ``.step-000040.part`` (not complete), ``.step-000040.old`` (whole; it was just

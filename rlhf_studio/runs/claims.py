@@ -119,7 +119,7 @@ def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: stu
 
 
 def outcome(run_dir: Path, entry: studio.Entry) -> tuple[Literal["busy", "ended", "ended-early", "never-started"], int]:
-    """What became of a claim, and the run's ``seq`` now.
+    """What became of a claim, and the run's ``seq``, which grows with every change, as it is now.
 
     busy: the engine works or is being started. ended: it had begun to work. ended-early: it ended before it wrote anything.
     never-started: the app ended between claiming the run and starting its engine. Raises StoreError when the run cannot be read.

@@ -111,7 +111,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
 
 
 def replace_config(run_dir: Path, config: RunConfig) -> None:
-    """Give a run other settings: ``config.yaml`` is always what holds, and is replaced at one moment; the old is kept beside it.
+    """Give a run other settings: ``config.yaml`` always has the settings in force. It is replaced in one step; the old one is kept.
 
     Call it while no engine works on the run and none can start (with its start ticket). Raises StoreError.
     """

@@ -13,7 +13,9 @@ from rlhf_studio.runs.errors import RunGone, StoreError
 
 
 class Place:
-    """A file, and whether its path still leads to it: a run folder may be deleted, moved or replaced under its engine."""
+    """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
+    its engine works.
+    """
 
     def __init__(self, path: Path):
         self._path = path

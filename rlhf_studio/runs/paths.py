@@ -35,7 +35,7 @@ def new_run_id() -> str:
 
 
 def is_plain_path(name: str) -> bool:
-    """Whether the name, taken as it is written, can only be a file's below a folder: see :func:`contained_path`."""
+    """Whether the name, as it is written, can only lead to a file inside the folder before it: see :func:`contained_path`."""
     parts = name.split("/")
     if not name or _SUSPICIOUS.search(name) or any(part in ("", ".", "..") for part in parts) or name[0] == "~" or ":" in name:
         return False

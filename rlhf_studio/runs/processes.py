@@ -1,6 +1,6 @@
 """One run in several processes: accelerate starts them, this process watches over them and says how it ended.
 
-The start ticket stays here until the first of them holds the engine lock, so that the run shows as starting all the while.
+The start ticket stays here until rank 0 holds the engine lock, so that the run shows as starting all the while.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COPY_SECONDS = 5.0  # for the last lines, should something that was left behind 
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
-    """Whether this is one of the further processes of a run: only the first writes into the run folder."""
+    """Whether this process is a rank other than 0: only rank 0 writes into the run folder."""
     return int(environment.get("RANK", "0")) > 0
 
 
@@ -80,7 +80,7 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
     process = subprocess.Popen(launcher_command(run_dir, engine, mode), env=environment, stdout=output)
     copying = threading.Thread(target=_copy, args=(process, screen), daemon=True)
     copying.start()
-    # A stop goes to the first process alone: it saves and tells the others. The launcher would kill them all.
+    # A stop goes to rank 0 alone: it saves and tells the others. The launcher would kill them all.
     received: list[int] = []
     before = {number: signal.signal(number, _pass_on(run_dir, process, received)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -95,12 +95,12 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
     copying.join(COPY_SECONDS)
     try:
         if received:
-            with liveness.EngineLock(run_dir):  # where the first process had no time to say it
+            with liveness.EngineLock(run_dir):  # where rank 0 had no time to say it
                 record_end(run_dir, EventRecord("info", "stop", f"Stopped: signal {signal.Signals(received[0]).name}."))
         status = RunReader(run_dir).status()
-    except StoreError:  # the run folder is gone; the first process has printed that
+    except StoreError:  # the run folder is gone; rank 0 has printed that
         return FAILED
-    if screen and status.state not in (*OF_STATES, "failed"):  # else the first process has printed it
+    if screen and status.state not in (*OF_STATES, "failed"):  # else rank 0 has printed it
         screen.show(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)")
     return OF_STATES.get(status.state, FAILED)
 

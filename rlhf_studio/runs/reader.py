@@ -25,7 +25,7 @@ from rlhf_studio.runs.status import Locks
 from rlhf_studio.runs.values import decode_number, decode_text
 
 _OF_NOW = "step <= (SELECT run.step FROM run)"
-"""Leaves out what is from before a resume and waits to be played again."""
+"""Leaves out what is from before a resume and waits to be trained again."""
 
 SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
 
@@ -249,7 +249,7 @@ class RunReader:
     def checkpoints(self) -> list[CheckpointInfo]:
         """The complete checkpoints (those with a manifest), oldest first.
 
-        Links, half-written folders, and checkpoints of steps that were played again since are left out. Whether every file is whole is
+        Links, half-written folders, and checkpoints of steps that were trained again since are left out. Whether every file is whole is
         for the engine to find out: that takes reading them.
         """
         try:

@@ -156,7 +156,7 @@ class RunStatus:
         fraction: progress of the phase, 0 to 1, or None when unknown.
         step: the newest step of the run as it goes now. What readers return ends here.
         last_recorded_step: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
-            from an earlier checkpoint: each is kept, out of the readers' sight, until it is played again.
+            from an earlier checkpoint: each is kept, out of the readers' sight, until it is trained again.
         epoch: grows when the run went back to an earlier step (resume), so that viewers start over.
         seq: grows with every transaction.
         cause: why the run failed, with the next step; empty otherwise.

@@ -1,4 +1,4 @@
-"""The tables of ``run.db``, opening it safely, and carrying old databases forward.
+"""The tables of ``run.db``, opening it safely, and bringing older databases to the newest version.
 
 Every connection of the store is made here. Transactions are explicit (``isolation_level=None``): :func:`transaction` is the
 only place that says BEGIN and COMMIT.
@@ -53,7 +53,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, payload TEXT NOT NULL, payload_flags TEXT,
             sent_at REAL NOT NULL, early INTEGER NOT NULL, acknowledged_at REAL, outcome TEXT)""",
     ),
-    # The memory that was planned. And rows of steps after run.step may wait to be played again, which an older program would show as news.
+    # The memory that was planned. And rows of steps after run.step may wait to be trained again, which an older program would show as news.
     (
         "ALTER TABLE run ADD COLUMN memory_low REAL",
         "ALTER TABLE run ADD COLUMN memory_high REAL",
@@ -62,7 +62,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 SCHEMA_VERSION = len(MIGRATIONS)
 
 HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched")
-"""What belongs to a step, and is replaced when the step is played again.
+"""What belongs to a step, and is replaced when the step is trained again.
 
 Rows with a step after ``run.step`` are from before a resume: they stay until they are replaced, and readers leave them out."""
 

@@ -46,7 +46,8 @@ class Entry:
         state: waiting; claimed (being started or running); done (the engine came to work and ended); lost (it ended before
             it could begin); cancelled.
         mode: how the engine is to be started; ``from-start`` only because a person said so.
-        seq: the run's ``seq`` when this state was set. Once the run's own has grown, the run's own row knows better.
+        seq: the run's ``seq`` when this state was set. When the run's ``seq`` has grown since, an engine has written
+            something newer, and the run's own row counts, not this entry.
         pid: the engine started by the app; None while claimed means that none was started yet.
         attempts: how often a claim was given back because the app ended between claiming and starting.
         exit_code: the engine's, where the app that started it saw it; negative for a signal.

@@ -42,12 +42,12 @@ class RunWriter:
     """
 
     def __init__(self, run_dir: Path):
-        """Open the database, carry it forward if it is older, say "loading", and drop requests that were meant for an earlier engine.
+        """Open the database, bring it to this version's format, set the state "loading", and drop requests to an earlier engine.
 
         Raises:
             AlreadyRunning: another process holds the engine lock.
-            StoreError: no run there, damaged, written by a newer program, or the disk is full (which makes the run a failed one,
-                where its reserve leaves room to say so).
+            StoreError: no run there, damaged, written by a newer program, or the disk is full. When the disk is full, the run's state
+                becomes ``failed``, if the space that was kept free for this is enough to write it.
         """
         self.run_dir = Path(run_dir).resolve()
         self.path = self.run_dir / paths.DATABASE
@@ -236,7 +236,7 @@ class RunWriter:
             rows.insert_event(connection, time.time(), at_step, record)
 
     def go_back(self, step: int) -> None:
-        """Go on from ``step``, at most the last one, because a resume plays the later steps again; ``epoch`` grows by one.
+        """Go on from ``step``, at most the last one, because a resume trains the later steps again; ``epoch`` grows by one.
 
         Nothing is deleted: the later steps stay on record, out of the readers' sight, until :meth:`commit_step` replaces them one
         by one. Events stay for good: they are the run's diary. Raises StoreError, and ValueError for a negative step.
@@ -294,7 +294,8 @@ class RunWriter:
 def record_end(run_dir: Path, record: EventRecord) -> bool:
     """Put on record that a run was stopped whose engine is gone and could not say so. Returns whether there was anything to say.
 
-    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps its own words.
+    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps
+    the state and the cause that it recorded.
 
     Raises:
         StoreError: the run cannot be read or written.

@@ -58,7 +58,7 @@ class Function:
 
 
 def row_of(function: Callable[..., Any], component: Any = None) -> str:
-    """The name of a function in :data:`roles.FUNCTIONS`; ``component`` is the one that it is a server function of."""
+    """The name of a function in :data:`roles.FUNCTIONS`; for a server function, ``component`` is the component that it belongs to."""
     return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +32,25 @@ def note_faults(page: Any, faults: list[str]) -> None:
     """Collect errors of the page's scripts, and requests to any machine but this one."""
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))
+
+
+@pytest.fixture
+def open_page(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
+    """Opens the app of the file's own ``server``; at the end no page may have had a script error or asked another machine."""
+    faults: list[str] = []
+    contexts = []
+
+    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        contexts.append(context)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        note_faults(page, faults)
+        page.goto(server.url + query)
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert faults == []

@@ -13,7 +13,7 @@ import pytest
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.ui.app import Server, launch
-from tests.browser.conftest import HOSTILE, note_faults
+from tests.browser.conftest import HOSTILE
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -61,24 +61,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
-    """Opens the Reward section; at the end no page may have had a script error or asked another machine."""
-    faults: list[str] = []
-    contexts = []
+def open_page(open_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Opens the app at the Reward section."""
 
-    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
-        contexts.append(browser.new_context(viewport={"width": width, "height": height}))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
-        note_faults(page, faults)
-        page.goto(server.url + query)
+    def open_at(query: str = "", **size: int) -> Any:
+        page = open_page(query, **size)
         page.locator("summary", has=page.get_by_text("Reward", exact=True)).click()
         return page
 
-    yield open_at
-    for context in contexts:
-        context.close()
-    assert faults == []
+    return open_at
 
 
 def field(page: Any, name: str) -> Any:

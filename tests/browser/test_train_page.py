@@ -13,7 +13,7 @@ from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
-from tests.browser.conftest import HOSTILE, note_faults
+from tests.browser.conftest import HOSTILE
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -29,28 +29,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
         yield running
         running.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
-    """Opens the app; at the end no page may have had a script error or asked another machine."""
-    faults: list[str] = []
-    contexts = []
-
-    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
-        contexts.append(context)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        note_faults(page, faults)
-        page.goto(server.url + query)
-        return page
-
-    yield open_at
-    for context in contexts:
-        context.close()
-    assert faults == []
 
 
 @pytest.fixture

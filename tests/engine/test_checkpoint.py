@@ -294,4 +294,4 @@ def test_a_state_of_the_first_versions_is_read(make_trainer: Callable[..., Train
     del state.numbers["told"]
     state.numbers["said"] = ["ratio"]
     restore(trainer, state)
-    assert trainer.health.told == {"ratio"}
+    assert trainer.health.reported == {"ratio"}

@@ -23,7 +23,7 @@ from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import build_scorer
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.inputs.families import PACKED_FAMILIES
+from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import play
 from tests.engine.learning import backward
 from tests.engine.small_models import save_policy, save_reward_model
@@ -69,7 +69,7 @@ def gradients(trainer: Trainer, rollout: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("family", sorted(PACKED_FAMILIES))
+@pytest.mark.parametrize("family", sorted(TESTED_FAMILIES))
 def test_numbers_and_gradients_are_those_of_padded_rows(
     make_trainer: Callable[..., Trainer], tmp_path: Path, family: str, lora: dict[str, Any]
 ) -> None:

@@ -203,7 +203,7 @@ def test_the_norm_counts_everyones_parts(second_of_two: Compute) -> None:
     layer = torch.nn.Linear(1, 4, bias=False)
     shard(layer, second_of_two.ranks, second_of_two.device, second_of_two.dtype)
     split = shard_like(torch.tensor([[100.0], [100.0], [3.0], [4.0]]), layer.weight)  # 3 and 4 are here
-    second_of_two.ranks.elsewhere = 11.0  # type: ignore[attr-defined] - sum of squares in the first process
+    second_of_two.ranks.elsewhere = 11.0  # type: ignore[attr-defined] - sum of squares on rank 0
     gradients = [split, torch.tensor([8.0])]
     norm = gradient_norm(gradients, second_of_two.ranks)
     assert norm == pytest.approx((9 + 16 + 11 + 64) ** 0.5)

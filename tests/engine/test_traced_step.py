@@ -21,7 +21,7 @@ from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
-from rlhf_studio.inputs.families import TRACED_FAMILIES
+from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
@@ -43,7 +43,7 @@ def assert_same(ours: Drawn, own: Drawn) -> None:
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("family", sorted(TRACED_FAMILIES))
+@pytest.mark.parametrize("family", sorted(TESTED_FAMILIES))
 def test_it_gives_the_models_own_numbers_after_updates_too(
     make_trainer: Callable[..., Trainer], tmp_path: Path, family: str, lora: dict[str, Any]
 ) -> None:

@@ -22,7 +22,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.inputs.families import PACKED_FAMILIES
+from rlhf_studio.inputs.families import TESTED_FAMILIES
 
 ATTENTION = "sdpa_of_packed_rows"  # the name under which our attention function is registered
 
@@ -117,7 +117,7 @@ def attention_for(layout: PackedRow | TokenBatch) -> Iterator[None]:
 def enable_packing(model: nn.Module) -> bool:
     """Let ``model`` take packed rows as well as padded batches. False, and nothing changed, for families where this is not tested."""
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
-    if inner is None or inner.config.model_type not in PACKED_FAMILIES or inner.config._attn_implementation != "sdpa":
+    if inner is None or inner.config.model_type not in TESTED_FAMILIES or inner.config._attn_implementation != "sdpa":
         return False
     AttentionInterface.register(ATTENTION, _attention)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -81,7 +81,7 @@ class AccelerateRanks(Ranks):
 
     Args:
         accelerator: an ``accelerate.Accelerator`` in a distributed run.
-        sharded: whether the weights are to be split over the ranks (FSDP).
+        sharded: whether the weights are to be sharded over the ranks (FSDP).
     """
 
     def __init__(self, accelerator: object, *, sharded: bool = False):

@@ -1,4 +1,4 @@
-"""Weights split over the ranks: FSDP2, torch's ``fully_shard``, block by block.
+"""Weights sharded over the ranks: FSDP2, torch's ``fully_shard``, block by block.
 
 Each rank keeps one part (shard) of every matrix, of its gradient and of the optimizer's state. Before a transformer block computes, its
 full matrices are gathered from all ranks, and they are freed right after. Its gradients are summed over the ranks, and each rank keeps
@@ -28,7 +28,7 @@ LAYERS_VARIABLE = "FSDP_TRANSFORMER_CLS_TO_WRAP"
 
 
 def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dtype) -> None:
-    """Split the model's weights over the ranks, in place. Every rank brings the same full weights; blocks compute in ``dtype``.
+    """Shard the model's weights over the ranks, in place. Every rank brings the same full weights; blocks compute in ``dtype``.
 
     Each block is moved to the device when it is sharded, so that no device ever holds the full model.
     """

@@ -5,7 +5,7 @@
 - :mod:`.update`: epochs and minibatches over one rollout. :mod:`.minibatch` computes one minibatch's gradient, however it is cut.
 - :mod:`.prompts`: the stream of prompts. :mod:`.watched`: the prompts that are answered again and again.
 - :mod:`.build`: from settings, or from models in memory, to a trainer.
-- :mod:`.state`: what a resumed run needs beside the weights. :mod:`.changed_settings`: what is told when its settings are other ones.
+- :mod:`.state`: what a resumed run needs beside the weights. :mod:`.changed_settings`: what the run says when its settings have changed.
 
 The formulas are in :mod:`rlhf_studio.ppo`.
 """

@@ -1,4 +1,4 @@
-"""Settings that are not those of the checkpoint that a run goes on from: on record, with what they do to the learning rate."""
+"""Which settings have changed since the checkpoint that a run goes on from, as an event; with what that does to the learning rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlhf_studio.runs.records import EventRecord
 
 
 def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str) -> bool:
-    """Whether any of these settings is another than before; False when it is not known what was before."""
+    """Whether any of these settings has changed since the checkpoint; False when its settings are not known."""
     return before is not None and any(change.setting in settings for change in changes_between(before, config.model_dump(mode="json")))
 
 

@@ -28,7 +28,7 @@ def generate(
     Random numbers are drawn for all prompts, so that an episode is the same whichever rank samples it, and however many at a time.
 
     Args:
-        recorded: so many leading episodes of ``part`` get a table of their likeliest tokens.
+        recorded: how many of the first episodes of ``part`` also get, for each token, the likeliest tokens there.
         limits: (B,) most tokens of each response; None draws them when a shortest limit is set.
     """
     device, count = models.compute.device, len(prompts.texts)
@@ -73,14 +73,15 @@ def _cut(rows: slice, size: int) -> list[slice]:
 def decode_responses(models: Models, tokens: TokenBatch) -> list[str]:
     """The response texts, without special tokens.
 
-    Each is read behind its prompt, so that its leading space stays: many tokenizers drop it from a text's first token.
+    Each is decoded together with its prompt, and the prompt's text is cut off. So a leading space stays: many tokenizers drop the
+    space of a text's first token.
     """
     prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
     responses = _rows(tokens.response_ids, tokens.mask)
     before = _decode(models.tokenizer, prompts)
     whole = _decode(models.tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
     return [
-        # The second way is for the rare decoder that changes the prompt's text by what follows.
+        # Decoding the response alone is for the rare tokenizer that decodes the prompt differently when a response follows it.
         text[len(prompt) :] if text.startswith(prompt) else _decode(models.tokenizer, [ids])[0]
         for text, prompt, ids in zip(whole, before, responses, strict=True)
     ]

@@ -65,8 +65,8 @@ def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
 class PromptStream:
     """Endless batches over the prompts. A set smaller than a batch repeats; each pass has a new order.
 
-    What changes is two numbers: the pass and the place in it. The order of pass k depends on the seed and k alone. Training never draws
-    the prompts at the places ``aside``; those, or ``held_out``, are the watched ones.
+    Its state is two numbers: the pass, and the place in that pass's order. The order of pass k depends on the seed and k alone. Training
+    never draws the prompts at the places ``aside``; those, or ``held_out``, are the watched ones.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class PromptStream:
         return self.batch([order[place * (len(order) - 1) // max(count - 1, 1)] for place in range(count)])
 
     def watched(self, count: int) -> PromptBatch | None:
-        """So many of the held-out prompts, spread evenly and the same in every run on this data; None for none.
+        """``count`` of the held-out prompts, spread evenly and the same in every run on this data; None for 0.
 
         Where nothing is held out they are among those that training draws.
         """
@@ -131,8 +131,9 @@ class PromptStream:
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same.
 
-        While the prompts are the same, those that were held out stay so: the place is one in the order of the others. A state of an
-        earlier version set nothing aside, and training goes on with all prompts.
+        While the prompts are the same, the prompts that were held out stay held out: the saved place is a place in the order of the
+        prompts that training draws, which would be another order with others held out. A state of an earlier version held none out,
+        and training goes on with all prompts.
         """
         self._pass, self._place = int(state["pass"]), int(state["place"])
         before, now = f"{state.get('count', 0):,}", f"{len(self._prompts.ids):,}"

@@ -37,7 +37,7 @@ def training_state(trainer: Trainer) -> TrainingState:
         "settings": trainer.config.model_dump(mode="json"),
         "elapsed": trainer.progress.elapsed,
         "skips": trainer.skips.count,
-        "told": sorted(trainer.health.told),
+        "told": sorted(trainer.health.reported),
         "controller": trainer.controller.state_dict(),
         "moments": trainer.models.scorer.moments.state_dict(),
         "prompts": trainer.prompts.state(),
@@ -57,7 +57,7 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     numbers = state.numbers
     trainer.progress = Progress(numbers["step"], numbers["elapsed"])
     trainer.skips.count = numbers["skips"]
-    trainer.health.told = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
+    trainer.health.reported = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
     trainer.settings_before = numbers.get("settings")
     if not changed(trainer.settings_before, trainer.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
         trainer.controller.load_state_dict(numbers["controller"])

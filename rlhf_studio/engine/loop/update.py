@@ -63,12 +63,12 @@ class Updater:
                 clip_gradients(self.gradients.present(), ppo.max_grad_norm, norm)
             self.optimizer.step()
             norms.append(float(norm))
-        self.optimizer.zero_grad(set_to_none=True)  # the next rollout has better use for the memory
+        self.optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for the next rollout
         return _stats(results, norms, problems, stopped_early, last.gathered())
 
     @property
     def learning_rate(self) -> float:
-        """Of the language model, as the last update used it."""
+        """The learning rate of the language model in the last update."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def _set_learning_rate(self, step: int) -> None:
@@ -104,7 +104,7 @@ def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
     """AdamW with one group for the language model and one for the critic. PPO's epsilon is 1e-5, not torch's 1e-8."""
     critic_rate = settings.critic_learning_rate or settings.learning_rate
     groups = [{"params": policy.model_parameters(), "full_lr": settings.learning_rate}]
-    # A critic's trunk may be split over processes, its head never is: torch's fused step takes either kind, not both together.
+    # A critic's trunk may be sharded over the ranks, its head never is: torch's fused step takes either kind, not both together.
     for kind in (True, False):
         if chosen := [parameter for parameter in policy.critic_parameters() if is_sharded(parameter) is kind]:
             groups.append({"params": chosen, "full_lr": critic_rate})

@@ -38,10 +38,10 @@ class WholeWeights:
 
 
 def put_together(run_dir: Path, policy: Policy, ranks: Ranks) -> WholeWeights:
-    """What :func:`save_checkpoint` needs of weights that are split over the ranks: everyone calls this, the first one gets it."""
+    """The full weights that :func:`save_checkpoint` needs where they are sharded: all ranks call this, rank 0 gets them."""
     if not ranks.sharded:
         return WholeWeights()
-    # Only the first process knows whether the base has been written.
+    # Only rank 0 knows whether the base has been written.
     everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))
     names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
     critic = None if policy.critic is None else full_state_dict(policy.critic.model, keep=ranks.is_main)
@@ -59,7 +59,7 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder.
 
-    Wherever this is cut short, a checkpoint that was good before, or this one, is there.
+    If the process dies at any moment of this, the checkpoint before it or this one is whole.
 
     Raises:
         OSError: the disk is full or fails, or the run folder is gone; it is not made again.

@@ -1,4 +1,4 @@
-"""The other processes of a run: they do their part of each step; only the first one writes into the run folder."""
+"""The processes of a run other than rank 0: they do their part of each step; only rank 0 writes into the run folder."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.start import StartMode
 
 POLL_SECONDS = 1.0  # between two looks at the run's state
-LOOKS_AFTER_END = 5  # so many times the run was seen to have ended: time for this process to end by itself
-LOOKS_AT_EARLIER_END = 300  # the same for an end from before this process began: the first process may not have started to work yet
-CLOCK_SECONDS = 2.0  # by how much processes that are started together, on machines with clocks of their own, may seem apart
+LOOKS_AFTER_END = 5  # the process is ended when more looks than this have found the run ended: until then it may end by itself
+LOOKS_AT_EARLIER_END = 300  # the same for an end from before this process began: rank 0 may not have started to work yet
+CLOCK_SECONDS = 2.0  # processes that start together on several machines may note times that differ by this much: clocks differ
 
 
 class RunEndWatcher:
     """A thread of a follower that ends the process once the run has ended, however long the main thread waits or loads.
 
-    The first process may be stopped while it loads, when it cannot tell the others: they load too, or wait for it to connect.
+    Rank 0 may be stopped while it loads. Then it cannot tell the others, which are loading too, or wait for it to connect.
 
     Args:
         state: the run's stored state and when it ended, in seconds since 1970; raises StoreError when the run is gone.
@@ -75,9 +75,9 @@ class RunEndWatcher:
 
 
 def follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: StartMode) -> int:
-    """Do this process's part of the training until the first process says stop or the run is done. Returns the exit code.
+    """Do this process's part of the training until rank 0 says stop or the run is done. Returns the exit code.
 
-    What goes wrong in every process alike (a setting, a number that is not finite) is put on record by the first one.
+    What goes wrong in every process alike (a setting, a number that is not finite) is written into the run folder by rank 0.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # while this process loads nothing is at stake: it ends at once, in C code too
@@ -91,18 +91,18 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
         refuse_without_permission(config.reward.components, permissions)
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
-        # The first process has looked which checkpoint is whole, and all load the same.
+        # Rank 0 has looked which checkpoint is whole, and all load the same.
         if mode == "resume" and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:
             folder = paths.checkpoint_dir(run_dir, step)
             restore_policy(folder, trainer.models.policy)
             restore(trainer, load_state(folder, trainer.updater.optimizer))
         check_before_training(trainer)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)  # from here on the first process, which gets them too, saves and says when to stop
+            signal.signal(number, signal.SIG_IGN)  # from here on rank 0, which gets them too, saves and says when to stop
         sharded = compute.ranks.sharded
         if sharded and trainer.progress.step == 0:
             trainer.watched()
-        while sharded or not trainer.finished:  # split weights are needed until the last checkpoint is written
+        while sharded or not trainer.finished:  # sharded weights are needed until the last checkpoint is written
             instruction = compute.ranks.broadcast(GO)
             if instruction == STOP:
                 return DONE

@@ -28,7 +28,7 @@ class Screen:
     gone: bool = False
 
     def show(self, text: str) -> None:
-        """One line. A terminal or pipe that is gone ends the showing, not the run."""
+        """One line. When the terminal or pipe is gone, the line is only in the log, and the run goes on."""
         with self.ignoring_a_lost_terminal():
             print(text, file=self.out, flush=True)
 
@@ -43,7 +43,7 @@ class Screen:
 
 @contextlib.contextmanager
 def output_in_log(run_dir: Path) -> Iterator[Screen | None]:
-    """What this process and its children print goes to ``engine.log`` from here on. Gives the terminal; None when it is the log itself.
+    """Send what this process and its children print to ``engine.log``. Gives the terminal, or None when output already went to that log.
 
     An exception that leaves the block is written to the log too. Raises StoreError when there can be no log.
     """
@@ -76,7 +76,7 @@ def output_in_log(run_dir: Path) -> Iterator[Screen | None]:
 
 
 def _terminal(stream: TextIO, number: int, copy: int) -> TextIO:
-    """The stream as it was, though its descriptor leads to the log now."""
+    """The stream as it was before its file descriptor was redirected to the log."""
     try:
         is_descriptor = stream.fileno() == number
     except (OSError, ValueError):  # a stream in memory has no descriptor

@@ -29,7 +29,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 class StopRequested(BaseException):
     """Somebody asked the run to stop; the reason is the message.
 
-    No ``Exception``: libraries that load models catch those, try something else, and go on.
+    Not an ``Exception``: libraries that load models catch exceptions, try something else, and go on.
     """
 
 

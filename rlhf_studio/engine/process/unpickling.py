@@ -20,7 +20,7 @@ from torch import Tensor
 from rlhf_studio.child_process.memory import leave_memory
 from rlhf_studio.inputs.helper import answer, read_task
 
-ROOM = 4  # times the file: as it lies in memory, its tensors, and the same again while they are written
+ROOM = 4  # memory allowed, in sizes of the file: the file, its tensors, and the tensors again while they are written
 SPARE_BYTES = 2**29
 
 

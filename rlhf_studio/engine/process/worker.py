@@ -221,7 +221,7 @@ class Worker:
         for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
         text = "The run starts again from step 0."
-        if self._session.mode == "resume":  # the other processes load as well, and must load the same
+        if self._session.mode == "resume":  # the other ranks load as well, and must load the same
             trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
         if start.step is not None:
             folder = paths.checkpoint_dir(self._run_dir, start.step)

@@ -1,4 +1,4 @@
-"""What a person should be told after a step, in one sentence each."""
+"""What a person should know after a step, in one sentence each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LOWEST_KL = -1.0  # nats per response
 
 
 class Health:
-    """Makes the events. Some are told once per run: ``told`` holds their names and belongs into a checkpoint."""
+    """Makes the events. Some are reported once per run: ``reported`` holds their names and belongs into a checkpoint."""
 
-    def __init__(self, dtype: torch.dtype, told: set[str] | None = None):
-        self._dtype, self.told = dtype, told or set()
+    def __init__(self, dtype: torch.dtype, reported: set[str] | None = None):
+        self._dtype, self.reported = dtype, reported or set()
 
     def events(self, kl: float, stats: UpdateStats | None, problems: list[str]) -> list[EventRecord]:
         """``kl`` is ``objective/kl``; ``stats`` is None where nothing was learned; ``problems`` are why minibatches were left out."""
@@ -33,7 +33,7 @@ class Health:
         return [event for event in found if event is not None]
 
     def _once(self, name: str, text: str) -> EventRecord | None:
-        if name in self.told:
+        if name in self.reported:
             return None
-        self.told.add(name)
+        self.reported.add(name)
         return EventRecord("warning", "health", text)

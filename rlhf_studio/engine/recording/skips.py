@@ -1,4 +1,4 @@
-"""Updates and answers that are left out because of a bad number or a reward that failed; and how often that may happen."""
+"""Updates and answers that are left out because a number is not finite or a reward failed; and how often that may happen."""
 
 from __future__ import annotations
 

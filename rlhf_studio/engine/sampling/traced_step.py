@@ -26,7 +26,8 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed
 from rlhf_studio.engine.types import position_ids
-from rlhf_studio.inputs.families import TRACED_FAMILIES
+from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.families import TESTED_FAMILIES
 
 GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a trace would keep the first ones
 TOLERANCE = 1e-4  # absolute and relative: rounding adds up over many layers, and a wrong trace is wrong by far more
@@ -34,11 +35,6 @@ TOLERANCE = 1e-4  # absolute and relative: rounding adds up over many layers, an
 
 class CannotTrace(Exception):
     """A model's decoding step cannot be traced; the message says why, for people."""
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message, or the name of its class when the message is empty."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 class TracedStep:
@@ -89,13 +85,13 @@ def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
             except CannotTrace:
                 raise
             except Exception as error:  # any error of any model's code: sampling can still call the model itself
-                raise CannotTrace(f"its step cannot be traced ({_first_line(error)})") from error
+                raise CannotTrace(f"its step cannot be traced ({first_line(error)})") from error
     return step
 
 
 def _why_not(policy: Policy) -> str:
     config = policy.model.config
-    if config.model_type not in TRACED_FAMILIES:
+    if config.model_type not in TESTED_FAMILIES:
         return f"models of the family {config.model_type} are not traced"
     if not all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(1).layers):
         return "its key-value cache is of a kind of its own"

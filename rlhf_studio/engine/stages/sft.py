@@ -105,7 +105,7 @@ class EncodedExample:
 
 
 @dataclass(frozen=True)
-class TokenBatch:
+class ExampleBatch:
     """Right-padded examples: ``input_ids`` and ``labels`` int64 (B, L), ``attention_mask`` int64 (B, L), 1 = real token."""
 
     input_ids: torch.Tensor
@@ -132,9 +132,9 @@ def padding_id(tokenizer: Any) -> int:
     return next(candidate for candidate in candidates if candidate is not None)
 
 
-def collate_examples(examples: Sequence[EncodedExample], pad_id: int, device: torch.device | str) -> TokenBatch:
+def collate_examples(examples: Sequence[EncodedExample], pad_id: int, device: torch.device | str) -> ExampleBatch:
     """Examples as one batch, padded on the right: there padding needs no position ids, since positions count from the left."""
-    return TokenBatch(
+    return ExampleBatch(
         input_ids=pad_right([example.ids for example in examples], pad_id, device),
         attention_mask=pad_right([[1] * len(example.ids) for example in examples], 0, device),
         labels=pad_right([example.labels for example in examples], IGNORED, device),

@@ -1,7 +1,7 @@
 """The training loop that both supervised stages share: AdamW on the mean of an objective, one optimizer step per batch.
 
-A stage gives its examples and an :class:`Objective` that says how to sum their loss. However a batch is cut into micro-batches, and
-whatever stands in the padding, the loss and its gradient are those of the whole batch.
+A stage gives its examples and a :class:`TrainingObjective` that says how to sum their loss. However a batch is cut into micro-batches,
+and whatever stands in the padding, the loss and its gradient are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlhf_studio.engine.learning_rate import learning_rate_factor
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """How far a stage has come, told after each optimizer step.
+    """How far a stage has come, reported after each optimizer step.
 
     Attributes:
         step, steps: steps done, and steps in all.
@@ -42,17 +42,17 @@ OnStep = Callable[[TrainingProgress], None]
 """Called after each optimizer step."""
 
 
-class Objective(Protocol):
-    """A loss that is a sum over things that can be counted, so that micro-batches of unequal size add up to the batch's mean."""
+class TrainingObjective(Protocol):
+    """A loss that is a sum of one term per token or per pair, so that micro-batches of unequal size add up to the batch's mean."""
 
     def count(self, items: Sequence[Any]) -> int:
-        """How many things (tokens, pairs) the loss of these items sums over."""
+        """How many terms (tokens or pairs) the loss of these items is a sum of."""
 
     def loss_sum(self, model: Any, items: Sequence[Any]) -> torch.Tensor:
         """The summed loss of these items, a float32 scalar."""
 
 
-def mean_loss(model: Any, items: Sequence[Any], objective: Objective, batch_size: int) -> float:
+def mean_loss(model: Any, items: Sequence[Any], objective: TrainingObjective, batch_size: int) -> float:
     """The objective's mean over all items, with dropout off and without gradients; the model's train or eval mode is kept."""
     was_training = model.training
     model.eval()
@@ -63,7 +63,7 @@ def mean_loss(model: Any, items: Sequence[Any], objective: Objective, batch_size
 
 
 def run_training(
-    model: Any, items: Sequence[Any], objective: Objective, config: TrainingConfig, on_step: OnStep | None = None
+    model: Any, items: Sequence[Any], objective: TrainingObjective, config: TrainingConfig, on_step: OnStep | None = None
 ) -> list[float]:
     """Minimise the objective with AdamW for ``config.epochs`` passes over the items, each in a new order; returns every step's loss.
 
@@ -102,7 +102,7 @@ def _optimizer(model: Any, config: TrainingConfig) -> torch.optim.AdamW:
 
 
 def _step(
-    model: Any, batch: Sequence[Any], objective: Objective, optimizer: torch.optim.Optimizer, rate: float, config: TrainingConfig
+    model: Any, batch: Sequence[Any], objective: TrainingObjective, optimizer: torch.optim.Optimizer, rate: float, config: TrainingConfig
 ) -> tuple[float, float]:
     """One optimizer step on one batch: (mean loss, gradient norm before clipping)."""
     optimizer.zero_grad(set_to_none=True)

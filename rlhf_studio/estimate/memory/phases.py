@@ -101,7 +101,7 @@ def _saved_per_token(shape: ModelShape, config: RunConfig) -> int:
 
 
 def _freed_per_token(shape: ModelShape, config: RunConfig) -> int:
-    """Values that are made and freed again during a pass. On a CPU each can leave a gap into which nothing fits that comes after it.
+    """Values that are made and freed again during a pass. On a CPU each can leave a gap in memory that is too small for what is made later.
 
     Per block: results that are added to the residual stream or rotated by position (6 H), and the feed-forward part before its activation
     (F; with a gate 2 F). With LoRA also, beside each matrix's result, the adapter's result and the same scaled.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.inputs.error_text import first_line
 
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
@@ -113,7 +114,7 @@ class Hub:
         found = [try_to_load_from_cache(name, file_name, revision=revision) for file_name in DESCRIPTIONS]
         config = next((path for path in found if isinstance(path, str)), None)
         if config is None:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            reason = first_line(error, longest=120)
             raise ModelError(f"{name} is not on this machine and the Hugging Face hub cannot be reached ({reason})") from None
         return replace(folder_files(name, Path(config).parent), revision=revision)
 

@@ -1,4 +1,4 @@
-"""The sizes in a model's config.json: are they numbers that can be, and do they fit the weights beside them?
+"""The sizes in a model's config.json: are they possible sizes, and do they fit the weights in the same folder?
 
 Loading believes config.json: it builds what that describes and only then looks at the weights. A size that is a word, below zero, or a
 billion is found here, before anything is built.
@@ -52,7 +52,7 @@ def check_against_weights(name: str, config: dict[str, Any], tensors: dict[str, 
     """Raises :class:`ModelError` when config.json describes another model than the weights are.
 
     Args:
-        config: config.json, with what its text part says in place of what is outside that part.
+        config: config.json. Where it has a part for text, the values of that part replace the outer ones of the same name.
         tensors: the weights' names and shapes; empty when they are only on the hub.
         stored_bytes: size of all weight files; 0 when unknown.
     """
@@ -117,7 +117,7 @@ def _sizes(config: dict[str, Any], keys: tuple[str, ...]) -> list[tuple[str, int
 
 
 def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys whose values cannot be, with what would be right."""
+    """Keys whose values are not possible, each with the values that are."""
     for key, value in config.items():
         if value is None:
             continue

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
@@ -108,7 +109,7 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
     except HFValidationError:
         raise PromptsError("data.prompts", f"there is no file {name}, and it is no dataset id") from None
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, HfHubHTTPError.__mro__[1]) as error:  # of whichever HTTP library the client uses
-        message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({_first_line(error)})"
+        message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({first_line(error)})"
         return None, PromptsError("data.prompts", message)
 
 
@@ -140,7 +141,7 @@ def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, No
         message = f"the rows of {name} after {number:,} are not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8"
         raise PromptsError("data.prompts", message) from None
     except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
-        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({_first_line(error)})") from None
+        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({first_line(error)})") from None
 
 
 def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsError:
@@ -158,10 +159,10 @@ def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsE
     if "gated" in text:
         return PromptsError("data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again")
     if isinstance(error, ConnectionError):
-        return PromptsError("data.prompts", f"the Hugging Face hub cannot be reached for {name} ({_first_line(error)})")
+        return PromptsError("data.prompts", f"the Hugging Face hub cannot be reached for {name} ({first_line(error)})")
     if isinstance(error, FileNotFoundError):
         return PromptsError("data.prompts", f"{name} holds no tables that can be read (Parquet, JSON Lines, CSV, Arrow or text files)")
-    return PromptsError("data.prompts", f"{name} cannot be opened ({_first_line(error)})")
+    return PromptsError("data.prompts", f"{name} cannot be opened ({first_line(error)})")
 
 
 def _choices(text: str) -> str:
@@ -173,7 +174,3 @@ def _choices(text: str) -> str:
     except (ValueError, SyntaxError):
         names = []
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none that can be listed"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

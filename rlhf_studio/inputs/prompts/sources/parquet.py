@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import too_long
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
@@ -32,7 +33,7 @@ def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], befo
         opened = ParquetFile(file, memory_map=False, pre_buffer=False, buffer_size=BUFFER_BYTES)  # page by page, not whole columns
         names = list(opened.schema_arrow.names)
     except (pyarrow.ArrowException, OSError) as error:
-        raise PromptsError("data.prompts", f"{name} is not a readable Parquet file ({_first_line(error)})") from None
+        raise PromptsError("data.prompts", f"{name} is not a readable Parquet file ({first_line(error)})") from None
     for field, column in columns.items():
         if column not in names:
             raise no_column(field, column, names)
@@ -70,7 +71,7 @@ def _rows(file: Any, columns: list[str], number: int) -> Generator[RawRow, None,
     except (MemoryError, pyarrow.ArrowMemoryError):
         raise PromptsError("data.prompts", f"the rows after {number:,} need too much memory; write the file with smaller rows") from None
     except (pyarrow.ArrowException, OSError) as error:
-        raise PromptsError("data.prompts", f"the rows after {number:,} cannot be read ({_first_line(error)})") from None
+        raise PromptsError("data.prompts", f"the rows after {number:,} cannot be read ({first_line(error)})") from None
 
 
 def _cell(column: Any, row: int, number: int, name: str) -> Any:
@@ -82,7 +83,3 @@ def _cell(column: Any, row: int, number: int, name: str) -> Any:
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise PromptsError("data.prompts", f"row {number} is not UTF-8 text (byte 0x{byte:02x}) in {name!r}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
