@@ -33,6 +33,7 @@ from rlhf_studio.engine.process.build import make_models, make_policy, make_trai
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.outside.python_child import shown
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
@@ -169,10 +170,26 @@ class _FunctionReward:
         self._function = function
 
     def __call__(self, episodes: Episodes) -> Answer:
-        scores = [float(score) for score in self._function(episodes.prompts, episodes.responses)]
-        if len(scores) != len(episodes.responses):
-            raise ComponentError(f"gave {len(scores)} scores for {len(episodes.responses)} responses")
+        count = len(episodes.responses)
+        try:
+            given = self._function(episodes.prompts, episodes.responses)
+        except Exception as error:  # a person's own function may raise anything
+            raise ComponentError(f"it raised {type(error).__name__}: {str(error)[:500]}") from error
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise ComponentError(f"it gave a {type(given).__name__} and not a list of numbers")
+        scores = [_number(score, row) for row, score in enumerate(given)]
+        if len(scores) != count:
+            raise ComponentError(f"gave {len(scores)} scores for {count} responses")
         return Answer(torch.tensor(scores))
+
+
+def _number(score: Any, row: int) -> float:
+    try:
+        if isinstance(score, str | bytes):  # "3" would pass as a number
+            raise TypeError
+        return float(score)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
+        raise ComponentError(f"it gave {shown(score)}, which is not a number", row) from None
 
 
 def _config(model: PreTrainedModel, settings: dict[str, Any]) -> RunConfig:

@@ -21,8 +21,9 @@ _SIGN = r"(?:(?<![\w.)\]}])[-+\u2212])?"  # not in 5-3; and "- 5" is an item of 
 _FRAC = rf"\\[dt]?frac(?:\{{(?P<inner>[-\u2212]?)(?P<over>{_PLAIN})\}}\{{(?P<under>{_PLAIN})\}}|(?P<one>\d)(?P<other>\d))"
 _NUMBER = re.compile(
     rf"(?P<sign>{_SIGN}\$?)(?:{_FRAC}"
-    rf"|(?P<number>{_PLAIN})(?:[eE](?P<power>[-+]?\d{{1,3}})(?![\w.]))?(?:{_SPACE}/{_SPACE}(?P<divisor>{_PLAIN}))?)"
+    rf"|(?P<number>{_PLAIN})(?:[eE](?P<power>[-+]?\d+)(?!\w|\.\d))?(?:{_SPACE}/{_SPACE}(?P<divisor>{_PLAIN}))?)"
 )
+LARGEST_POWER = 999  # of ten, in a number such as 6e23
 _NOT_A_DIGIT = re.compile(r"[^\d.]")
 
 Reading = Callable[[str], str | Fraction | None]
@@ -88,7 +89,8 @@ def _readings(settings: AnswerReward) -> tuple[Reading, Reading]:
 
 
 def last_number(text: str) -> Fraction | None:
-    r"""The last number of a text, exactly: ``-3``, ``1,234.5``, ``2/3``, ``1 1/2``, ``\frac{2}{3}`` or ``6e23``; None when there is none.
+    r"""The last number of a text, exactly: ``-3``, ``1,234.5``, ``2/3``, ``1 1/2``, ``\frac{2}{3}`` or ``6e23``; None when there is none,
+    or when it is too long or its power of ten above 999.
 
     A comma, an underscore, an apostrophe or a narrow space between groups of three digits separates thousands; a plain space separates
     numbers, and a point is the decimal point. A minus belongs to the number that it touches. A percent sign is not looked at.
@@ -121,7 +123,10 @@ def _value(match: re.Match[str]) -> Fraction | None:
         if match["number"] is None:
             size = _fraction(match["over"] or match["one"]) / _fraction(match["under"] or match["other"])
         else:
-            size = _fraction(match["number"]) * Fraction(10) ** int(match["power"] or 0)
+            power = int(match["power"] or 0)
+            if abs(power) > LARGEST_POWER:
+                return None
+            size = _fraction(match["number"]) * Fraction(10) ** power
             size /= _fraction(match["divisor"]) if match["divisor"] is not None else 1
     except (ValueError, ZeroDivisionError):  # more digits than Python turns into a number, or a division by zero
         return None
