@@ -32,7 +32,8 @@ from rlhf_studio.engine.models.reference import LoadedReference
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
-from rlhf_studio.engine.rewards.errors import ComponentError, quoted
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.outside.python_child import shown
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
@@ -178,14 +179,26 @@ class _FunctionReward:
         self._function = function
 
     def __call__(self, episodes: Episodes) -> Answer:
-        given = self._function(list(episodes.prompts), list(episodes.responses))
+        count = len(episodes.responses)
         try:
-            scores = torch.tensor([float(score) for score in given])
-        except (TypeError, ValueError) as error:
-            raise ComponentError(f"gave {quoted(str(given))} instead of one number for each response") from error
-        if len(scores) != len(episodes.responses):
-            raise ComponentError(f"gave {len(scores)} scores for {len(episodes.responses)} responses")
-        return Answer(scores)
+            given = self._function(list(episodes.prompts), list(episodes.responses))
+        except Exception as error:  # a person's own function may raise anything
+            raise ComponentError(f"it raised {type(error).__name__}: {str(error)[:500]}") from error
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise ComponentError(f"it gave a {type(given).__name__} and not a list of numbers")
+        scores = [_number(score, row) for row, score in enumerate(given)]
+        if len(scores) != count:
+            raise ComponentError(f"gave {len(scores)} scores for {count} responses")
+        return Answer(torch.tensor(scores))
+
+
+def _number(score: Any, row: int) -> float:
+    try:
+        if isinstance(score, str | bytes):  # "3" would pass as a number
+            raise TypeError
+        return float(score)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
+        raise ComponentError(f"it gave {shown(score)}, which is not a number", row) from None
 
 
 def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:

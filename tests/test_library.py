@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer as build_from_settings
-from rlhf_studio.library import PPOTrainer, build_trainer
+from rlhf_studio.engine.rewards.component import Component
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.library import PPOTrainer, _FunctionReward, build_trainer
 from tests.engine.conftest import PROMPTS, small_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -142,7 +146,7 @@ def test_a_reward_gets_lists_of_its_own_and_must_give_numbers(folder: Path) -> N
 
     assert len(list(build(folder, greedy).train())) == 2
     for bad in (None, ["good"] * 8):
-        with pytest.raises(RuntimeError, match="reward component reward: gave .* instead of one number for each response"):
+        with pytest.raises(RuntimeError, match="reward component reward: it gave"):
             next(build(folder, lambda prompts, responses, bad=bad: bad).train())
 
 
@@ -163,6 +167,28 @@ def test_a_reward_that_gives_too_few_scores_is_named(folder: Path) -> None:
     trainer = build(folder, lambda prompts, responses: [1.0])
     with pytest.raises(RuntimeError, match="reward component reward: gave 1 scores for 8 responses"):
         next(trainer.train())
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda responses: None, "it gave a NoneType and not a list of numbers"),
+        (lambda responses: "12345678", "it gave a str and not a list of numbers"),
+        (lambda responses: [None] * len(responses), "it gave None, which is not a number for the prompt"),
+        (lambda responses: ["3"] * len(responses), "it gave '3', which is not a number for the prompt"),
+        (lambda responses: [10**5000] * len(responses), ".*which is not a number for the prompt"),
+        (lambda responses: torch.zeros(len(responses), 2), ".*which is not a number for the prompt"),
+        (lambda responses: 1 / 0, "it raised ZeroDivisionError: division by zero"),
+        (lambda responses: [float(len(responses.pop())) for _ in range(8)][:7], "gave 7 scores for 8 responses; it was scoring the batch"),
+    ],
+)
+def test_a_reward_that_gives_no_scores(give: Callable[[list[str]], Any], said: str) -> None:
+    """Also when it emptied the list that it was given: the run's own stays whole."""
+    component = Component("mine", 1.0, _FunctionReward(lambda prompts, responses: give(responses)))
+    episodes = Episodes(list("abcdefgh"), list("ijklmnop"), [True] * 8, [1] * 8)
+    with pytest.raises(RewardError, match=f"^reward component mine: {said}") as caught:
+        component.answer(episodes)
+    assert episodes.responses == list("ijklmnop") and len(str(caught.value)) < 500
 
 
 def test_what_is_in_memory_is_not_named_again(folder: Path) -> None:

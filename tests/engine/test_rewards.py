@@ -22,6 +22,8 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.load_model import load_reward_model
+from rlhf_studio.engine.rewards.component import Component
+from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.kinds.rules import keyword_rule, length_rule, per_text, regex_rule, repetition_rule
@@ -363,3 +365,18 @@ def test_scores_of_a_run_follow_the_texts(make_trainer: Callable[..., Trainer]) 
     folder = Path(trainer.config.reward.components[0].model)  # type: ignore[union-attr]
     for rollout in record.rollouts:
         assert rollout.score == pytest.approx(alone(make_scorer(folder), ids_of(rollout.prompt + rollout.response)), abs=1e-5)
+
+
+def test_a_component_cannot_change_the_runs_own_lists() -> None:
+    chats = [[{"role": "user", "content": "a"}]]
+    episodes = Episodes(["a"], ["b"], [True], [1], ["c"], chats)
+
+    def source(given: Episodes) -> Answer:
+        assert given == episodes
+        given.chats[0][0].clear()
+        for column in (given.prompts, given.responses, given.stopped, given.lengths, given.references, given.chats[0], given.chats):
+            column.clear()
+        return Answer(torch.tensor([1.0]))
+
+    assert Component("mine", 1.0, source).answer(episodes).scores.tolist() == [1.0]
+    assert episodes == Episodes(["a"], ["b"], [True], [1], ["c"], [[{"role": "user", "content": "a"}]])

@@ -26,7 +26,7 @@ class Component:
     def answer(self, episodes: Episodes) -> Answer:
         """Scores before the weight. Raises :class:`RewardError` for anything but B finite numbers."""
         try:
-            answer = self.source(episodes)
+            answer = self.source(episodes.copied())
         except ComponentError as error:
             raise RewardError(f"reward component {self.name}: {error}{_what_was_scored(episodes, error.row)}") from error
         bad = [row for row, value in enumerate(answer.scores.tolist()) if not math.isfinite(value)]

@@ -36,6 +36,12 @@ class Episodes:
             raise ComponentError("there are no reference texts to compare with; name their column in data.reference_column")
         return self.references
 
+    def copied(self) -> Episodes:
+        """The same in lists of its own: whoever changes these changes nothing of the run."""
+        references = None if self.references is None else list(self.references)
+        chats = None if self.chats is None else [[dict(message) for message in chat] for chat in self.chats]
+        return Episodes(list(self.prompts), list(self.responses), list(self.stopped), list(self.lengths), references, chats)
+
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
         references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
