@@ -91,10 +91,11 @@ _REFUSED_BEFORE = re.compile(
 )
 _REFUSED_BEHIND = re.compile(
     r"[)}\]]*(?:\^(?!\{?(?:\\circ|\\text|\\mathrm|th|st|nd|rd))"
-    rf"| ?(?:\\(?:pi|times|cdot|div|pm|[dt]?frac|infty|alpha|beta|gamma|theta|lambda|phi|omega|{_FUNCTIONS})(?![A-Za-z])"
+    rf"|(?: |\\[,;:! ]|[{{\u00b7\u22c5])*(?:\\(?:left|pi|times|cdot|div|pm|[dt]?frac|infty"
+    rf"|alpha|beta|gamma|theta|lambda|phi|omega|{_FUNCTIONS})(?![A-Za-z])"
     r"|[\u03b1-\u03bb\u03bd-\u03c9\u221a\u00d7\u00f7\u00b1\u221e])"
     r"|/(?:[A-Za-z](?![A-Za-z])|[\\({])"  # 5/x, but not $5/hour
-    r"|[abijnqruvwxyz](?![A-Za-z])| ?[-+\u2212*] ?[b-hj-zB-HJ-Z](?![A-Za-z])|\*\*[A-Za-z](?![A-Za-z])"  # 5x, 5 + x, 5**n
+    r"|\(?[abeijnqruvwxyz](?![A-Za-z])| ?[-+\u2212*] ?[b-hj-zB-HJ-Z](?![A-Za-z])|\*\*[A-Za-z](?![A-Za-z])"  # 5x, 5 + x, 5**n
     r"| ?(?:\\[a-z]+\{ ?)?(?:(?:[kKMB]|bn)(?![A-Za-z])|(?i:dozen|hundred|thousand|million|billion|trillion))"
     r"| ?[\u4e07\u842c\u5104\u4ebf\u5343\u767e\u5146])"  # ten thousand and other powers of ten, in Chinese and Japanese
 )
