@@ -32,7 +32,7 @@ _ATOM = (
     rf"|\\[dt]?frac ?(?:{_ARGUMENT}|[0-9]) ?(?:{_ARGUMENT}|[0-9])"
     rf"|\\sqrt(?:\[[^\[\]{{}}]{{1,9}}\])?(?:{_ARGUMENT}| ?[0-9]))"
 )
-_MARKS = r"[-+\u2212\u2010-\u2015.,:/'\u2019_^*\u00d7\u00b7\u22c5\u00f7\u00b1()\[\]{}$\u20ac\u00a3\u00a5%\u00a0\u2009\u202f]"
+_MARKS = r"[-+\u2212\u2010-\u2015.,:/'\u2019_^*\u00d7\u00b7\u22c5\u00f7\u00b1()\[\]{}$\u20ac\u00a3\u00a5%~\u00a0\u2009\u202f]"
 _JOINT = (
     r"(?: ?(?:[*\u00d7\u00b7\u22c5x/\u00f7\u00b1]|\\(?:times|cdot|div|pm)(?![A-Za-z])) ?"  # 3 x 10^5, 3 / 4
     r"|,?\\[,!;: ]"  # small spaces of LaTeX
@@ -41,6 +41,7 @@ _JOINT = (
     r"| (?=[0-9]{3}(?![0-9]))(?<=(?<![0-9])[0-9] )"  # 1 000: could be one number
     r"| (?=[0-9]{3}(?![0-9]))(?<=(?<![0-9])[0-9]{2} )"
     r"| (?=[0-9]{3}(?![0-9]))(?<=(?<![0-9])[0-9]{3} )"
+    r"| (?<=[0-9] )(?=0[0-9])"  # 1 0000
     r"| (?<=[0-9] )(?=[0-9]+ ?/ ?[0-9]|\\[dt]?frac|[\u00bc-\u00be\u2150-\u215e])"  # 1 1/2
     r"|)"
 )
@@ -73,23 +74,30 @@ _MIXED = re.compile(r"(?P<whole>[0-9]+)(?P<fraction> ?(?:\\[dt]?frac.*|[\u00bc-\
 
 _LEAD = re.compile(r"(?P<rest>.*?)(?P<sign>[-+\u2212]?)(?P<money>[$\u20ac\u00a3\u00a5]?)(?P<inner>[-+\u2212]?)(?P<point>\.?)", re.DOTALL)
 _COMMAND = re.compile(r"\\[A-Za-z]+ ?\Z")  # of LaTeX: \approx5
+_FUNCTIONS = "sqrt|log|ln|sin|cos|tan|exp"
 _REFUSED_BEFORE = re.compile(
     r"(?:[\^_/\u00d7\u00f7\u00b7\u22c5\u221a\u221b\u00b1\u03c0][ ({]{0,2}"  # x^2, x_{12}, x / 2
     rf"|[{_LETTER}](?<!\\left)[(\[]"  # f(2)
-    r"|\\(?:[dt]?frac|d?binom|sqrt|times|cdot|div|pm|mp|log|ln|sin|cos|tan|exp) ?[({\[]?"
+    rf"|(?:\\(?:[dt]?frac|d?binom|times|cdot|div|pm|mp)|(?<![A-Za-z])(?:{_FUNCTIONS})(?:_\{{?[0-9a-z]{{1,9}}\}}?)?) ?[({{\[]?"
     r"|[\]}]\{"  # \frac{x}{2}
     r"|[\w)\]}]\*{1,2}|[\w)\]}] \* "  # x*2, and no bold text
     r"|[-+\u2212\u2010-\u2013]"  # a second sign, or a dash that could be one
-    r"|[-+\u2212](?:\\[A-Za-z]+)?[({\[*]+"  # -(2), -\boxed{2}
+    r"|[-+\u2212](?:\\[A-Za-z]+ ?|\\[,!;:]|[({\[*$\u20ac\u00a3\u00a5])+ *|[-+\u2212] [({\[$\u20ac\u00a3\u00a5]+ *"  # -(2), -\boxed{2}, -$ 2
+    r"|\{[-+\u2212]\}"  # {-}2
     r"|[-+\u2212] ?[A-Z]{1,3} ?"  # -US$2, -USD 2
+    r"|(?<![A-Za-z])(?i:minus|negative|plus) ?"
     r"|[^\s] *[-+\u2212\u2010-\u2013] "  # 3 - 2 is not worked out
     r"|\u2212 |(?:^|\s),)\Z"
 )
 _REFUSED_BEHIND = re.compile(
     r"[)}\]]*(?:\^(?!\{?(?:\\circ|\\text|\\mathrm|th|st|nd|rd))"
-    r"| ?(?:\\(?:pi|sqrt|times|cdot|div|pm|frac|dfrac|tfrac)(?![A-Za-z])|[\u03c0\u221a\u00d7\u00f7\u00b1])"
-    r"|/(?:[A-Za-z](?![A-Za-z])|[\\({])|[xyzni](?![A-Za-z])| ?[-+\u2212*] ?[a-zA-Z](?![A-Za-z])"
-    r"| ?(?:[kKMB]|bn|dozen|hundred|thousand|million|billion|trillion)(?![A-Za-z]))"
+    rf"|(?: |\\[,;:! ]|[{{\u00b7\u22c5])*(?:\\(?:left|pi|times|cdot|div|pm|[dt]?frac|infty"
+    rf"|alpha|beta|gamma|theta|lambda|phi|omega|{_FUNCTIONS})(?![A-Za-z])"
+    r"|[\u03b1-\u03bb\u03bd-\u03c9\u221a\u00d7\u00f7\u00b1\u221e])"
+    r"|/(?:[A-Za-z](?![A-Za-z])|[\\({])"  # 5/x, but not $5/hour
+    r"|\(?[abeijnqruvwxyz](?![A-Za-z])| ?[-+\u2212*] ?[b-hj-zB-HJ-Z](?![A-Za-z])|\*\*[A-Za-z](?![A-Za-z])"  # 5x, 5 + x, 5**n
+    r"| ?(?:\\[a-z]+\{ ?)?(?:(?:[kKMB]|bn)(?![A-Za-z])|(?i:dozen|hundred|thousand|million|billion|trillion))"
+    r"| ?[\u4e07\u842c\u5104\u4ebf\u5343\u767e\u5146])"  # ten thousand and other powers of ten, in Chinese and Japanese
 )
 _ALONE_IN_LINE = re.compile(r"(?:^|\n)[ \t]*- \Z")
 
@@ -121,14 +129,20 @@ def _answer_part(text: str) -> str:
         return text[lines[-1].end() :].strip().partition("\n")[0]
     boxed = text.rfind("\\boxed{")
     if boxed >= 0:
-        start = boxed + len("\\boxed{")
-        depth = 1
-        for end in range(start, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            if depth == 0:
-                return ("-" if text[:boxed].endswith(("-", "\u2212")) else "") + text[start:end]
-        return ""
+        return _braced(text, boxed)
     return text[marks[-1].end() :] if marks else text
+
+
+def _braced(text: str, boxed: int) -> str:
+    r"""What stands in the ``\boxed{...}`` at this place; nothing where a sign in front or something behind belongs to the number."""
+    start = boxed + len("\\boxed{")
+    depth = 1
+    for end in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if depth == 0:
+            outside = text[:boxed].rstrip(" ").endswith(("-", "+", "\u2212")) or _REFUSED_BEHIND.match(text[end + 1 :])
+            return "" if outside else text[start:end]
+    return ""
 
 
 def _normalised(text: str) -> str:
@@ -164,7 +178,7 @@ def _refused(lead: re.Match[str], behind: str) -> bool:
         return True
     if _ALONE_IN_LINE.search(rest) and not sign:  # "- 5 apples" is an item of a list; "- 5" alone could be -5
         return behind.partition("\n")[0].strip(" .$") == ""
-    if _REFUSED_BEFORE.search(rest):
+    if _REFUSED_BEFORE.search(rest) or (sign and rest[-1:] == "|" == behind[:1]):  # |-5|
         return True
     if lead["point"] and not sign and rest[-1:] not in ("", " ", "\n", "\t", *"([{$=:~*\u2248"):
         return True
