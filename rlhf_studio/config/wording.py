@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words: pydantic's findings as one sentence that says what would be right."""
+"""What is wrong with a value, in words: pydantic's findings as one sentence that says which values are allowed."""
 
 from __future__ import annotations
 

@@ -9,6 +9,4 @@ Start with ``device``.
 - ``gradient_checkpointing``: less memory for activations, at the cost of a second forward pass.
 - ``allocator``: freed memory is kept for the next tensors.
 - ``measure``: a process of its own that measures this machine's speed.
-
-May import ``distributed``, ``config``, ``inputs``, ``estimate`` and ``engine.types``.
 """

@@ -12,6 +12,4 @@ Start with ``policy``.
 - ``classifiers``: reward models: padding, and the score head.
 - ``position_ids``: the position ids that a model expects.
 - ``kv_cache``: the key-value cache of sampling, allocated once.
-
-May import ``compute``, ``distributed``, ``ppo``, ``config``, ``inputs`` and ``engine.types``.
 """

@@ -5,6 +5,4 @@ Start with ``check``.
 - ``check``: before the first step: sampling, forward passes, update, reference, critic and reward models on a few rows.
 - ``first_rollout``: before the first update: the log-probabilities of every row of the first rollout.
 - ``tolerance``: how far two correct passes may differ by rounding, and the error for larger differences.
-
-May import ``loop``, ``rewards``, ``sampling``, ``models``, ``compute``, ``distributed``, ``config``, ``inputs`` and ``engine.types``.
 """

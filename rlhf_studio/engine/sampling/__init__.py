@@ -6,6 +6,4 @@ Start with ``decode``.
 - ``draw``: one token per row from the logits: temperature, top-k, top-p.
 - ``traced_step``: on a CPU, one step of the loop as TorchScript (``torch.jit.trace``), so that it runs without Python.
 - ``prepacked``: on a CPU, large weight matrices in the memory layout that oneDNN multiplies by.
-
-May import ``models``, ``compute``, ``distributed``, ``config``, ``inputs``, ``estimate`` and ``engine.types``.
 """
