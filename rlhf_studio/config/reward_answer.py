@@ -29,7 +29,8 @@ class AnswerReward(Component):
     kind: Literal["answer"] = "answer"
     compare: Literal["number", "exact", "regex"] = setting(
         "number", "Compare",
-        "number: the last number of the response, and the one number of the reference. exact: the whole texts. regex: what the pattern's group finds last in each text.",
+        "number: the last number of the response and the one of the reference. exact: the whole texts. regex: what the pattern's group "
+        "finds last in each text.",
         level="basic",
     )  # fmt: skip
     tolerance: float = setting(
