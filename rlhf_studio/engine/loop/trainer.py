@@ -68,7 +68,8 @@ class Trainer:
     def step(self, samples: Samples | None = None, scores: Scores | None = None) -> StepRecord:
         """One PPO step. A run gives no arguments; a loop of your own may bring the ``samples`` of :meth:`sample` and their ``scores``.
 
-        Raises :class:`NonFiniteError` or :class:`RewardError` before anything was changed for the worse.
+        Raises :class:`NonFiniteError` or :class:`RewardError` where the run is to stop at bad numbers or failed rewards. No bad number has
+        reached the weights then. A policy that cannot be sampled from always stops the run.
         """
         ppo, kl_coef, costs = self.config.ppo, self.controller.coef, Costs(self.compute)
         try:
@@ -76,30 +77,30 @@ class Trainer:
                 samples = samples or self.sample(self.next_prompts())
             with costs("score"):
                 scores = scores or score(self.models, samples)
-        except RewardError as error:
+        except RewardError as error:  # raised again there, unless such steps are to be skipped
             return self._without_scores(error, costs)
         with costs("reference"):
             reference = reference_pass(self.models, samples)
-        mask, values = samples.tokens.mask, samples.policy.values
+        mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled
         reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
         rewards = shape_rewards(reference.kl, scores.shaped.to(mask.device), mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
         advantages = estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
-        broken = first_non_finite(rollout)
+        bad_number = first_non_finite(rollout)  # a sentence; empty when all is well
         with costs("update"):
-            doubts = [] if broken else self._check_first(rollout)
-            stats = None if broken else self.updater.update(rollout, self.progress.step, self.shuffling_generator)
-        problems = stats.problems if stats else [broken]
+            parity_events = [] if bad_number else self._check_first(rollout)
+            stats = None if bad_number else self.updater.update(rollout, self.progress.step, self.shuffling_generator)
+        problems = stats.problems if stats else [bad_number]  # why minibatches, or the whole update, were left out
         self.skips.add_update(problems)
         metrics = objective_metrics(rollout, ppo, stop_known=self.models.stop_id is not None)
         self.control_kl(metrics["objective/kl"], episodes=len(mask))
-        if stats and ppo.reference_ema:
+        if stats and ppo.reference_ema:  # a reference that moves slowly towards the policy
             self.models.reference.follow(ppo.reference_ema)
         self.progress.step += 1
         with costs("record"):
-            rollouts, watched, unanswered = self.record(rollout, stats)
+            rollouts, watched, watch_events = self.record(rollout, stats)
         metrics |= (update_metrics(stats, self.updater.learning_rate) if stats else {}) | self._costs(costs, rollout)
-        events = [*doubts, *unanswered, *self.health.events(metrics["objective/kl"], stats, problems)]
+        events = [*parity_events, *watch_events, *self.health.events(metrics["objective/kl"], stats, problems)]
         return StepRecord(self.progress.step, metrics, rollouts, watched, events)
 
     def next_prompts(self) -> PromptBatch:
