@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
+from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora
-from rlhf_studio.engine.process import build
 from tests.engine.small_models import config_of
 from tests.engine.test_families import FAMILIES
 

@@ -78,7 +78,7 @@ def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
     judge = {"kind": "judge", "server": "grader", "model": "m", "rubric": "{response} or {reference}?", "weight": 0.5}
     config = config_of(tmp_path, {"kind": "answer"}, judge)
     permissions = Permissions(urls={"grader": server.url})
-    found = score(config, permissions, response="w2, so 3", reference="1 + 2 = 3")
+    found = score(config, permissions, response="w2, so 3", reference="1 + 2 is 3. The answer is 3.")
     assert [(row["raw"], row["weighted"]) for row in found["components"]] == [(1.0, 1.0), (4.0, 2.0)] and found["final"] == 3.0
     assert server.seen[0]["body"]["messages"][0]["content"].startswith("w2, so 3 or 1 + 2 = 3?")
     found = score(config, permissions, response="3")
