@@ -80,7 +80,7 @@ def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
     permissions = Permissions(urls={"grader": server.url})
     found = score(config, permissions, response="w2, so 3", reference="1 + 2 is 3. The answer is 3.")
     assert [(row["raw"], row["weighted"]) for row in found["components"]] == [(1.0, 1.0), (4.0, 2.0)] and found["final"] == 3.0
-    assert server.seen[0]["body"]["messages"][0]["content"].startswith("w2, so 3 or 1 + 2 = 3?")
+    assert server.seen[0]["body"]["messages"][0]["content"].startswith("w2, so 3 or 1 + 2 is 3. The answer is 3.?")
     found = score(config, permissions, response="3")
     assert all("there are no reference texts" in row["error"] for row in found["components"]) and len(server.seen) == 1
     server.close()
