@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.fused import fuse_activations
@@ -202,19 +202,18 @@ def _number(score: Any, row: int) -> float:
 
 
 def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:
-    checked = parse_config(dict(settings) if isinstance(settings, Mapping) else settings)  # the sections are mappings from here on
+    config = parse_config(dict(settings) if isinstance(settings, Mapping) else settings)
     for section, name in ALREADY_GIVEN:
-        if name in (settings.get(section) or {}):
+        if name in getattr(config, section).model_fields_set:
             raise ConfigError([Problem(f"{section}.{name}", "is in memory here; leave it out of the settings")])
     if getattr(model, "peft_config", None):
         message = "has a LoRA adapter already; train on from model.merge_and_unload(), or from a folder in a run"
         raise ConfigError([Problem("model", message)])
     if problem := family_problem(model.config.model_type, type(model).__name__):
         raise ConfigError([Problem("model", f"it {problem}")])
-    engine = {"watch_prompts": 0, **(settings.get("engine") or {})}
+    watching = {} if "watch_prompts" in config.engine.model_fields_set else {"watch_prompts": 0}
     name = {"policy": model.name_or_path} if model.name_or_path else {}
-    model_settings = checked.model.model_copy(update=name)
-    return checked.model_copy(update={"engine": EngineConfig(**engine), "model": model_settings})
+    return config.model_copy(update={"engine": config.engine.model_copy(update=watching), "model": config.model.model_copy(update=name)})
 
 
 def _prompts(texts: Iterable[str]) -> Prompts:

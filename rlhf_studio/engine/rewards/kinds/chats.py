@@ -13,6 +13,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.inputs.chat import ChatError, Messages, compile_template, render_chats
+from rlhf_studio.inputs.error_text import first_line
 
 TRY: Messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
@@ -48,5 +49,4 @@ def _written(render: Callable[[Messages], str], messages: Messages, row: int) ->
     try:
         return render(messages)
     except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-        cause = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ComponentError(f"its chat template refuses the conversation ({cause})", row) from error
+        raise ComponentError(f"its chat template refuses the conversation ({first_line(error)})", row) from error
