@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from rlhf_studio.runs import liveness, paths, schema
 from rlhf_studio.runs.errors import NotRunning
 from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.values import encode_json
 
-CommandKind = Literal["checkpoint", "stop", "pause", "continue"]
+CommandKind = Literal["checkpoint", "stop", "discard", "pause", "continue", "step", "phase", "set"]
+"""``discard`` stops without saving; ``step`` trains one update and pauses again; ``phase`` goes on to the end of the step's next phase and
+pauses there; ``set`` changes settings, its payload ``{"changes": {"ppo.kl_coef": 0.1}}``. The others have an empty payload."""
 
 
-def send_command(run_dir: Path, kind: CommandKind) -> int:
+def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | None = None) -> int:
     """Leave a request for the engine and return its number.
 
     An engine that is just being started gets it as well. A request that no engine would read is refused, so that it cannot
@@ -41,8 +45,8 @@ def send_command(run_dir: Path, kind: CommandKind) -> int:
             if not starting and (not alive or (early and ended_at is not None)):
                 raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
             number = connection.execute(
-                "INSERT INTO commands (kind, payload, sent_at, early) VALUES (?, '{}', ?, ?)",  # the column was never used
-                (kind, time.time(), int(early)),
+                "INSERT INTO commands (kind, payload, payload_flags, sent_at, early) VALUES (?, ?, ?, ?, ?)",
+                (kind, *encode_json(payload or {}), time.time(), int(early)),
             ).lastrowid
             assert number is not None  # an INSERT gives its row a number
             return number
@@ -50,4 +54,13 @@ def send_command(run_dir: Path, kind: CommandKind) -> int:
         connection.close()
 
 
-_VERBS = {"checkpoint": "save", "stop": "stop", "pause": "pause", "continue": "continue"}
+_VERBS = {
+    "checkpoint": "save",
+    "stop": "stop",
+    "discard": "stop",
+    "pause": "pause",
+    "continue": "continue",
+    "step": "step through",
+    "phase": "step through",
+    "set": "change",
+}

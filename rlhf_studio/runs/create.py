@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,27 @@ from rlhf_studio.config_io import ConfigError, config_from_file, config_to_yaml
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import State
-from rlhf_studio.runs.values import encode_text
+from rlhf_studio.runs.records import Origin, State
+from rlhf_studio.runs.values import encode_json, encode_text
 
 RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
 
 
-def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "queued", memory: tuple[int, int] | None = None) -> None:
+def create_run(
+    run_dir: Path,
+    config: RunConfig,
+    *,
+    name: str,
+    state: State = "queued",
+    memory: tuple[int, int] | None = None,
+    origin: Origin | None = None,
+) -> None:
     """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
 
     An empty folder is taken over. The current working folder is remembered, so that relative paths in the configuration mean
     the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at the peak that
-    were estimated, or None.
+    were estimated, or None. ``origin`` says where the run comes from.
 
     Raises:
         RunExists: the folder exists and is not empty, or is a file.
@@ -42,7 +51,7 @@ def create_run(run_dir: Path, config: RunConfig, *, name: str, state: State = "q
     except OSError as error:
         raise store_error(error, target) from error
     try:
-        _fill(temporary, config, name or config.name or config.recipe or target.name, state, memory)
+        _fill(temporary, config, name or config.name or config.recipe or target.name, state, memory, origin)
         os.rename(temporary, target)  # replaces an empty folder, refuses any other
         _sync_folder(target.parent)
     except StoreError as error:  # name the folder that people know
@@ -78,7 +87,7 @@ def _exists(target: Path) -> RunExists:
     return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
 
 
-def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tuple[int, int] | None) -> None:
+def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tuple[int, int] | None, origin: Origin | None) -> None:
     for part in (paths.CHECKPOINTS, paths.EXPORTS):
         (folder / part).mkdir()
     write_durably(folder / paths.CONFIG, config_to_yaml(config).encode("utf-8"))
@@ -90,8 +99,8 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
         with schema.transaction(connection, database):
             connection.execute(
                 """INSERT INTO run (id, name, recipe, model, state, phase, fraction, step, total_steps, created_at, epoch, seq,
-                   device, cause, working_folder, program, memory_low, memory_high)
-                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?)""",
+                   device, cause, working_folder, program, memory_low, memory_high, origin)
+                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?, ?)""",
                 (
                     encode_text(name),
                     encode_text(config.recipe),
@@ -102,6 +111,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
                     encode_text(os.getcwd()),
                     __version__,
                     *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
+                    None if origin is None else encode_json(asdict(origin))[0],
                 ),
             )
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")

@@ -17,12 +17,23 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
-from rlhf_studio.runs import paths, rows, schema, status, studio
+from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
-from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, WatchRecord
+from rlhf_studio.runs.records import (
+    CheckpointInfo,
+    Origin,
+    Probe,
+    ProbeScore,
+    RolloutRecord,
+    RunStatus,
+    SettingChange,
+    StepEpisodes,
+    StoredEvent,
+    WatchRecord,
+)
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.values import decode_number, decode_text
+from rlhf_studio.runs.values import decode_json, decode_number, decode_text
 
 _OF_NOW = "step <= (SELECT run.step FROM run)"
 """Leaves out what is from before a resume and waits to be trained again."""
@@ -235,8 +246,31 @@ class RunReader:
     def watched(self) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy."""
         with self._reading() as connection:
-            found = connection.execute(f"SELECT * FROM watched WHERE {_OF_NOW} ORDER BY step, sample").fetchall()
-            return [rows.read_watched(row) for row in found]
+            return step_rows.read_watched(connection, _OF_NOW)
+
+    def episodes(self, first: int, last: int | None = None) -> dict[int, StepEpisodes]:
+        """All episodes of the steps ``first`` to ``last`` (of ``first`` alone without it), by step; a step without them is left out."""
+        with self._reading() as connection:
+            until = min(first if last is None else last, connection.execute("SELECT step FROM run").fetchone()[0])
+            return step_rows.read_episodes(connection, first, until)
+
+    def probes(self) -> tuple[list[Probe], list[tuple[int, ProbeScore]]]:
+        """The run's probes, and (step, score) of each by step and probe. Step 0 is the starting policy."""
+        with self._reading() as connection:
+            return step_rows.read_probes(connection), step_rows.read_probe_scores(connection, _OF_NOW)
+
+    def changes(self) -> list[SettingChange]:
+        """The settings that were changed while the run went on, in the order in which they were."""
+        with self._reading() as connection:
+            return step_rows.read_changes(connection, _OF_NOW)
+
+    def origin(self) -> Origin:
+        """Where the run comes from."""
+        with self._reading() as connection:
+            if not step_rows.has_table(connection, "changes"):
+                return Origin()
+            stored = connection.execute("SELECT origin FROM run").fetchone()[0]
+            return Origin() if stored is None else Origin(**decode_json(stored, None))
 
     def recorded_at(self, step: int) -> float | None:
         """When a step of the run as it goes now was recorded, in seconds since 1970; None when there is no such step."""

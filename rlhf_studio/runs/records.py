@@ -91,13 +91,117 @@ class RolloutRecord:
 
 @dataclass(frozen=True)
 class WatchRecord:
-    """An answer to one of the fixed watched prompts. Step 0 is the starting policy."""
+    """An answer to one of the fixed watched prompts. Step 0 is the starting policy.
+
+    Attributes:
+        kl: sum over tokens of logprob - ref_logprob, in nats.
+        stopped: whether the answer ended with its stop token.
+        pieces: the text of each token, as in :class:`TokenRecord`.
+        arrays: float32 arrays of shape (T,) by name: ``logprobs``, ``ref_logprobs``, ``kl``, ``values``, ``entropy``.
+
+    The last four are None, empty and empty in runs that an earlier version recorded.
+    """
 
     sample: int
     prompt: str
     response: str
     score: float
     gold: float | None
+    kl: float | None = None
+    stopped: bool | None = None
+    pieces: list[str] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+EPISODE_TOKENS = ("logprobs", "ref_logprobs", "values")
+"""What is kept of every response token of a step, recorded or not: enough to compute rewards, advantages and whitening again."""
+
+
+@dataclass(frozen=True)
+class StepEpisodes:
+    """All episodes of one step, also those whose tokens are not recorded one by one.
+
+    Attributes:
+        lengths: response tokens of each episode, int32, shape (N,). What follows "by token" lies one episode after the other.
+        response_ids: int32, shape (sum of lengths,).
+        tokens: by the names of :data:`EPISODE_TOKENS`, float32, shape (sum of lengths,), by token; also ``kl`` where the KL
+            estimator is ``full``, which the two log-probabilities do not give.
+        scores: what the last token earned, float32, shape (N,).
+        gold: float32, shape (N,), or None.
+        parts: each reward component's weighted score, float32, shape (N,).
+        stopped: whether the response ended with its stop token, shape (N,).
+        pieces: the text of each token that the run's earlier steps did not have, by id. A reader gives all of the run's.
+    """
+
+    lengths: np.ndarray
+    response_ids: np.ndarray
+    tokens: dict[str, np.ndarray]
+    scores: np.ndarray
+    gold: np.ndarray | None
+    parts: dict[str, np.ndarray]
+    stopped: np.ndarray
+    pieces: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A sentence that every step's policy scores: an answer of the starting policy, which stays the same for the whole run.
+
+    Attributes:
+        pieces: the text of each of its T tokens.
+    """
+
+    probe: int
+    prompt: str
+    pieces: list[str]
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """What the policy of one step gives to a probe. Step 0 is the starting policy. All float32 but the ids, which are int32.
+
+    Attributes:
+        logprobs: of the probe's own tokens, shape (T,).
+        top_ids, top_logprobs: the five likeliest tokens at each position, shapes (T, 5).
+        start_logprobs: of those same tokens under the starting policy, shape (T, 5).
+        logprobs_of_start: now, of the tokens that were the starting policy's five likeliest (step 0's ``top_ids``), shape (T, 5).
+    """
+
+    probe: int
+    logprobs: np.ndarray
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
+    start_logprobs: np.ndarray
+    logprobs_of_start: np.ndarray
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting that a person changed while the run went on. ``step`` is the first that was trained with it; values are plain JSON."""
+
+    step: int
+    setting: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from, beside its settings.
+
+    Attributes:
+        parent: id of the run that it was forked from, or varied from; empty for none.
+        parent_step: the step of the parent that a fork goes on from; None for a variation, which starts at 0.
+        changes: the settings that differ from the parent's, by dotted name.
+        sweep: id that all runs of one sweep share; empty for none.
+        imported: the name of the file that a run's records were read from; such a run cannot be trained. Empty for runs of our own.
+    """
+
+    parent: str = ""
+    parent_step: int | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    sweep: str = ""
+    imported: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +226,9 @@ class StepRecord:
     rollouts: list[RolloutRecord]
     watched: list[WatchRecord] = field(default_factory=list)
     events: list[EventRecord] = field(default_factory=list)
+    episodes: StepEpisodes | None = None
+    probes: list[ProbeScore] = field(default_factory=list)
+    changes: list[SettingChange] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StoredEvent, TokenRecord
 from rlhf_studio.runs.values import (
     decode_array,
     decode_json,
@@ -100,23 +100,6 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
         **{name: arrays[name] for name in (*_WHOLE_ARRAYS, *_REAL_ARRAYS)},
         **decode_numbers({"gamma": row[3], "lam": row[4], "kl_coef": row[5]}, row[6]),
     )
-
-
-def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[WatchRecord]) -> None:
-    """Store answers to the watched prompts; an earlier answer of the same step and sample is replaced."""
-    for record in records:
-        numbers, flags = encode_numbers({"score": record.score, "gold": record.gold})
-        connection.execute(
-            "INSERT OR REPLACE INTO watched VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (step, record.sample, encode_text(record.prompt), encode_text(record.response), *numbers, flags),
-        )
-
-
-def read_watched(row: Sequence[Any]) -> tuple[int, WatchRecord]:
-    """A whole row of the table as (step, record)."""
-    step, sample, prompt, response, score, gold, flags = row
-    numbers = decode_numbers({"score": score, "gold": gold}, flags)
-    return step, WatchRecord(sample=sample, prompt=decode_text(prompt), response=decode_text(response), **numbers)
 
 
 def insert_event(connection: sqlite3.Connection, at: float, step: int, record: EventRecord) -> None:

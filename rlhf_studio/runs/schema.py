@@ -58,10 +58,25 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE run ADD COLUMN memory_low REAL",
         "ALTER TABLE run ADD COLUMN memory_high REAL",
     ),
+    # Where a run comes from; what all episodes of a step were; answers to the watched prompts and probes, token by token; settings that
+    # were changed while the run went on; what a step holds while it waits between two of its phases.
+    (
+        "ALTER TABLE run ADD COLUMN origin TEXT",
+        """CREATE TABLE step_arrays (
+            step INTEGER NOT NULL, owner TEXT NOT NULL, sample INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
+            shape TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (step, owner, sample, name)) WITHOUT ROWID""",
+        "CREATE TABLE pieces (token INTEGER PRIMARY KEY, piece TEXT NOT NULL)",
+        "CREATE TABLE probes (probe INTEGER PRIMARY KEY, prompt TEXT NOT NULL, pieces TEXT NOT NULL)",
+        "ALTER TABLE watched ADD COLUMN kl REAL",
+        "ALTER TABLE watched ADD COLUMN stopped INTEGER",
+        "ALTER TABLE watched ADD COLUMN pieces TEXT",
+        "CREATE TABLE changes (step INTEGER NOT NULL, at REAL NOT NULL, setting TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL)",
+        "CREATE TABLE scratch (sample INTEGER PRIMARY KEY, step INTEGER NOT NULL, phase TEXT NOT NULL, data BLOB NOT NULL)",
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
-HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched")
+HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "changes")
 """What belongs to a step, and is replaced when the step is trained again.
 
 Rows with a step after ``run.step`` are from before a resume: they stay until they are replaced, and readers leave them out."""

@@ -27,6 +27,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             pid INTEGER, attempts INTEGER NOT NULL, exit_code INTEGER, cause TEXT NOT NULL, changed_at REAL NOT NULL)""",
         "CREATE TABLE names (run_id TEXT PRIMARY KEY, name TEXT NOT NULL)",
     ),
+    # Tags and notes that people give to runs; archived runs are left out of the table unless they are asked for.
+    ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
 )
 STUDIO_VERSION = len(MIGRATIONS)
 

@@ -57,7 +57,7 @@ def test_an_engine_that_has_ended_and_is_leaving_takes_no_requests(run: Path):
 
 
 def test_bad_requests(run: Path, tmp_path: Path):
-    with pytest.raises(ValueError, match="unknown command 'explode'; use one of checkpoint, stop, pause, continue"):
+    with pytest.raises(ValueError, match="unknown command 'explode'; use one of checkpoint, stop, discard, pause, continue, step"):
         send_command(run, "explode")  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="There is no run"):
         send_command(tmp_path / "nowhere", "stop")

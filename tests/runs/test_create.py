@@ -1,5 +1,6 @@
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin
 from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import NASTY_TEXTS, config, new_run
+from tests.runs.store_helpers import NASTY_TEXTS, config, new_run, step_record
 
 
 def test_a_new_run_is_complete(tmp_path: Path):
@@ -32,16 +34,33 @@ def test_the_estimated_memory_is_kept_with_the_run(tmp_path: Path):
             assert writer.estimated_memory() == memory
 
 
-def test_a_run_of_the_first_version_has_no_estimate_and_can_be_gone_on_with(tmp_path: Path):
+def as_version(run_dir: Path, version: int) -> None:
+    """Rebuild the run's database as an earlier version made it, with the run's row and what its tables can hold."""
+    old = run_dir / "old.db"
+    with closing(schema.connect(old, create=True)) as connection:
+        schema.migrate(connection, old, schema.MIGRATIONS[:version])
+        connection.execute("ATTACH ? AS new", (str(run_dir / "run.db"),))
+        tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+        for (table,) in tables:
+            columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
+            connection.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
+    old.replace(run_dir / "run.db")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_runs_of_earlier_versions_are_read_and_can_be_gone_on_with(tmp_path: Path, version: int):
     create_run(tmp_path / "run", config(), name="old")
-    with sqlite3.connect(tmp_path / "run" / "run.db") as connection:
-        for column in ("memory_low", "memory_high"):
-            connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    assert RunReader(tmp_path / "run").status().name == "old"
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(step_record(1))
+    as_version(tmp_path / "run", version)
+    reader = RunReader(tmp_path / "run")
+    assert reader.status().name == "old"
+    assert [(step, answer.response, answer.pieces, answer.arrays) for step, answer in reader.watched()] == [(1, "answer 1", [], {})]
+    assert (reader.episodes(1), reader.probes(), reader.changes(), reader.origin()) == ({}, ([], []), [], Origin())
     with RunWriter(tmp_path / "run") as writer:
         assert writer.estimated_memory() is None
+        writer.commit_step(step_record(2))
+    assert len(reader.watched()) == 2
 
 
 def test_the_name_falls_back_to_configuration_recipe_and_folder(tmp_path: Path):

@@ -11,7 +11,17 @@ from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, State, StepRecord, WatchRecord
+from rlhf_studio.runs.records import (
+    EPISODE_TOKENS,
+    EventRecord,
+    Probe,
+    ProbeScore,
+    SettingChange,
+    State,
+    StepEpisodes,
+    StepRecord,
+    WatchRecord,
+)
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import NASTY_TEXTS, rollout, same, start_fake, step_record, token_record
 from tests.waiting import wait_until
@@ -54,6 +64,46 @@ def test_everything_comes_back_unchanged(run: Path):
         assert [event.id for event in events] == list(range(1, len(NASTY_TEXTS) + 1))
         assert same([EventRecord(e.level, e.kind, e.text, e.data) for e in events], record.events)
         assert {event.step for event in events} == {1}
+
+
+def nasty_extras(step: int) -> StepRecord:
+    """What a step leaves behind beside its recorded responses, with texts and numbers that are hard to keep."""
+    ragged = np.array([1.5, math.nan, -math.inf, 0.0, 2.0], np.float32)
+    pieces = dict(enumerate(NASTY_TEXTS))
+    episodes = StepEpisodes(
+        lengths=np.array([2, 0, 3], np.int32),
+        response_ids=np.array([0, 1, 2, 1, 0], np.int32),
+        tokens={name: ragged * factor for factor, name in enumerate((*EPISODE_TOKENS, "kl"), start=1)},
+        scores=np.array([1.0, math.nan, math.inf], np.float32),
+        gold=None if step == 1 else np.zeros(3, np.float32),
+        parts={text: np.full(3, number, np.float32) for number, text in enumerate(NASTY_TEXTS)},
+        stopped=np.array([True, False, True]),
+        pieces=pieces,
+    )
+    wide = np.arange(10, dtype=np.float32).reshape(2, 5)
+    probe = ProbeScore(0, np.array([-1.0, math.nan], np.float32), wide.astype(np.int32), wide, wide + 1, wide + 2)
+    answer = WatchRecord(0, "p", "r", 1.0, None, math.nan, False, NASTY_TEXTS, {"kl": ragged})
+    changes = [SettingChange(step, "ppo.kl_coef", 0.1, 0.2), SettingChange(step, "ppo.kl_target", None, 6.0)]
+    return StepRecord(step, {}, [], [answer], [], episodes, [probe], changes)
+
+
+def test_episodes_probes_answers_and_changes_come_back_unchanged(run: Path):
+    first, second = nasty_extras(1), nasty_extras(2)
+    start = Probe(0, "\ud800", NASTY_TEXTS)
+    with RunWriter(run) as writer:
+        writer.probes([start], first.probes)
+        for record in (first, second):
+            writer.commit_step(record)
+    reader = RunReader(run)
+    assert same(reader.episodes(1, 9), {1: first.episodes, 2: second.episodes})
+    assert same(reader.episodes(2), {2: second.episodes})
+    probes, scores = reader.probes()
+    assert same(probes, [start]) and [step for step, _ in scores] == [0, 1, 2] and same(scores[2][1], second.probes[0])
+    assert same([answer for _, answer in reader.watched()], [*first.watched, *second.watched])
+    assert same(reader.changes(), [*first.changes, *second.changes])
+    with RunWriter(run) as writer:
+        writer.go_back(1)
+        assert list(reader.episodes(0, 9)) == [1] and len(reader.changes()) == 2 and len(reader.probes()[1]) == 2
 
 
 @pytest.mark.parametrize("left", ["running", "paused", "stopped", "failed"])

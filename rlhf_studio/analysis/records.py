@@ -1,0 +1,177 @@
+"""What the analyses return: frozen records of plain values. ``dataclasses.asdict`` makes of them what pages and ``--json`` show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["note", "warning", "alarm"]
+"""note: worth knowing, often normal. warning: the run is probably not doing what was wanted. alarm: numbers or policy are spoilt."""
+
+VerdictKind = Literal["too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned"]
+"""``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A place where a person can see for themselves. What is None does not narrow the place down.
+
+    Attributes:
+        text: what is to be seen there, one short clause with its figure.
+        metric: name of the metric whose chart shows it; empty for none.
+    """
+
+    text: str
+    step: int | None = None
+    sample: int | None = None
+    token: int | None = None
+    metric: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check of the doctor found.
+
+    Attributes:
+        check: the check's stable short name, e.g. ``kl-negative``.
+        title: what is the matter, a short sentence.
+        since: the step at which it was first so.
+        threshold: the rule that was applied, in words and figures.
+        cause: where this usually comes from, in plain words.
+        advice: what to do about it.
+        changes: settings, by dotted name, that a fork would try; empty where no setting helps.
+        fork_step: the step that such a fork should go on from at the latest (before the trouble began); None for from the beginning.
+    """
+
+    check: str
+    level: Level
+    title: str
+    since: int
+    threshold: str
+    evidence: list[Evidence]
+    cause: str
+    advice: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    fork_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the run came to, in one sentence.
+
+    Attributes:
+        sentence: for people; with the figures that matter.
+        reason: which figures decided, and the rule.
+        notes: short further sentences, e.g. of a phrase that took over.
+        since: the step at which the verdict became this one.
+    """
+
+    kind: VerdictKind
+    sentence: str
+    reason: str
+    notes: list[str] = field(default_factory=list)
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The doctor's whole answer up to ``step``; findings are sorted, the gravest and earliest first."""
+
+    step: int
+    verdict: Verdict
+    findings: list[Finding]
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase (consecutive tokens) whose frequency changed.
+
+    Attributes:
+        text: as people read it.
+        place: ``anywhere``, ``opening`` or ``ending``: where in a response it was counted.
+        before, after: responses that have it among ``before_of`` and ``after_of`` responses.
+        log_odds: log of the odds ratio, after over before, under a prior that pulls rare phrases towards no change.
+        z: the same divided by its standard deviation.
+        examples: (step, sample) of recorded responses that have it, newest first, at most 3.
+    """
+
+    text: str
+    place: Literal["anywhere", "opening", "ending"]
+    before: int
+    before_of: int
+    after: int
+    after_of: int
+    log_odds: float
+    z: float
+    examples: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A recorded response where two judges of it disagree most.
+
+    Attributes:
+        step, sample: which response.
+        first, second: names of what is compared: ``score`` and ``gold``, or two reward components.
+        first_value, second_value: their values.
+        response: its text.
+    """
+
+    step: int
+    sample: int
+    first: str
+    second: str
+    first_value: float
+    second_value: float
+    response: str
+
+
+@dataclass(frozen=True)
+class TokenShift:
+    """A token whose probability at one place of a probe rose or fell.
+
+    Attributes:
+        probe, position: the place: before which token of which probe.
+        context: the text before it, shortened.
+        token: its text.
+        before, after: its probability under the starting policy and now.
+    """
+
+    probe: int
+    position: int
+    context: str
+    token: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A property of the responses, before and after: mean length in tokens, share that ended by itself, diversity ..."""
+
+    name: str
+    title: str
+    unit: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the policy learned between the first steps and the newest ones.
+
+    Attributes:
+        before_steps, after_steps: (first, last) step that each side counts.
+        phrases: whose frequency changed more than chance explains, the strongest first; empty when nothing did.
+        traits: properties of the responses.
+        gaps: the widest gaps between judges, widest first.
+        rose, fell: tokens on the probes, the largest change first.
+    """
+
+    before_steps: tuple[int, int]
+    after_steps: tuple[int, int]
+    phrases: list[Phrase]
+    traits: list[Trait]
+    gaps: list[Gap]
+    rose: list[TokenShift]
+    fell: list[TokenShift]

@@ -1,0 +1,197 @@
+"""What a step leaves behind beside its recorded responses, as rows of ``run.db`` and back: all episodes, watched answers, probes, changes.
+
+As in :mod:`rlhf_studio.runs.rows`, ``insert_*`` run inside the writer's transaction, and ``read_*`` raise ValueError, TypeError or
+KeyError for rows nobody wrote. Databases of earlier versions lack some of the tables: what was not recorded is read as missing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.runs.records import Probe, ProbeScore, SettingChange, StepEpisodes, WatchRecord
+from rlhf_studio.runs.values import (
+    decode_array,
+    decode_json,
+    decode_numbers,
+    decode_text,
+    encode_array,
+    encode_json,
+    encode_numbers,
+    encode_text,
+)
+
+EPISODES, WATCHED, PROBE = "episodes", "watched", "probe"
+"""Whose arrays the rows of ``step_arrays`` are."""
+
+_TOKEN, _PART = "token/", "part/"
+_INTEGERS = {"lengths", "response_ids", "stopped", "top_ids"}
+_PROBE_ARRAYS = ("logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start")
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the database has a table: those of earlier versions lack some."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
+
+
+def _insert_arrays(connection: sqlite3.Connection, step: int, owner: str, sample: int, arrays: Mapping[str, np.ndarray]) -> None:
+    encoded = [(name, encode_array(array, "int32" if name in _INTEGERS else "float32")) for name, array in arrays.items()]
+    connection.executemany(
+        "INSERT OR REPLACE INTO step_arrays VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(step, owner, sample, encode_text(name), *parts) for name, parts in encoded],
+    )
+
+
+def _read_arrays(rows: Iterable[Sequence[Any]]) -> dict[tuple[int, int], dict[str, np.ndarray]]:
+    """(step, sample) -> arrays by name, of rows (step, sample, name, kind, shape, data)."""
+    found: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+    for step, sample, name, kind, shape, data in rows:
+        found.setdefault((step, sample), {})[decode_text(name)] = decode_array(kind, shape, data)
+    return found
+
+
+_ARRAY_COLUMNS = "step, sample, name, kind, shape, data"
+
+
+# --- all episodes of a step ------------------------------------------------------------------------------------------------------
+
+
+def insert_episodes(connection: sqlite3.Connection, step: int, episodes: StepEpisodes) -> None:
+    """Store all episodes of a step, and the text of tokens that are new to the run."""
+    arrays = {"lengths": episodes.lengths, "response_ids": episodes.response_ids, "scores": episodes.scores}
+    arrays["stopped"] = np.asarray(episodes.stopped).astype(np.int32)
+    if episodes.gold is not None:
+        arrays["gold"] = episodes.gold
+    arrays |= {_TOKEN + name: array for name, array in episodes.tokens.items()}
+    arrays |= {_PART + name: array for name, array in episodes.parts.items()}
+    _insert_arrays(connection, step, EPISODES, 0, arrays)
+    connection.executemany(
+        "INSERT OR IGNORE INTO pieces VALUES (?, ?)", [(token, encode_text(piece)) for token, piece in episodes.pieces.items()]
+    )
+
+
+def read_pieces(connection: sqlite3.Connection) -> dict[int, str]:
+    """The text of every token id that the run's responses have."""
+    return {token: decode_text(piece) for token, piece in connection.execute("SELECT token, piece FROM pieces")}
+
+
+def read_episodes(connection: sqlite3.Connection, first: int, last: int) -> dict[int, StepEpisodes]:
+    """By step, those of the steps ``first`` to ``last``; ``pieces`` is the same mapping in each."""
+    if not has_table(connection, "step_arrays"):
+        return {}
+    pieces = read_pieces(connection)
+    rows = connection.execute(
+        f"SELECT {_ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND step BETWEEN ? AND ? ORDER BY step", (EPISODES, first, last)
+    )
+    return {step: _episodes(arrays, pieces) for (step, _), arrays in _read_arrays(rows).items()}
+
+
+def _episodes(arrays: dict[str, np.ndarray], pieces: dict[int, str]) -> StepEpisodes:
+    def under(prefix: str) -> dict[str, np.ndarray]:
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+    whole = {name: arrays[name] for name in ("lengths", "response_ids", "scores")}
+    stopped = arrays["stopped"].astype(bool)
+    return StepEpisodes(**whole, tokens=under(_TOKEN), gold=arrays.get("gold"), parts=under(_PART), stopped=stopped, pieces=pieces)
+
+
+# --- answers to the watched prompts ----------------------------------------------------------------------------------------------
+
+
+def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[WatchRecord]) -> None:
+    """Store answers to the watched prompts; an earlier answer of the same step and sample is replaced."""
+    for record in records:
+        numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
+        score, gold, kl = numbers
+        stopped = None if record.stopped is None else int(record.stopped)
+        pieces = encode_json(record.pieces)[0] if record.pieces else None
+        connection.execute(
+            """INSERT OR REPLACE INTO watched (step, sample, prompt, response, score, gold, kl, flags, stopped, pieces)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (step, record.sample, encode_text(record.prompt), encode_text(record.response), score, gold, kl, flags, stopped, pieces),
+        )
+        connection.execute("DELETE FROM step_arrays WHERE step = ? AND owner = ? AND sample = ?", (step, WATCHED, record.sample))
+        _insert_arrays(connection, step, WATCHED, record.sample, record.arrays)
+
+
+def read_watched(connection: sqlite3.Connection, condition: str) -> list[tuple[int, WatchRecord]]:
+    """(step, answer) by step and sample; ``condition`` says which steps, in SQL."""
+    new = has_table(connection, "step_arrays")
+    columns = "step, sample, prompt, response, score, gold, flags" + (", kl, stopped, pieces" if new else ", NULL, NULL, NULL")
+    rows = connection.execute(f"SELECT {columns} FROM watched WHERE {condition} ORDER BY step, sample").fetchall()
+    stored = f"SELECT {_ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND {condition}"
+    arrays = _read_arrays(connection.execute(stored, (WATCHED,))) if new else {}
+    return [_watched(row, arrays) for row in rows]
+
+
+def _watched(row: Sequence[Any], arrays: dict[tuple[int, int], dict[str, np.ndarray]]) -> tuple[int, WatchRecord]:
+    step, sample, prompt, response, score, gold, flags, kl, stopped, pieces = row
+    return step, WatchRecord(
+        sample=sample,
+        prompt=decode_text(prompt),
+        response=decode_text(response),
+        stopped=None if stopped is None else bool(stopped),
+        pieces=decode_json(pieces, None) if pieces is not None else [],
+        arrays=arrays.get((step, sample), {}),
+        **decode_numbers({"score": score, "gold": gold, "kl": kl}, flags),
+    )
+
+
+# --- probes ------------------------------------------------------------------------------------------------------------------------
+
+
+def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> None:
+    """Store the run's probes, instead of earlier ones."""
+    connection.execute("DELETE FROM probes")
+    connection.executemany(
+        "INSERT INTO probes VALUES (?, ?, ?)",
+        [(probe.probe, encode_text(probe.prompt), encode_json(probe.pieces)[0]) for probe in probes],
+    )
+
+
+def insert_probe_scores(connection: sqlite3.Connection, step: int, scores: Sequence[ProbeScore]) -> None:
+    """Store what a step's policy gives to the probes."""
+    for score in scores:
+        _insert_arrays(connection, step, PROBE, score.probe, {name: getattr(score, name) for name in _PROBE_ARRAYS})
+
+
+def read_probes(connection: sqlite3.Connection) -> list[Probe]:
+    """The run's probes, in order; none in runs that an earlier version recorded."""
+    if not has_table(connection, "probes"):
+        return []
+    rows = connection.execute("SELECT probe, prompt, pieces FROM probes ORDER BY probe")
+    return [Probe(probe, decode_text(prompt), decode_json(pieces, None)) for probe, prompt, pieces in rows]
+
+
+def read_probe_scores(connection: sqlite3.Connection, condition: str) -> list[tuple[int, ProbeScore]]:
+    """(step, score) by step and probe; ``condition`` says which steps, in SQL."""
+    if not has_table(connection, "probes"):
+        return []
+    rows = connection.execute(f"SELECT {_ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND {condition} ORDER BY step, sample", (PROBE,))
+    found = _read_arrays(rows)
+    return [(step, ProbeScore(probe, **{name: arrays[name] for name in _PROBE_ARRAYS})) for (step, probe), arrays in found.items()]
+
+
+# --- settings changed while the run went on ------------------------------------------------------------------------------------------
+
+
+def insert_changes(connection: sqlite3.Connection, at: float, changes: Sequence[SettingChange]) -> None:
+    """Store changes; ``at`` is in seconds since 1970."""
+    connection.executemany(
+        "INSERT INTO changes VALUES (?, ?, ?, ?, ?)",
+        [
+            (change.step, at, encode_text(change.setting), *(encode_json(value)[0] for value in (change.old, change.new)))
+            for change in changes
+        ],
+    )
+
+
+def read_changes(connection: sqlite3.Connection, condition: str) -> list[SettingChange]:
+    """In the order in which they were made; ``condition`` says which steps, in SQL."""
+    if not has_table(connection, "changes"):
+        return []
+    rows = connection.execute(f"SELECT step, setting, old, new FROM changes WHERE {condition} ORDER BY rowid")
+    return [SettingChange(step, decode_text(setting), decode_json(old, None), decode_json(new, None)) for step, setting, old, new in rows]
