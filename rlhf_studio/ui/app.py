@@ -74,12 +74,11 @@ def build_app(
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
-        _connect(demo, tabs, live, train_page, train, runs_page, runs, wake)
+        _connect(tabs, live, train_page, train, runs_page, runs, wake)
     return demo
 
 
 def _connect(
-    demo: gr.Blocks,
     tabs: gr.Tabs,
     live: live_page.LivePage,
     train_page: TrainPage,
@@ -113,15 +112,11 @@ def _connect(
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    def opening_tab(request: gr.Request) -> Any:
-        return gr.Tabs(selected=LIVE) if dict(request.query_params).get("run") else gr.skip()
-
     train.start(start_run, outputs=[train, tabs, live.component], **engine)
     train.measure(measure, queue=False, **quiet)
     runs.act(act_on_run, outputs=runs, **engine)
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
-    demo.load(opening_tab, outputs=tabs, queue=False, **quiet)
 
 
 # --- serving -----------------------------------------------------------------------------------------------------------------

@@ -34,13 +34,14 @@ STYLES = {
         *("live/inspector.css", "live/card.css", "live/diary.css"),
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css"),
+    "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
     "train": '<div class="rs-page rs-train"></div>',
     "live": '<div class="rs-page rs-live"><p class="rs-hint">Opening the Live page</p></div>',
     "runs": '<div class="rs-page rs-runs"></div>',
+    "shell": '<div class="rs-page rs-shell"><h1 class="rs-brand">RLHF Studio</h1></div>',
 }
-_HEADING = '<h1 class="rs-brand">RLHF Studio</h1>'
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)
 
@@ -72,8 +73,8 @@ const loadStyle = (name) =>
 
 
 def heading() -> gr.HTML:
-    """The product's name above the tabs."""
-    return gr.HTML(_HEADING, js_on_load=None, apply_default_css=False, elem_id="brand")
+    """The line above the tabs: the product's name, the theme, the sheet of shortcuts. Its script gives every tab an address."""
+    return panel("shell", [], [])
 
 
 def plotly_script() -> Path:
@@ -106,7 +107,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     """The component of a page: an element with the id ``<page>-page`` that ``assets/<page>/<page>.js`` fills in.
 
     Args:
-        page: ``train``, ``live`` or ``runs``.
+        page: a folder of ``assets/``: ``train``, ``live`` ...
         events: what the script may trigger; each becomes a listener of the component.
         functions: what the script may ask the server, by the functions' names: each is given what the script sends, and the request.
 

@@ -51,7 +51,6 @@ FUNCTIONS: dict[str, Role] = {
     "act_on_run": _OPERATOR,
     "open_run": _VIEWER,
     "go_train": _VIEWER,
-    "opening_tab": _VIEWER,
     "runs-page.runs": _VIEWER,
     "runs-page.loss": _OPERATOR,  # it measures a whole run folder
     "runs-page.settings": _VIEWER,

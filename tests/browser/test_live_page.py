@@ -406,7 +406,7 @@ def test_a_handler_of_the_app_opens_a_run(open_page, run, workspace):
 
 def test_without_any_run_the_page_says_what_to_do_and_opens_the_first(browser, tmp_path, open_page):
     app = LiveApp(tmp_path)
-    page = open_page(url=app.url, ready=".rs-empty li")
+    page = open_page("?tab=live", url=app.url, ready=".rs-empty li")
     assert page.locator(".rs-empty h2").inner_text() == "No run yet"
     run_id = Workspace(tmp_path).submit(config(), "now there is one")
     page.wait_for_function("document.querySelector('.rs-name').textContent === 'now there is one'")

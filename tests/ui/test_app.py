@@ -181,17 +181,6 @@ def test_a_start_opens_the_live_page_and_the_run_finishes(server: Server) -> Non
     assert runs_of(server) == []
 
 
-def test_an_address_with_a_run_opens_the_live_page(server: Server) -> None:
-    def selected(query: str) -> Any:
-        index = function_index(server, "opening_tab")
-        status, text = http(server, f"/gradio_api/run/predict{query}", {"data": [], "fn_index": index, "session_hash": "s2"})
-        assert status == 200, text
-        return json.loads(text)["data"][0].get("selected")
-
-    assert selected("?run=20261121-000000-abcdef") == "live"
-    assert selected("") is None
-
-
 # --- starting and stopping -------------------------------------------------------------------------------------------------------
 
 

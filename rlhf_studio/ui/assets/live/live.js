@@ -3,12 +3,14 @@
 import { BeforeAndNow } from "./before.js";
 import { ChartPanel } from "./chart_panel.js";
 import { loadPlotly } from "./charts.js";
+import { address } from "../shared/address.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, show } from "../shared/dom.js";
 import { EventPanel } from "./events.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
 import { Poller } from "../shared/poll.js";
+import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
@@ -21,13 +23,13 @@ const MOST_POINTS = 6000;
 const MARKED = new Set(["setting", "resume"]);
 
 const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
+const choiceOf = ({ step, sample, token }) => ({ step: whole(step), sample: whole(sample), token: whole(token) });
 
 class LivePage {
   constructor(options, page) {
     Object.assign(this, options);
     this.page = page;
     this.store = new SeriesStore();
-    this.query = new URLSearchParams(location.search);
     this.run = "";
     this.fetch = this.fetch.bind(this);
     this.build();
@@ -79,14 +81,7 @@ class LivePage {
 
   start() {
     const asked = runOfValue(this.props.value);
-    const run = asked || this.query.get("run") || "";
-    const choice = asked
-      ? {}
-      : {
-          step: whole(this.query.get("step")),
-          sample: whole(this.query.get("sample")),
-          token: whole(this.query.get("token")),
-        };
+    const there = address.params("live");
     this.poller = new Poller({
       ask: () => this.server.poll({ run: this.run, view: onlyWatches(), ...this.position }),
       onreply: (reply) => this.receive(reply),
@@ -106,7 +101,9 @@ class LivePage {
     whenShown(this.host, () => this.poller.wake());
     new MutationObserver(() => this.charts.update()).observe(document.body, { attributeFilter: ["class"] });
     this.clock = setInterval(() => this.tick(), 1000);
-    this.open(run, choice);
+    address.watch("live", (params) => this.open(params.run || "", choiceOf(params)));
+    if (asked) this.open(asked, {});
+    else this.open(there.run || "", choiceOf(there));
   }
 
   tick() {
@@ -225,6 +222,7 @@ class LivePage {
     show(this.empty, false);
     show(this.main, true);
     this.host.dataset.state = status.state;
+    notices.show(status);
     this.header.update(status, this.operator, this.serverNow());
     this.banner.update(bannerOf(status, this.operator));
     this.showWaiting(status);
@@ -325,15 +323,11 @@ class LivePage {
     this.host.classList.toggle("rs-disconnected", Boolean(lost));
   }
 
-  /** The choice lives in the address, so that a reload or a link shows the same token. */
+  /** The choice lives in the address: a reload or a link shows the same token. Back leads to the run before. */
   keepChoice() {
-    const query = new URLSearchParams(location.search);
-    const put = (key, value) =>
-      value === null || value === undefined || value === "" ? query.delete(key) : query.set(key, String(value));
-    put("run", this.run);
-    for (const key of ["step", "sample", "token"]) put(key, this.work.choice[key]);
-    const text = query.toString();
-    history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);
+    const { step, sample, token } = this.work.choice;
+    const before = address.params("live").run;
+    address.put("live", { run: this.run, step, sample, token }, Boolean(before && this.run && before !== this.run));
   }
 }
 

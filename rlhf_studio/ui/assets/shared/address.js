@@ -1,0 +1,86 @@
+// Every tab has an address, so that back, forward, reload and links lead where a person expects: ?tab=live&run=...
+// One object for all pages: scripts of the browser are loaded once, so all of them see the same state.
+
+/** The parameters that belong to each page; others (view, operator) belong to all and stay. */
+const OWN = {
+  train: [],
+  live: ["run", "step", "sample", "token"],
+  runs: ["compare", "metric"],
+  talk: ["talk"],
+};
+const PAGES = Object.keys(OWN);
+
+class Address {
+  constructor() {
+    this.kept = {}; // the parameters of pages that are not shown now
+    this.listeners = new Map();
+    this.here = this.read().page;
+    addEventListener("popstate", () => this.moved());
+  }
+
+  read() {
+    const query = new URLSearchParams(location.search);
+    const named = query.get("tab");
+    const page = PAGES.includes(named) ? named : query.has("talk") ? "talk" : query.has("run") ? "live" : "train";
+    const params = Object.fromEntries(OWN[page].filter((key) => query.has(key)).map((key) => [key, query.get(key)]));
+    return { page, params };
+  }
+
+  /** What the address says of a page: what is kept of it while another one is shown. */
+  params(page) {
+    const now = this.read();
+    return now.page === page ? now.params : this.kept[page] || {};
+  }
+
+  /**
+   * Say what a page shows.
+   *
+   * @param params  its parameters; empty ones are left out
+   * @param push    whether this is a new place, to which "back" should return; else the present entry is changed
+   */
+  put(page, params, push = false) {
+    const filled = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
+    this.kept[page] = Object.fromEntries(filled.map(([key, value]) => [key, String(value)]));
+    if (page === this.here) this.write(push);
+  }
+
+  /** Another tab is shown now. */
+  show(page) {
+    if (page === this.here) return;
+    const now = this.read();
+    this.kept[now.page] ??= now.params;
+    this.here = page;
+    this.write(true);
+  }
+
+  /** Call `action(params)` when back or forward leads to other parameters of a page. */
+  watch(page, action) {
+    this.listeners.set(page, action);
+  }
+
+  /** `select(page)` shows a tab: called when back or forward leads to another one. */
+  onpage(select) {
+    this.select = select;
+  }
+
+  moved() {
+    const { page, params } = this.read();
+    const before = JSON.stringify(this.kept[page] || {});
+    this.here = page;
+    this.kept[page] = params;
+    this.select?.(page);
+    if (JSON.stringify(params) !== before) this.listeners.get(page)?.(params);
+  }
+
+  write(push) {
+    const query = new URLSearchParams(location.search);
+    for (const key of ["tab", ...Object.values(OWN).flat()]) query.delete(key);
+    const all = { tab: this.here, ...(this.kept[this.here] || {}) };
+    const text = new URLSearchParams([...Object.entries(all), ...query]).toString();
+    const url = `${location.pathname}?${text}${location.hash}`;
+    if (url === location.pathname + location.search + location.hash) return;
+    history[push ? "pushState" : "replaceState"](history.state, "", url);
+  }
+}
+
+export const address = new Address();

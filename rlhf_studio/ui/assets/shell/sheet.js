@@ -1,0 +1,73 @@
+// The sheet of keyboard shortcuts, and whether to be told when a run ends.
+import { el } from "../shared/dom.js";
+import { notices } from "../shared/notices.js";
+
+const KEYS = [
+  [
+    "On every page",
+    [
+      ["?", "this sheet"],
+      ["Tab, Shift Tab", "next, previous control"],
+      ["Esc", "close a dialog"],
+    ],
+  ],
+  [
+    "Live: samples and tokens",
+    [
+      ["\u2190 \u2192", "previous, next token"],
+      ["\u2191 \u2193", "previous, next response"],
+      ["[ ]", "previous, next step"],
+      ["1 to 8", "what colours the tokens"],
+    ],
+  ],
+  ["Recipes, tabs and other groups of choices", [["\u2190 \u2192", "previous, next choice"]]],
+];
+
+export function openSheet(host) {
+  const close = el("button", { type: "button", class: "rs-button", onclick: () => dialog.close() }, "Close");
+  const groups = KEYS.map(([title, rows]) =>
+    el(
+      "section",
+      {},
+      el("h3", {}, title),
+      el(
+        "dl",
+        {},
+        rows.map(([keys, what]) => el("div", {}, el("dt", {}, el("kbd", {}, keys)), el("dd", {}, what))),
+      ),
+    ),
+  );
+  const dialog = el(
+    "dialog",
+    { class: "rs-dialog rs-sheet", "aria-labelledby": "rs-sheet-title" },
+    el("h2", { id: "rs-sheet-title" }, "Keyboard shortcuts"),
+    groups,
+    noticeChoice(),
+    el("div", { class: "rs-dialog-buttons" }, close),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  host.append(dialog);
+  dialog.showModal();
+  close.focus();
+}
+
+/** A box to be told when a run ends; absent where the browser cannot. */
+function noticeChoice() {
+  if (!notices.possible) return null;
+  const note = el("p", { class: "rs-help", role: "status" });
+  const box = el("input", {
+    type: "checkbox",
+    checked: notices.wanted,
+    onchange: async () => {
+      box.checked = await notices.want(box.checked);
+      note.textContent = notices.refused ? "Your browser does not let this page send notifications." : "";
+    },
+  });
+  return el(
+    "section",
+    {},
+    el("h3", {}, "When a run ends"),
+    el("label", {}, box, " Tell me with a notification of this browser, while a Live page is open in some tab."),
+    note,
+  );
+}

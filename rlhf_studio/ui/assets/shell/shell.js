@@ -1,0 +1,67 @@
+// What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
+import { address } from "../shared/address.js";
+import { el, fill } from "../shared/dom.js";
+import { themeButton } from "./theme_button.js";
+import { openSheet } from "./sheet.js";
+
+const isTyping = (node) =>
+  node.isContentEditable || node.closest?.("input:not([type=checkbox], [type=radio]), textarea, select");
+
+/** The button of a tab; on a narrow screen Gradio moves some into a menu, where they carry only their name. */
+function tabButton(page) {
+  const named = [...document.querySelectorAll("#pages .overflow-dropdown button")];
+  return (
+    document.querySelector(`#pages [role="tab"][data-tab-id="${page}"]`) ||
+    named.find((button) => button.textContent.trim().toLowerCase() === page)
+  );
+}
+
+const shown = () => document.querySelector('#pages [role="tab"][aria-selected="true"]')?.dataset.tabId;
+
+/** Show the tab that the address names, and let the address follow when another tab is shown, whoever chose it. */
+function followTabs(pages) {
+  const select = (page) => {
+    if (shown() !== page) tabButton(page)?.click();
+  };
+  select(address.here);
+  address.onpage(select);
+  // only what says which tab is selected: other changes may come while a chosen tab is not shown yet
+  const follow = () => address.show(shown() || address.here);
+  new MutationObserver(follow).observe(pages, { subtree: true, attributeFilter: ["aria-selected"] });
+}
+
+function skip(event) {
+  event.preventDefault();
+  const pages = [...document.querySelectorAll("#pages .rs-page")];
+  const page = pages.find((node) => node.offsetParent !== null);
+  if (!page) return;
+  page.tabIndex = -1;
+  page.focus();
+}
+
+export function mount({ host }) {
+  fill(
+    host,
+    el("a", { class: "rs-skip", href: "#pages", onclick: skip }, "Skip to the page"),
+    el("h1", { class: "rs-brand" }, "RLHF Studio"),
+    el(
+      "div",
+      { class: "rs-shell-tools" },
+      themeButton(),
+      el(
+        "button",
+        { type: "button", class: "rs-tool", title: "Keyboard shortcuts (?)", onclick: () => openSheet(host) },
+        el("span", { "aria-hidden": "true" }, "?"),
+        el("span", { class: "rs-hidden" }, "Keyboard shortcuts"),
+      ),
+    ),
+  );
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "?" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    openSheet(host);
+  });
+  const pages = document.querySelector("#pages");
+  if (pages) followTabs(pages);
+}

@@ -1,0 +1,82 @@
+"""What lies around the pages, in a real browser: addresses of the tabs, the theme, the sheet of shortcuts, the way past the tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.ui.app import Server, launch
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    app = launch(tmp_path_factory.mktemp("workspace"), read_only=True)
+    yield app
+    app.close()
+
+
+def tab(page: Any, name: str) -> Any:
+    return page.get_by_role("tab", name=name, exact=True)
+
+
+def selected(page: Any) -> str:
+    return str(page.locator('#pages [role="tab"][aria-selected="true"]').inner_text())
+
+
+def test_every_tab_has_an_address(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    page.wait_for_selector(".rs-recipe")
+    tab(page, "Runs").click()
+    page.wait_for_url("**/?tab=runs*")
+    tab(page, "Live").click()
+    page.wait_for_url("**/?tab=live*")
+    page.go_back()
+    page.wait_for_url("**/?tab=runs*")
+    assert selected(page) == "Runs"
+    page.go_back()
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]').dataset.tabId === 'train'")
+    page.go_forward()
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]').dataset.tabId === 'runs'")
+    page.reload()
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
+
+
+def test_a_link_to_a_run_opens_live_and_keeps_what_else_the_address_says(open_page: Callable[..., Any]) -> None:
+    page = open_page("?run=20261121-000000-abcdef&view=1")
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'live'")
+    page.get_by_text("This run is not here").wait_for()
+    tab(page, "Runs").click()
+    page.wait_for_url("**/?tab=runs&view=1")
+    page.go_back()
+    page.wait_for_url("**run=20261121-000000-abcdef**")
+
+
+def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    button = page.get_by_role("button", name="Theme")
+    button.click()  # from "as the system" to light
+    assert page.evaluate("document.body.classList.contains('dark')") is False
+    button.click()
+    assert page.evaluate("document.body.classList.contains('dark')") is True
+    page.reload()
+    page.get_by_role("button", name="Theme: dark").wait_for()
+    assert page.evaluate("document.body.classList.contains('dark')") is True
+
+
+def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    page.wait_for_selector(".rs-recipe")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.rs-train') !== null")
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
+    page.keyboard.press("Escape")
+    page.wait_for_function("!document.querySelector('dialog[open]')")
+    page.locator(".rs-train input:not([type=checkbox], [type=radio]):visible").first.focus()
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").count() == 0
