@@ -10,7 +10,7 @@ from rlhf_studio.config.base import Section, setting
 
 
 class PPOConfig(Section):
-    """The algorithm's settings, under the names the field uses."""
+    """How boldly the model learns. The defaults work."""
 
     steps: int = setting(
         60, "Steps", "Number of PPO steps; each samples one batch of responses and learns from it.", unit="steps", level="basic", ge=1,

@@ -1,7 +1,7 @@
 """Ready-made configurations. Each is one YAML file in this folder: a head, and the settings that differ from the defaults.
 
-The head has ``order`` (the place among the cards), ``title``, ``summary``, ``estimate`` and perhaps ``first``; docs/extending.md says
-how to add a recipe.
+The head has ``order`` (the place among the cards), ``title``, ``summary``, ``estimate`` and perhaps ``first``, ``writes`` and ``watch``;
+docs/extending.md says how to add a recipe.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml, parse
 FOLDER = Path(__file__).resolve().parent
 HEAD = ("order", "title", "summary", "estimate")
 """What every recipe says of itself, besides its settings (``config``)."""
+MORE = ("first", "writes", "watch")
+"""What a recipe may say as well."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Recipe:
         download: what is fetched first, e.g. ``0.5 GB``; empty when nothing is.
         gpu: which GPU the run needs, in words; empty when it needs none.
         first: what may have to be done before the run can start, one sentence; empty when nothing.
+        writes: what the model writes, in the plural: ``film reviews``.
+        watch: why the run is worth watching, one sentence; empty when nothing is said.
     """
 
     name: str
@@ -42,6 +46,8 @@ class Recipe:
     gpu: str
     config: RunConfig
     first: str = ""
+    writes: str = "responses"
+    watch: str = ""
 
 
 def list_recipes() -> list[Recipe]:
@@ -67,9 +73,9 @@ def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
     missing = [key for key in (*HEAD, "config") if not data.get(key)]
     if missing:
         raise ConfigError([Problem(missing[0], f"recipe {name} has no {missing[0]}")])
-    unknown = [str(key) for key in data if key not in (*HEAD, "config", "first")]
+    unknown = [str(key) for key in data if key not in (*HEAD, "config", *MORE)]
     if unknown:
-        raise ConfigError([Problem(unknown[0], f"recipe {name} has no such entry; it takes {', '.join(HEAD)}, config and first")])
+        raise ConfigError([Problem(unknown[0], f"recipe {name} has no such entry; it takes {', '.join((*HEAD, *MORE))} and config")])
     order = data["order"]
     if isinstance(order, bool) or not isinstance(order, int) or order < 1:
         raise ConfigError([Problem("order", f"the order of recipe {name} should be a whole number of at least 1, not {order!r}")])
@@ -77,4 +83,5 @@ def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
     estimate = data["estimate"]
     minutes = float(estimate["minutes"]) if estimate.get("minutes") else None
     download, gpu = (str(estimate.get(key) or "") for key in ("download", "gpu"))
-    return Recipe(name, order, data["title"], data["summary"], minutes, download, gpu, config, str(data.get("first") or ""))
+    first, writes, watch = (str(data.get(key) or "") for key in MORE)
+    return Recipe(name, order, data["title"], data["summary"], minutes, download, gpu, config, first, writes or "responses", watch)

@@ -59,19 +59,19 @@ def short_count(count: int) -> str:
     return str(count)
 
 
-def time_rows(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> list[dict[str, str]] | None:
-    """Seconds per step and the whole run: from an earlier run, else from this machine's measured rate; None when neither is known."""
+def time_row(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> dict[str, str] | None:
+    """How long the whole run takes on this machine: from an earlier run, else from its measured rate; None when neither is known."""
     if pace is not None:
-        source = "Measured in an earlier run with these settings." if pace.exact else "Scaled from an earlier run of the same models."
-        about = "" if pace.exact else "about "
-        each, whole = f"{about}{_seconds(pace.seconds)}", f"about {duration(pace.seconds * steps / 60)}"
+        source = "measured in an earlier run with these settings" if pace.exact else "scaled from an earlier run of the same models"
+        value, each = f"about {duration(pace.seconds * steps / 60)} on this machine", _seconds(pace.seconds)
     elif estimate is not None:
-        source = "From this machine's measured matrix rate: rough, a first run tells better."
+        source = "from this machine's measured matrix rate: rough, a first run tells better"
         low, high = estimate
-        each, whole = f"{_seconds(low)} to {_seconds(high)}", f"{duration(low * steps / 60)} to {duration(high * steps / 60)}"
+        value = f"{duration(low * steps / 60)} to {duration(high * steps / 60)} on this machine"
+        each = f"{_seconds(low)} to {_seconds(high)}"
     else:
         return None
-    return [{"label": "Per step", "value": each, "help": source}, {"label": "Whole run", "value": whole, "help": source}]
+    return {"label": "Time", "value": value, "help": f"{each} a round, {source}."}
 
 
 def _seconds(value: float) -> str:

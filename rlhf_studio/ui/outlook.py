@@ -8,28 +8,35 @@ from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import Recipe
 from rlhf_studio.units import format_bytes
 
-UNKNOWN_TIME = {"label": "Time", "value": "known after the first step", "help": "It depends on the model and the machine."}
+UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help": "It depends on the model and the machine."}
 
 
-def sentence(config: RunConfig) -> str:
-    """What will happen, in plain words."""
-    ppo, generation = config.ppo, config.generation
-    episodes = ppo.steps * ppo.batch_size
-    learner = short_name(config.model.policy) + (f" with LoRA adapters of rank {config.lora.r}" if config.lora.enabled else "")
-    passes = count(ppo.ppo_epochs, "pass", "passes")
-    batches = count(ppo.batch_size // ppo.mini_batch_size, "mini-batch", "mini-batches")
+def sentence(config: RunConfig, recipe: Recipe) -> str:
+    """What will happen, in plain words that need no knowledge of PPO."""
+    ppo = config.ppo
+    learner = short_name(config.model.policy) + (f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else "")
+    writes = recipe.writes if config.model.policy == recipe.config.model.policy else "responses"
     return (
-        f"In each of {count(ppo.steps, 'step', 'steps')}, {learner} writes {count(ppo.batch_size, 'response', 'responses')} "
-        f"of up to {count(generation.response_length, 'token', 'tokens')}, they are scored by {_scorers(config)}, "
-        f"and PPO learns from the batch in {passes} over {batches}: {grouped(episodes)} responses in all."
+        f"The model {learner} writes {grouped(ppo.batch_size)} {writes}, {_judges(config)} each, and what scored high becomes likelier. "
+        f"{count(ppo.steps, 'round', 'rounds')}, {grouped(ppo.steps * ppo.batch_size)} {writes} in all."
     )
 
 
-def _scorers(config: RunConfig) -> str:
-    names = [component.name or component.described() for component in config.reward.components]
-    if len(names) > 3:
-        return f"{len(names)} reward components"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+def watch(config: RunConfig, recipe: Recipe) -> str:
+    """Why it is worth watching; empty where the models are not the recipe's."""
+    same = config.model.policy == recipe.config.model.policy and config.reward.components == recipe.config.reward.components
+    return recipe.watch if same else ""
+
+
+def _judges(config: RunConfig) -> str:
+    """Who scores: ``a judge (sentiment) scores``, ``2 rules score``."""
+    components = config.reward.components
+    if len(components) > 3:
+        return f"{len(components)} reward components score"
+    names = [component.name or component.described() for component in components]
+    if len(names) == 1:
+        return f"a judge ({names[0]}) scores"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) + " score"
 
 
 def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
@@ -51,10 +58,11 @@ def recipe_time(config: RunConfig, recipe: Recipe) -> dict[str, str] | None:
     return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
 
 
-def tags(recipe: Recipe) -> list[str]:
-    """What a recipe's card says about its cost."""
-    time = "not timed here" if recipe.minutes is None else f"about {duration(recipe.minutes)}"
-    return [time, f"downloads {recipe.download}" if recipe.download else "no download", *([recipe.gpu] if recipe.gpu else [])]
+def tags(recipe: Recipe, minutes: float | None = None) -> list[str]:
+    """What a recipe's card says about its cost; ``minutes`` as measured on this machine, or None."""
+    known = recipe.minutes if minutes is None else minutes
+    download = f"downloads {recipe.download}" if recipe.download else "no download"
+    return [*([f"about {duration(known)}"] if known is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
 
 
 def duration(minutes: float) -> str:

@@ -88,7 +88,7 @@ class TrainPage:
                 "title": recipe.title,
                 "summary": recipe.summary,
                 "bundled": not recipe.download,
-                "tags": outlook.tags(recipe),
+                "tags": outlook.tags(recipe, self._measured(recipe) if operator else None),
                 "values": values_of(recipe.config),
             }
             for recipe in self._recipes.values()
@@ -124,7 +124,8 @@ class TrainPage:
         return {
             "problems": _told(found, data),
             "notes": report.notes if report else [],
-            "sentence": outlook.sentence(config),
+            "sentence": outlook.sentence(config, recipe),
+            "watch": outlook.watch(config, recipe),
             "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
             "memory": forecast.memory_view(report.memory_estimate, report.change) if report and report.memory_estimate else None,
             "measure": self._measuring(config, report, recipe),
@@ -208,13 +209,18 @@ class TrainPage:
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
     def _time(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
-        """Per step and whole run where they are known; viewers get the recipe's time alone, with :func:`outlook.figures`."""
+        """The whole run's time, the best that is known; viewers get the recipe's, with :func:`outlook.figures`."""
         if report is None:
             return []
         steps, pace = config.ppo.steps, known_pace(self._workspace, config)
         known = None if pace else outlook.recipe_time(config, recipe)
         rough = None if pace or known else self._estimate(config, report)
-        return [known] if known else forecast.time_rows(steps, pace, rough) or [outlook.UNKNOWN_TIME]
+        return [known or forecast.time_row(steps, pace, rough) or outlook.UNKNOWN_TIME]
+
+    def _measured(self, recipe: Recipe) -> float | None:
+        """Minutes that the recipe takes on this machine, where it ran before; None where it did not."""
+        pace = known_pace(self._workspace, recipe.config)
+        return None if pace is None else pace.seconds * recipe.config.ppo.steps / 60
 
     def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
         """Seconds per step from this machine's rate, once it was measured."""

@@ -89,6 +89,7 @@ def press(page: Any, name: str) -> None:
 
 def test_the_main_path(app: App, page: Any) -> None:
     workspace = Workspace(app.workspace)
+    page.locator('[data-section="ppo"] > summary').click()
     page.locator("#setting-ppo-steps").fill("30")
     press(page, "Start run")
     page.wait_for_selector(".rs-tile")  # the first numbers are there

@@ -92,7 +92,8 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
         own = f"[id^='setting-reward-components-{place}-']"  # the control, or the group of buttons that it is in
         assert page.evaluate(f'document.activeElement.closest("{own}") !== null')
 
-    # what is wrong is told at its setting
+    # what is wrong is told at its setting, and with Start also what is missing
+    page.get_by_role("button", name="Start run").click()
     expect(field(page, "2.models").locator(".rs-problem")).to_contain_text("at least two models")
     expect(field(page, "11.file").locator(".rs-problem")).to_contain_text("Name the Python file")
     expect(field(page, "12.server").locator(".rs-problem")).to_contain_text("known here: judge")

@@ -35,6 +35,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def page(open_page: Callable[..., Any]) -> Any:
     opened = open_page()
     expect(opened.locator(".rs-figures")).to_contain_text("about")
+    assert opened.locator("details.rs-section[open]").count() == 0, "no section is open for who comes first"
+    opened.locator('[data-section="ppo"] > summary').click()
     return opened
 
 
@@ -242,8 +244,17 @@ def test_settings_survive_a_reload(page: Any) -> None:
 
 def test_ones_own_model_asks_for_what_is_missing(page: Any) -> None:
     page.get_by_role("radio", name="Your own model").click()
+    missing = page.locator(".rs-outlook .rs-link")
+    expect(missing).to_have_count(3)
+    expect(page.locator(".rs-problems")).to_be_hidden()  # what nobody has filled in yet is no mistake
+    wrong = page.locator('[data-setting="model.policy"] .rs-problem')
+    expect(wrong).to_be_hidden()
+    missing.first.click()
+    page.keyboard.press("Tab")
+    expect(wrong).to_have_text("Needs a value")  # it was left empty
+    expect(missing).to_have_count(2)
+    page.get_by_role("button", name="Start run").click()
     expect(page.locator(".rs-problems li")).to_have_count(3)
-    expect(page.locator('[data-setting="model.policy"] .rs-problem')).to_have_text("Needs a value")
     page.locator("#setting-model-policy").fill("./no/such/folder")
     expect(page.locator('[data-setting="model.policy"] .rs-problem')).to_have_text("There is no folder ./no/such/folder")
 
@@ -251,6 +262,8 @@ def test_ones_own_model_asks_for_what_is_missing(page: Any) -> None:
 def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_checked(page: Any) -> None:
     page.get_by_role("radio", name="Your own model").click()
     wrong = page.locator('[data-setting="model.policy"] .rs-problem')
+    expect(page.locator(".rs-outlook .rs-link")).to_have_count(3)
+    page.get_by_role("button", name="Start run").click()
     expect(wrong).to_have_text("Needs a value")
     held = []
 
@@ -262,11 +275,11 @@ def test_what_was_wrong_with_another_card_is_not_said_of_this_one_while_it_is_ch
     expect(wrong).to_be_hidden()
     expect(page.locator(".rs-problems")).to_be_hidden()
     expect(page.locator(".rs-checking")).to_have_text("Checking")
-    expect(page.locator(".rs-sentence")).to_have_text("Checking these settings.")
+    expect(page.locator(".rs-sentence").first).to_have_text("Checking these settings.")
     wait_until(lambda: page.wait_for_timeout(20) is None and len(held) > 0)
     for route in held:
         route.continue_()
-    expect(page.locator(".rs-sentence")).to_contain_text("world-policy writes 64 responses")
+    expect(page.locator(".rs-sentence").first).to_contain_text("world-policy writes 64 film reviews")
     expect(page.locator(".rs-checking")).to_have_text("")
 
 
@@ -436,6 +449,9 @@ def test_start_is_in_view_from_the_beginning_and_stays_there(height: int, open_p
     start = page.get_by_role("button", name="Start run")
     expect(start).to_be_in_viewport(ratio=1)
     page.get_by_role("button", name="All settings").click()
+    for title in ("Model", "PPO"):
+        section(page, title).click()
+    page.mouse.move(300, 400)
     page.mouse.wheel(0, 2000)
     page.wait_for_function("window.scrollY > 500")
     expect(start).to_be_in_viewport(ratio=1)

@@ -108,9 +108,8 @@ def test_an_incomplete_head(key: str) -> None:
 
 
 def test_a_head_with_an_entry_that_means_nothing() -> None:
-    with pytest.raises(
-        ConfigError, match="^frist: recipe mine has no such entry; it takes order, title, summary, estimate, config and first"
-    ):
+    takes = "order, title, summary, estimate, first, writes, watch and config"
+    with pytest.raises(ConfigError, match=f"^frist: recipe mine has no such entry; it takes {takes}"):
         recipe_from_mapping("mine", {**HEAD, "frist": "Convert it."})
 
 

@@ -68,7 +68,7 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     assert [card["name"] for card in boot["recipes"]][:2] == ["world", "world-lora"]
     assert boot["recipes"][0]["tags"] == ["about 1 minute", "no download"]
     tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
-    assert tags == ["not timed here", "downloads about 8 GB", "80 GB GPU"]
+    assert tags == ["downloads about 8 GB", "needs an 80 GB GPU"]
     assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
     assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]
@@ -78,7 +78,8 @@ def test_a_recipe_as_it_stands_can_start(bench: Bench) -> None:
     answer = bench.page.check(sent(), OPERATOR)
     assert (answer["problems"], answer["notes"]) == ([], [])
     assert answer["command"] == "python -m rlhf_studio train --recipe world"
-    assert answer["sentence"] == outlook.sentence(WORLD.config)
+    assert answer["sentence"] == outlook.sentence(WORLD.config, WORLD)
+    assert answer["watch"] == WORLD.watch != ""
     assert [figure["label"] for figure in answer["figures"]] == ["Time", "Download", "Disk"]
     # the small stand-in names no layers: what is known is listed, and nothing is guessed
     assert answer["memory"]["state"] == "unknown" and answer["measure"] is None
@@ -124,7 +125,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     (tmp_path / "machine-cpu.json").write_text('{"rate": 1e9}')
     answer = bench.page.check(other, OPERATOR)
     assert answer["measure"] is None
-    assert [figure["label"] for figure in answer["figures"]] == ["Per step", "Whole run", "Download", "Disk"]
+    assert [figure["label"] for figure in answer["figures"]] == ["Time", "Download", "Disk"]
     assert "matrix rate" in answer["figures"][0]["help"]
 
 
@@ -144,7 +145,8 @@ def test_an_earlier_run_tells_the_time(bench: Bench, tmp_path: Path) -> None:
         for step, seconds in enumerate((9.0, 3.0), start=1):
             writer.commit_step(StepRecord(step, {"time/total": seconds}, []))
     figures = bench.page.check(sent(), OPERATOR)["figures"]
-    assert [(row["label"], row["value"]) for row in figures[:2]] == [("Per step", "3.0 s"), ("Whole run", "about 2 minutes")]
+    assert figures[0] | {"help": ""} == {"label": "Time", "value": "about 2 minutes on this machine", "help": ""}
+    assert figures[0]["help"].startswith("3.0 s a round")
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
@@ -385,27 +387,28 @@ def changed(**sections: Any) -> RunConfig:
 
 def test_the_sentence() -> None:
     config = changed(ppo={"steps": 1, "batch_size": 8, "mini_batch_size": 8, "ppo_epochs": 1}, lora={"enabled": True, "r": 4})
-    assert outlook.sentence(config) == (
-        "In each of 1 step, world-policy with LoRA adapters of rank 4 writes 8 responses of up to 32 tokens, "
-        f"they are scored by {WORLD.config.reward.components[0].name}, "
-        "and PPO learns from the batch in 1 pass over 1 mini-batch: 8 responses in all."
+    assert outlook.sentence(config, WORLD) == (
+        "The model world-policy, with LoRA adapters of rank 4, writes 8 film reviews, a judge (sentiment) scores each, "
+        "and what scored high becomes likelier. 1 round, 8 film reviews in all."
     )
+    other = changed(model={"policy": "gpt2"})
+    assert "writes 64 responses," in outlook.sentence(other, WORLD) and outlook.watch(other, WORLD) == ""
 
 
 @pytest.mark.parametrize(
     ("components", "words"),
     [
-        ([{"kind": "reward_model", "model": "someone/judge"}], "scored by judge, and"),
-        ([{"kind": "length"}, {"kind": "regex", "name": "ends well"}], "scored by the length rule and ends well, and"),
+        ([{"kind": "reward_model", "model": "someone/judge"}], " a judge (judge) scores each"),
+        ([{"kind": "length"}, {"kind": "regex", "name": "ends well"}], " the length rule and ends well score each"),
         (
             [{"kind": "length"}, {"kind": "regex"}, {"kind": "keywords"}],
-            "scored by the length rule, the regex rule and the keywords rule, and",
+            " the length rule, the regex rule and the keywords rule score each",
         ),
-        ([{"kind": "length"}] * 4, "scored by 4 reward components, and"),
+        ([{"kind": "length"}] * 4, " 4 reward components score each"),
     ],
 )
 def test_who_scores(components: list[dict[str, Any]], words: str) -> None:
-    assert words in outlook.sentence(changed(reward={"components": components}))
+    assert words in outlook.sentence(changed(reward={"components": components}), WORLD)
 
 
 def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
@@ -418,13 +421,13 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
     with_rule = [*WORLD.config.model_dump()["reward"]["components"], {"kind": "length"}]
     assert time(changed(reward={"components": with_rule})) == f"about {outlook.duration(per_run)}"
     for other in ({"model": {"policy": "gpt2"}}, {"reward": {"components": with_rule[1:]}}, {"lora": {"enabled": True}}):
-        assert time(changed(**other)) == "known after the first step"
+        assert time(changed(**other)) == "known after the first round"
 
 
 def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
     recipe = load_recipe("gpt2-imdb")
     rows = outlook.figures(recipe.config, None, recipe)
-    assert rows[0]["value"] == "known after the first step"
+    assert rows[0]["value"] == "known after the first round"
 
 
 @pytest.mark.parametrize(

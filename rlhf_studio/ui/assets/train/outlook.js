@@ -27,6 +27,8 @@ export class Outlook {
     this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
     this.checking = el("span", { class: "rs-checking", role: "status" });
     this.sentence = el("p", { class: "rs-sentence" });
+    this.watch = el("p", { class: "rs-sentence rs-watch" });
+    this.missing = el("p", { class: "rs-sentence", hidden: true });
     this.figures = el("dl", { class: "rs-figures" });
     this.notes = el("ul", { class: "rs-notes" });
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
@@ -48,6 +50,8 @@ export class Outlook {
         { class: "rs-outlook-body" },
         el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
         this.sentence,
+        this.watch,
+        this.missing,
         this.problems,
         this.figures,
         this.measure,
@@ -97,7 +101,15 @@ export class Outlook {
   show(answer) {
     this.last = answer;
     const wrong = answer.problems.length;
-    setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : "Checking these settings."));
+    const missing = answer.missing || [];
+    const waits = missing.length
+      ? "Name your model and your prompts, and this says what will happen."
+      : "Checking these settings.";
+    setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : waits));
+    setText(this.watch, answer.watch || "");
+    show(this.watch, Boolean(answer.watch));
+    fill(this.missing, missing.length ? ["Still to fill in: ", ...this.links(missing), "."] : null);
+    show(this.missing, missing.length > 0);
     fill(
       this.figures,
       answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))),
@@ -127,10 +139,18 @@ export class Outlook {
     setText(this.command, answer.command);
     show(this.commandBox, Boolean(answer.command));
     setText(this.button, answer.waiting ? "Add to queue" : "Start run");
-    this.button.classList.toggle("rs-blocked", wrong > 0);
+    this.button.classList.toggle("rs-blocked", wrong + missing.length > 0);
     const others = answer.waiting === 1 ? "One run comes first" : `${answer.waiting} runs come first`;
     setText(this.queue, `${others}; this one starts by itself after.`);
     show(this.queue, answer.waiting > 0 && !wrong);
+  }
+
+  /** Buttons that lead to settings, with commas between them. */
+  links(problems) {
+    return problems.flatMap(({ field }, place) => [
+      place ? ", " : "",
+      el("button", { type: "button", class: "rs-link", onclick: () => this.onproblem(field) }, this.titleOf(field)),
+    ]);
   }
 
   problem({ field, message }) {

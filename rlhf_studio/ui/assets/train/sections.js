@@ -55,7 +55,14 @@ export class Sections {
     const summary = el("span", { class: "rs-section-summary" });
     const changed = el("span", { class: "rs-badge rs-badge-changed", hidden: true });
     const wrong = el("span", { class: "rs-badge rs-badge-wrong", hidden: true });
-    const more = el("p", { class: "rs-more" });
+    const more = el("button", {
+      type: "button",
+      class: "rs-quiet rs-more",
+      onclick: () => {
+        node.classList.add("rs-all-settings");
+        fields.find((field) => field.spec.level === "all" && this.used(field.spec))?.focus();
+      },
+    });
     const body = el(
       "div",
       { class: "rs-body" },
@@ -134,7 +141,7 @@ export class Sections {
         field.node.classList.toggle("rs-shown", kept);
         if (used && !kept) hidden += 1;
       }
-      setText(section.more, hidden ? `${hidden} more under All settings` : "");
+      setText(section.more, hidden ? `Show ${hidden} more` : "");
     }
   }
 

@@ -1,6 +1,6 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { counted, shortName } from "../shared/format.js";
 import { Segments, nodeByArrow } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
 import { Field, same } from "./form.js";
@@ -13,14 +13,20 @@ import { TryIt } from "./tryit.js";
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
 const MEASURING = 1500;
-const OPEN_AT_FIRST = ["ppo"];
+const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
+
+const settingOf = (node) => node.closest?.("[data-setting]")?.dataset.setting;
 
 class TrainPage {
   constructor(root, { server, trigger, boot }) {
     Object.assign(this, { root, server, trigger, boot });
     this.problems = [];
+    this.touched = new Set(); // settings that the person has left, or changed
+    this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
+    root.addEventListener("focusout", (event) => this.left(event.target));
+    root.addEventListener("input", (event) => this.touched.add(settingOf(event.target)));
     this.state = new State(boot.recipes, boot.own_model, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
     this.outlook = new Outlook({
@@ -68,6 +74,12 @@ class TrainPage {
   }
 
   draw() {
+    const lead = el(
+      "p",
+      { class: "rs-lead" },
+      "Choose what a model shall learn, press Start, and watch every word it learns from. " +
+        "The first recipe needs no download.",
+    );
     this.cards = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
     const file = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: () => this.load(file) });
@@ -88,11 +100,11 @@ class TrainPage {
     );
     fill(
       this.root,
-      this.cards,
+      lead,
       el(
         "div",
         { class: "rs-columns" },
-        el("div", { class: "rs-form" }, tools, this.message, this.sections.node),
+        el("div", { class: "rs-form" }, this.cards, tools, this.message, this.sections.node),
         this.outlook.node,
       ),
     );
@@ -104,7 +116,7 @@ class TrainPage {
       name: "own",
       title: "Your own model",
       summary: "Your model, prompts and reward: folders, files or Hugging Face ids.",
-      tags: ["LoRA", "time depends on the model"],
+      tags: ["LoRA", "the time depends on the model"],
     };
     const bundled = this.boot.recipes.filter((recipe) => recipe.bundled);
     const others = this.boot.recipes.filter((recipe) => !recipe.bundled);
@@ -126,10 +138,9 @@ class TrainPage {
         el("span", { class: "rs-recipe-tags" }, recipe.tags.join(" \u00b7 ")),
       ),
     );
-    const left = this.cards.scrollLeft; // the new cards are scrolled to the same place
     fill(this.cards, cards);
-    this.cards.scrollLeft = left;
-    this.nameInput.focusable.placeholder = this.state.recipe.title; // the name of a run that is given none
+    // the name of a run that is given none
+    this.nameInput.focusable.placeholder = this.state.card === "own" ? "the model's name" : this.state.recipe.title;
   }
 
   moveCard(event) {
@@ -178,6 +189,8 @@ class TrainPage {
 
   choose(card, values) {
     if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
+    this.pressed = false;
+    this.touched.clear();
     this.state.choose(card, values);
     this.nameInput.load(this.state.value("name"), undefined);
     this.drawCards();
@@ -203,13 +216,13 @@ class TrainPage {
 
   /** Take back what was said of settings that have changed since: it may be wrong now, and the next check will say. */
   withdraw() {
-    const { problems } = this.outlook.last;
+    const { problems } = this.answer || { problems: [] };
     const settingOf = (field) =>
       Object.keys(this.state.values).find((name) => field === name || field.startsWith(`${name}.`));
     const left = problems.filter(
       ({ field }) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field))),
     );
-    if (left.length < problems.length) this.show({ ...this.outlook.last, problems: left });
+    if (left.length < problems.length) this.show({ ...this.answer, problems: left });
   }
 
   payload(more) {
@@ -235,27 +248,49 @@ class TrainPage {
     }
   }
 
+  /** A setting is left: from now on it is said when it is empty and must not be. */
+  left(target) {
+    const name = settingOf(target);
+    if (!name || this.touched.has(name)) return;
+    this.touched.add(name);
+    if (this.answer) this.show(this.answer);
+  }
+
+  /** What is wrong with a setting that nobody has filled in yet is no mistake of anyone. */
+  untouched({ field }) {
+    if (!field || this.pressed || this.touched.has(field)) return false;
+    const [, place, part] = field.match(/^reward\.components\.(\d+)\.(.+)$/) || [];
+    return (part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field)) === "";
+  }
+
   show(answer) {
-    this.sections.setProblems(answer.problems);
+    this.answer = answer;
+    const problems = answer.problems.filter((problem) => !this.untouched(problem));
+    const missing = answer.problems.filter((problem) => this.untouched(problem));
+    this.sections.setProblems(problems);
     this.nameInput.setProblem(
-      answer.problems
+      problems
         .filter((problem) => problem.field === "name")
         .map((problem) => problem.message)
         .join("; "),
     );
-    this.outlook.show(answer);
+    this.outlook.show({ ...answer, problems, missing });
     this.problems = answer.problems;
   }
 
   start() {
     if (this.problems?.length) {
+      this.pressed = true;
+      this.show(this.answer);
       const first = this.problems.find((problem) => problem.field) || this.problems[0];
       this.sections.reveal(first.field);
       return;
     }
     this.nonce = `${Date.now()}-${Math.random().toString(36).slice(2)}`;
     this.outlook.starting(true);
-    this.trigger("start", this.payload({ nonce: this.nonce }));
+    const name =
+      this.state.value("name") || (this.state.card === "own" ? shortName(this.state.value("model.policy"), "") : "");
+    this.trigger("start", this.payload({ values: { ...this.state.values, name }, nonce: this.nonce }));
     // if the server never answers, the button comes back; the nonce keeps a late answer from starting a second run
     setTimeout(() => this.outlook.starting(false), 30000);
   }
@@ -276,7 +311,7 @@ class TrainPage {
     if (answer.nonce !== this.nonce) return;
     this.outlook.starting(false);
     if (answer.problems) {
-      this.show({ ...this.outlook.last, problems: answer.problems });
+      this.show({ ...this.answer, problems: answer.problems });
       if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
     } else this.checkSoon();
   }
@@ -295,7 +330,7 @@ class TrainPage {
   async save() {
     const answer = await this.wanted(this.ask("to_yaml"));
     if (!answer) return undefined;
-    if (answer.problems) return this.show({ ...this.outlook.last, problems: answer.problems });
+    if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
     const link = el("a", {
       href: URL.createObjectURL(new Blob([answer.text], { type: "text/yaml" })),
       download: answer.file_name,
