@@ -1,7 +1,8 @@
 """What recording costs a step: the same trainer, with and without it in turn.
 
-Recording is the likeliest tokens of the recorded episodes, their log-probabilities after the update (``read``: one more forward
-pass), the texts of their tokens (``texts``), the answers to the watched prompts (``watch``), and the ``commit`` to the run's database.
+Recording is the likeliest tokens of the recorded episodes, which are noted while the models are at work; then the answers to the watched
+prompts (``watch``), the forward pass over the probes (``probes``), the arrays and the texts of tokens (``texts``), and the ``commit`` to
+the run's database.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from benchmarks.speed.ours import run_config, running
 @contextlib.contextmanager
 def unrecorded(trainer: Any) -> Iterator[None]:
     """Inside, a step keeps nothing: one episode's likeliest tokens are noted, since there must be one, and dropped."""
+    from rlhf_studio.engine.loop.trainer import Kept
+
     models, record = trainer.models, trainer.record
     engine = models.config.engine.model_copy(update={"record_samples": 1})
     trainer.models = replace(models, config=models.config.model_copy(update={"engine": engine}))
-    trainer.record = lambda rollout, stats: ([], [], [])
+    trainer.record = lambda rollout, stats: Kept()
     try:
         yield
     finally:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
-from rlhf_studio.engine.loop.probes import restored_probes
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
+from rlhf_studio.engine.loop.watching.probes import restored_probes
 
 START = "start"  # the name of the only tensor in TrainingState.start_at_probes
 

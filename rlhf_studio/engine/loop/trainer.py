@@ -16,10 +16,10 @@ from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
-from rlhf_studio.engine.loop.probes import Probes, first_probes
 from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.loop.update import Updater
-from rlhf_studio.engine.loop.watched import Answers, answer_watched, score_watched
+from rlhf_studio.engine.loop.watching.probes import Probes, first_probes
+from rlhf_studio.engine.loop.watching.watched import Answers, answer_watched, score_watched
 from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.recording.health import Health
 from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
