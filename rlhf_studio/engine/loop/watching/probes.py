@@ -141,7 +141,9 @@ def restored_probes(models: Models, state: dict[str, Any] | None, start: Tensor 
 
 
 def _forward_pass(models: Models, temperature: float) -> ForwardPass:
-    return replace(models.forward_pass, temperature=temperature)
+    """Few short texts: threads that divide each small operation would wait more than they work, so every lane takes texts of its own."""
+    compute = replace(models.compute, lanes=models.compute.lanes.with_one_row_each())
+    return replace(models.forward_pass, temperature=temperature, compute=compute)
 
 
 def _distribution(models: Models, model: ResponseModel, tokens: TokenBatch, temperature: float) -> Tensor | None:
