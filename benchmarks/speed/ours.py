@@ -68,6 +68,10 @@ def running(config: Any) -> Iterator[tuple[Any, Any]]:
         create_run(folder, config, name="speed", state="loading")
         with EngineLock(folder), RunWriter(folder) as writer, Heartbeat(folder):
             trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+            watched, _ = trainer.first_answers()
+            writer.watched(0, watched)
+            if trainer.probes:
+                writer.probes(trainer.probes.texts(), trainer.probes.of_start())
             writer.set_state("running")
             yield trainer, writer
 

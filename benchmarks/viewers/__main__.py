@@ -7,7 +7,7 @@ Watching: the world recipe trains in one process, the app shows it in another, a
 with and without viewers take turns within one run; the ratio of the step times is taken round by round. The viewers run on the same
 machine here, so what they use of it themselves is listed apart: in a classroom they have machines of their own.
 
-Recording: steps of one trainer with and without it in turn, workload w1 unless --workload says otherwise. The results go to
+Recording: steps of one trainer with and without it in turn, workload w1 unless --workload names another one or a recipe. The results go to
 benchmarks/results/.
 """
 
@@ -31,9 +31,10 @@ from benchmarks.speed.__main__ import RESULTS, workload_job
 from benchmarks.speed.summary import spread_of
 from benchmarks.speed.workloads import WORKLOADS
 from benchmarks.viewers.page import Seen, watching
-from benchmarks.viewers.recording import measure_recording
+from benchmarks.viewers.recording import measure_recording, recipe_config, workload_config
 from benchmarks.viewers.watched_run import Watched, watched_run
 
+RECIPES = ("world", "world-lora")  # whose recording may be measured too
 SETTLE_SECONDS = 3.0  # for the last window's viewers to be gone, or for this one's first full answers
 
 
@@ -142,7 +143,8 @@ def recording_lines(found: dict[str, Any]) -> list[str]:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.viewers")
     parser.add_argument("--only", choices=["watching", "recording"])
-    parser.add_argument("--workload", default="w1", choices=[name for name, one in WORKLOADS.items() if not one.gpu], help="for recording")
+    workloads = [*RECIPES, *(name for name, one in WORKLOADS.items() if not one.gpu)]
+    parser.add_argument("--workload", default="w1", choices=workloads, help="for recording")
     parser.add_argument("--viewers", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of windows, and pairs of steps divided by two")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a window")
@@ -160,10 +162,17 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(viewer_lines(found)), flush=True)
         write(options.json / "viewers.json", found, f"--only watching --viewers {options.viewers} --seconds {options.seconds:g} {common}")
     if options.only != "watching":
-        found = measure_recording(workload_job(WORKLOADS[options.workload], options.threads), 2 * options.rounds)
+        found = measure_recording(options.workload, recorded_run(options), 2 * options.rounds)
         print("\n".join(recording_lines(found)), flush=True)
         write(options.json / f"recording-{options.workload}.json", found, f"--only recording --workload {options.workload} {common}")
     return 0
+
+
+def recorded_run(options: argparse.Namespace) -> Any:
+    """The settings of the run whose recording is measured."""
+    if options.workload in RECIPES:
+        return recipe_config(options.workload, options.threads, 2 * options.rounds)
+    return workload_config(workload_job(WORKLOADS[options.workload], options.threads), 2 * options.rounds)
 
 
 def write(path: Path, found: dict[str, Any], options: str) -> None:

@@ -21,6 +21,7 @@ STAYS = {
     "data": "the checkpoint holds a place in the prompts of the run, which other prompts or another order would move",
     "engine.seed": "the order of the prompts comes from it, and the checkpoint holds a place in that order",
     "engine.watch_prompts": "the answers of the starting policy are to these prompts, and are compared with later ones",
+    "engine.probe_prompts": "the probes are answers of the starting policy, which training has changed since",
     "ppo.reference_ema": "the checkpoint holds the reference as it has followed the policy so far",
 }
 """Settings, or whole sections, that a resumed run keeps, and why."""

@@ -81,6 +81,10 @@ class EngineConfig(Section):
         6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0,
         le=256,
     )  # fmt: skip
+    probe_prompts: int = setting(
+        4, "Probes", "So many of the starting policy's answers to the watched prompts are read again after every step, to see which tokens "
+        "become likelier; at most as many as are watched, 0 for none.", unit="prompts", ge=0, le=32,
+    )  # fmt: skip
     watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
     report_to: str = setting(
         "", "Report to",

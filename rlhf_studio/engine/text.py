@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
+from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts.prepare import cut
 
@@ -37,6 +38,12 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str
         pieces.append(_added(before, after, end - read - 1))
         start, read = read, end
     return pieces
+
+
+def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row: int) -> list[str]:
+    """The text that each token of one response adds, decoded behind its prompt."""
+    prompt = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
+    return token_pieces(tokenizer, prompt + tokens.response_ids[row][tokens.mask[row]].tolist())[len(prompt) :]
 
 
 def _added(before: str, after: str, marks: int) -> str:

@@ -13,21 +13,44 @@ from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.units import format_bytes
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
+BYTES_PER_EPISODE_TOKEN = 20  # of every response of a step: its id, two log-probabilities, the value, and the KL where it is exact
+BYTES_PER_EPISODE = 20  # length, score, gold score, whether it ended, one reward component; 4 for each component more
+BYTES_PER_WATCHED_TOKEN = 40  # 5 float32 quantities, and the token's text twice
+BYTES_PER_PROBE_TOKEN = 84  # its log-probability, and four times five numbers about the likeliest tokens
+MOST_PROBE_TOKENS = 64  # longer answers are cut when they become probes
 BYTES_PER_TRAINED_WEIGHT = 12  # in a checkpoint: a float32 weight and AdamW's two moments
 
 
 def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:
-    """Upper estimate of what the run writes: the kept checkpoints, one more while it is written, and the recorded tokens."""
+    """Upper estimate of what the run writes: the kept checkpoints, one more while it is written, and what is recorded of each step."""
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
     every = config.engine.checkpoint_every or config.ppo.steps
     written = -(-config.ppo.steps // every)
     kept = min(config.engine.keep_checkpoints + 1, written)
-    samples = min(config.engine.record_samples, config.ppo.batch_size)
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
     base = 4 * (policy.parameters or 0) if policy is not None and lora.enabled and (lora.changes_base or policy.base) else 0
-    recorded = config.ppo.steps * samples * config.generation.response_length * BYTES_PER_RECORDED_TOKEN
-    return kept * checkpoint + base + recorded
+    start = 0  # the starting policy's distribution at the probes, in each checkpoint, unless the adapters can be switched off
+    if policy is not None and policy.shape and not (lora.enabled and lora.off_is_start):
+        start = 4 * policy.shape.vocabulary * probe_tokens(config)
+    return kept * (checkpoint + start) + base + recorded_bytes(config)
+
+
+def probe_tokens(config: RunConfig) -> int:
+    """Tokens of all probes together, at most."""
+    count = min(config.engine.probe_prompts, config.engine.watch_prompts)
+    return count * min(config.generation.response_length, MOST_PROBE_TOKENS)
+
+
+def recorded_bytes(config: RunConfig) -> int:
+    """Upper estimate of what the run's database holds at the end; metrics and events are small beside it."""
+    engine, episodes, length = config.engine, config.ppo.batch_size, config.generation.response_length
+    samples = min(engine.record_samples, episodes) * length * BYTES_PER_RECORDED_TOKEN
+    whole = episodes * (length * BYTES_PER_EPISODE_TOKEN + BYTES_PER_EPISODE + 4 * len(config.reward.components))
+    probes = probe_tokens(config) * BYTES_PER_PROBE_TOKEN
+    answered = config.ppo.steps // engine.watch_every + 2  # by the starting policy, every so many steps, and at the end
+    watched = answered * engine.watch_prompts * length * BYTES_PER_WATCHED_TOKEN
+    return config.ppo.steps * (samples + whole + probes) + probes + watched
 
 
 def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callable[[Path], int]) -> Iterator[Problem]:

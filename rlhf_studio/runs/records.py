@@ -130,7 +130,8 @@ class StepEpisodes:
         gold: float32, shape (N,), or None.
         parts: each reward component's weighted score, float32, shape (N,).
         stopped: whether the response ended with its stop token, shape (N,).
-        pieces: the text of each token that the run's earlier steps did not have, by id. A reader gives all of the run's.
+        pieces: the text of each token that the run's earlier steps did not have, by id, of the responses and of the probes' likeliest
+            tokens. A reader gives all of the run's.
     """
 
     lengths: np.ndarray

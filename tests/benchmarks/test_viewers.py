@@ -94,8 +94,8 @@ def test_watching_is_compared_round_by_round() -> None:
 
 
 def test_recording_is_compared_pair_by_pair() -> None:
-    found = recording.shares([1.1, 2.2, 1.0], [1.0, 2.0, 1.0], {"record": 0.036, "watch": 0.0215, "commit": 0.007})
-    assert found["parts"] == pytest.approx({"watch": 0.005, "texts": 0.0145 / 4.3, "commit": 0.007 / 4.3})
+    found = recording.shares([1.1, 2.2, 1.0], [1.0, 2.0, 1.0], {"record": 0.036, "watch": 0.0215, "probes": 0.0043, "commit": 0.007})
+    assert found["parts"] == pytest.approx({"watch": 0.005, "probes": 0.001, "texts": 0.0102 / 4.3, "commit": 0.007 / 4.3})
     assert found["openly"] == pytest.approx(0.01)
     assert found["difference"] == pytest.approx({"median": 0.1, "min": 0.0, "max": 0.1})
     line = recording_lines({"workload": "w1", **found})[0]
@@ -112,7 +112,7 @@ def test_steps_with_and_without_recording_take_turns(tmp_path: Path, monkeypatch
         loud = trainer.step()
     assert (len(quiet.rollouts), len(quiet.watched)) == (0, 0)
     assert len(loud.rollouts) == 8
-    found = recording.measure_recording(job, pairs=1)
+    found = recording.measure_recording("w0", recording.workload_config(job, pairs=1), pairs=1)
     assert found["pairs"] == 1
     assert 0 < found["openly"] < 1
     assert all(share > 0 for name, share in found["parts"].items() if name != "watch")  # watched prompts are not due in two steps

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,7 +101,11 @@ def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], cha
         found.append((rollout, trainer.updater.gradients.present(), trainer.watched()[0]))
     (one, gradients, watched), (two, others, watched_again) = found
     assert torch.equal(one.tokens.response_ids[one.tokens.mask], two.tokens.response_ids[two.tokens.mask])
-    assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses and watched == watched_again
+    assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses
+    for answer, again in zip(watched, watched_again, strict=True):
+        assert (answer.response, answer.score) == (again.response, again.score)
+        for name, array in answer.arrays.items():
+            np.testing.assert_allclose(again.arrays[name], array, atol=1e-5, rtol=1e-5)
     for name in ("logprobs", "ref_logprobs", "values", "entropy", "rewards", "advantages"):
         torch.testing.assert_close(getattr(two, name), getattr(one, name), atol=1e-5, rtol=1e-5)
     mask = one.tokens.mask[:20]

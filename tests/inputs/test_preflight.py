@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.estimate.disk import disk_bytes
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.shape import ModelShape
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 from rlhf_studio.preflight import check_run, inspect_run
 
 ROOMY = 10**12
+BATCH = 64  # episodes a step, 60 steps, responses of 32 tokens, 6 watched prompts every 5 steps: the settings' defaults
+RECORDED = 60 * (16 * 32 * 240 + BATCH * (32 * 20 + 24)) + 61 * 4 * 32 * 84 + 14 * 6 * 32 * 40
+"""Bytes of 60 steps: recorded tokens; all episodes, one component; probes, at step 0 too; answers at the start, 12 times, at the end."""
 
 
 def problems(config: Any, tmp_path: Path) -> list[Problem]:
@@ -188,7 +193,7 @@ def test_an_adapter_as_the_policy(make_config: Any, make_model: Any, tmp_path: P
 
 def test_lora_options_count_in_the_estimates(make_config: Any, make_model: Any, tmp_path: Path) -> None:
     """Matrices of 8 x 4 and 4 x 12, 12 biases; 12 bytes for each value that learns in a checkpoint, 3 checkpoints, and tokens."""
-    recorded, rank = 60 * 16 * 32 * 240, 16
+    recorded, rank = RECORDED, 16
 
     def values(**options: Any) -> float:
         config = make_config(lora__enabled=True, **{f"lora__{name}": value for name, value in options.items()})
@@ -255,13 +260,23 @@ def test_no_disk_space(make_config: Any, tmp_path: Path) -> None:
     assert "do not fit" in found[0].message and str(tmp_path) in found[0].message
 
 
+def test_the_disk_estimate_counts_the_starting_policy_at_the_probes(make_config: Any) -> None:
+    """Four probes of 32 tokens, 50 numbers at each, in all three checkpoints; nothing where adapters are switched off instead."""
+    shape = ModelShape(layers=1, hidden=4, cached=8, inner=16, gated=False, vocabulary=50, tied=True)
+    facts = ModelFacts(path=None, architecture="GPT2LMHeadModel", shape=shape)
+    assert disk_bytes(make_config(), facts) == 3 * 4 * 32 * 50 * 4 + RECORDED
+    assert disk_bytes(make_config(lora__enabled=True), facts) == RECORDED
+    longer = make_config(generation__response_length=100)
+    assert disk_bytes(longer, facts) - disk_bytes(longer, None) == 3 * 4 * 64 * 50 * 4
+    assert disk_bytes(make_config(engine__watch_prompts=0), facts) == 60 * (16 * 32 * 240 + BATCH * (32 * 20 + 24))
+
+
 def test_the_disk_estimate_counts_kept_checkpoints_and_recorded_tokens(make_config: Any, tmp_path: Path) -> None:
     parameters = 8 * 4 + 4 * 12 + 12
-    recorded = 60 * 16 * 32 * 240
-    assert inspect_run(make_config(), tmp_path).disk_bytes == 3 * parameters * 12 + recorded
-    assert inspect_run(make_config(engine__checkpoint_every=0), tmp_path).disk_bytes == parameters * 12 + recorded
+    assert inspect_run(make_config(), tmp_path).disk_bytes == 3 * parameters * 12 + RECORDED
+    assert inspect_run(make_config(engine__checkpoint_every=0), tmp_path).disk_bytes == parameters * 12 + RECORDED
     with_lora = inspect_run(make_config(lora__enabled=True), tmp_path)
-    assert with_lora.disk_bytes == 3 * 12 * 16 * (8 + 4 + 4 + 12) + recorded
+    assert with_lora.disk_bytes == 3 * 12 * 16 * (8 + 4 + 4 + 12) + RECORDED
 
 
 def test_the_report_plans_the_memory(make_config: Any, tmp_path: Path) -> None:
@@ -300,7 +315,7 @@ def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monk
     monkeypatch.setattr("rlhf_studio.preflight.check_causal_lm", lambda *_: facts)
     for lora in (False, True):
         report = inspect_run(make_config(lora__enabled=lora), tmp_path)
-        assert (report.download_bytes, report.disk_bytes) == (500, 60 * 16 * 32 * 240)
+        assert (report.download_bytes, report.disk_bytes) == (500, RECORDED)
         assert report.memory_estimate is not None and report.memory_estimate.high is None and report.memory_estimate.unknown
 
 

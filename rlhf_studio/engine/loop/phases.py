@@ -27,7 +27,7 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
     recorded = min(models.config.engine.record_samples, count)
     own_recorded = _own_recorded(models, count, recorded)
     own_tokens, output = _generate_own(models, prompts, generator, own_recorded)
-    output = _exact(models, own_tokens, output, own_recorded)
+    output = exact(models, own_tokens, output, own_recorded)
     tokens = gather_tokens(ranks, own_tokens, prompts.ids, prompts.mask)
     policy = gather_output(ranks, output, own_tokens, recorded)
     stopped = ends_with_stop(tokens, models.stop_id)
@@ -71,8 +71,8 @@ def _generate_own(models: Models, prompts: PromptBatch, generator: torch.Generat
     return generated
 
 
-def _exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: int) -> ForwardOutput:
-    """The numbers as exact as the update will compute them, with the values of a critic that has its own trunk.
+def exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: int) -> ForwardOutput:
+    """What sampling gave, as exact as the update will compute it, with the values of a critic that has its own trunk.
 
     In half precision the decoding steps and a whole forward pass round differently, by more than PPO's ratio may be off: one more pass.
     """

@@ -11,6 +11,9 @@ from torch import Tensor
 from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
+from rlhf_studio.engine.loop.watching.probes import restored_probes
+
+START = "start"  # the name of the only tensor in TrainingState.start_at_probes
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,15 @@ class TrainingState:
         tensors: random states (uint8), by name.
         optimizer: AdamW's state dict.
         reference: weights of a reference that follows the policy, by name; empty for one that stays.
+        start_at_probes: the starting policy's distribution at the probes, by a name of its own, where it cannot be computed again; else
+            empty.
     """
 
     numbers: dict[str, Any]
     tensors: dict[str, Tensor]
     optimizer: dict[str, Any]
     reference: dict[str, Tensor] = field(default_factory=dict)
+    start_at_probes: dict[str, Tensor] = field(default_factory=dict)
 
 
 def training_state(trainer: Trainer) -> TrainingState:
@@ -41,6 +47,7 @@ def training_state(trainer: Trainer) -> TrainingState:
         "controller": trainer.controller.state_dict(),
         "moments": trainer.models.scorer.moments.state_dict(),
         "prompts": trainer.prompts.state(),
+        "probes": trainer.probes.state() if trainer.probes else None,
         "threads": torch.get_num_threads(),
         "device": trainer.compute.device.type,
     }
@@ -49,7 +56,9 @@ def training_state(trainer: Trainer) -> TrainingState:
     following = trainer.models.reference.weights() if trainer.config.ppo.reference_ema else {}
     following = {name: full_tensor(weight, keep=keep) for name, weight in following.items()}
     tensors = {**generators, "torch": torch.get_rng_state()}
-    return TrainingState(numbers, tensors, full_optimizer_state(trainer.updater.optimizer, keep=keep), following)
+    start = trainer.probes.lasting_start() if trainer.probes else None
+    lasting = {} if start is None else {START: start}
+    return TrainingState(numbers, tensors, full_optimizer_state(trainer.updater.optimizer, keep=keep), following, lasting)
 
 
 def restore(trainer: Trainer, state: TrainingState) -> list[str]:
@@ -65,6 +74,7 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     changes = trainer.prompts.restore(numbers["prompts"])
     if state.reference:
         trainer.models.reference.restore(state.reference)
+    trainer.probes = restored_probes(trainer.models, numbers.get("probes"), state.start_at_probes.get(START))  # earlier versions had none
     trainer.shuffling_generator.set_state(state.tensors["shuffling"])
     torch.set_rng_state(state.tensors["torch"])
     device = trainer.compute.device.type

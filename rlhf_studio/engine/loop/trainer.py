@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.loop.update import Updater
-from rlhf_studio.engine.loop.watched import answer_watched
+from rlhf_studio.engine.loop.watching.probes import Probes, first_probes
+from rlhf_studio.engine.loop.watching.watched import Answers, answer_watched, score_watched
 from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.recording.health import Health
 from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
@@ -28,7 +29,7 @@ from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, Upda
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.ppo.rewards import shape_rewards
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, StepEpisodes, StepRecord, WatchRecord
 
 
 @dataclass
@@ -39,12 +40,24 @@ class Progress:
     elapsed: float = 0.0
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a step keeps for people beside its metrics, as in :class:`StepRecord`; nothing on ranks that write nothing."""
+
+    rollouts: list[RolloutRecord] = field(default_factory=list)
+    watched: list[WatchRecord] = field(default_factory=list)
+    events: list[EventRecord] = field(default_factory=list)
+    episodes: StepEpisodes | None = None
+    probes: list[ProbeScore] = field(default_factory=list)
+
+
 class Trainer:
     """A PPO run in memory. Build it with :func:`rlhf_studio.engine.loop.build.build_trainer`.
 
     Attributes:
         first_rollout_check: called once, with the first rollout, before anything is learned from it; gives events for people.
         settings_before: of the checkpoint that was restored; None in a new run.
+        probes: sentences that every step scores; None before :meth:`first_answers`, and in a run without any.
     """
 
     def __init__(self, config: RunConfig, models: Models, prompts: PromptStream, compute: Compute):
@@ -58,6 +71,7 @@ class Trainer:
         self.shuffling_generator = torch.Generator().manual_seed(config.engine.seed + 1)
         self.first_rollout_check: Callable[[Rollout], list[EventRecord]] | None = None
         self.settings_before: dict[str, Any] | None = None
+        self.probes: Probes | None = None
         self._recorder = Recorder(models.tokenizer, config)
 
     @property
@@ -98,10 +112,10 @@ class Trainer:
             self.models.reference.follow(ppo.reference_ema)
         self.progress.step += 1
         with costs("record"):
-            rollouts, watched, watch_events = self.record(rollout, stats)
+            kept = self.record(rollout, stats)
         metrics |= (update_metrics(stats, self.updater.learning_rate) if stats else {}) | self._costs(costs, rollout)
-        events = [*parity_events, *watch_events, *self.health.events(metrics["objective/kl"], stats, problems)]
-        return StepRecord(self.progress.step, metrics, rollouts, watched, events)
+        events = [*parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
+        return StepRecord(self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes)
 
     def next_prompts(self) -> PromptBatch:
         """The prompts of the next step: each once for every response that it gets."""
@@ -117,25 +131,40 @@ class Trainer:
         if math.isfinite(kl):
             self.controller.update(kl, episodes)
 
-    def record(self, rollout: Rollout, stats: UpdateStats | None) -> tuple[list[RolloutRecord], list[WatchRecord], list[EventRecord]]:
+    def record(self, rollout: Rollout, stats: UpdateStats | None) -> Kept:
         """What people look at. Made by rank 0, which writes it; the other ranks go on and wait for it where they meet next.
 
         Where weights are sharded, the other ranks go along: each of the policy's forward passes needs them.
         """
         ranks = self.compute.ranks
         if not (ranks.is_main or ranks.sharded):
-            return [], [], []
+            return Kept()
         due = self.finished or self.progress.step % self.config.engine.watch_every == 0
         watched, events = self.watched() if due else ([], [])
+        probes = self.probes.scores() if self.probes else []
         if not ranks.is_main:
-            return [], [], []
+            return Kept()
         logprobs = stats.logprobs if stats else rollout.logprobs
-        return self._recorder.rollouts(rollout, logprobs[: rollout.recorded]), watched, events
+        rollouts = self._recorder.rollouts(rollout, logprobs[: rollout.recorded])
+        shown = self.probes.shown_ids(probes) if self.probes else []
+        return Kept(rollouts, watched, events, self._recorder.episodes(rollout, shown), probes)
 
     def watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
         """The answers to the watched prompts, or what kept them from being scored. Raises :class:`RewardError` when that may not be."""
+        return self._scored(answer_watched(self.models, self.prompts))
+
+    def first_answers(self) -> tuple[list[WatchRecord], list[EventRecord]]:
+        """As :meth:`watched`, before the first step: the first answers of the starting policy become the run's probes."""
+        answers = answer_watched(self.models, self.prompts)
+        if answers is not None:
+            self.probes = first_probes(self.models, answers.tokens, answers.prompts.texts)
+        return self._scored(answers)
+
+    def _scored(self, answers: Answers | None) -> tuple[list[WatchRecord], list[EventRecord]]:
+        if answers is None or not self.compute.ranks.is_main:  # the other ranks have gone along for the answers alone
+            return [], []
         try:
-            return answer_watched(self.models, self.prompts), []
+            return score_watched(self.models, answers), []
         except RewardError as error:
             self.skips.add(error)
             return [], [skip_event("The answers to the watched prompts were", error)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +16,8 @@ from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.types import Alternatives, ForwardOutput, TokenBatch
 from rlhf_studio.ppo.kl import full_kl
 from rlhf_studio.ppo.logprobs import log_distribution
+
+Result = TypeVar("Result")
 
 TOP_K = 5  # likeliest tokens that are kept at each position
 
@@ -55,6 +59,22 @@ class ForwardPass:
 
         tops = [top for top in self.compute.lanes.map(micro_batch, self._micro_batches(tokens)) if top is not None]
         return ForwardOutput(logprobs, entropy, values, Alternatives.cat(tops))
+
+    @torch.no_grad()
+    def read_distributions(self, model: ResponseModel, tokens: TokenBatch, read: Callable[[Tensor, Tensor], Result]) -> list[Result]:
+        """What ``read`` finds in the distributions of each micro-batch, in order; the whole batch's need not fit into memory.
+
+        ``read`` gets the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the places (n,) of those
+        tokens among all response tokens, in the order of ``tokens.mask``.
+        """
+        places = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())
+
+        def micro_batch(index: Tensor) -> Result:
+            with self.compute.autocast():
+                logits, _ = model(tokens.rows(index))
+            return read(log_distribution(logits, self.temperature), torch.cat([places[row] for row in index.tolist()]))
+
+        return self.compute.lanes.map(micro_batch, self._micro_batches(tokens))
 
     @torch.no_grad()
     def values(self, policy: Policy, tokens: TokenBatch) -> Tensor:

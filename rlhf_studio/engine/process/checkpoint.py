@@ -73,6 +73,8 @@ def save_checkpoint(
         policy.critic.model.save_pretrained(temporary / "critic", state_dict=weights.critic)
     if state.reference:
         save_file(_contiguous(state.reference), temporary / "reference.safetensors")
+    if state.start_at_probes:
+        save_file(_contiguous(state.start_at_probes), temporary / "probes.safetensors")
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
     save_file(_contiguous(state.tensors), temporary / "random.safetensors")
     (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
@@ -141,6 +143,8 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
             flat = load_file(named / "optimizer.safetensors")
             following = named / "reference.safetensors"
             reference = load_file(following) if following.exists() else {}
+            probes = named / "probes.safetensors"
+            start_at_probes = load_file(probes) if probes.exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
     state = optimizer.state_dict()
@@ -151,4 +155,4 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
         own = tensor if name == "step" else shard_like(tensor, parameters[int(index)])
         state["state"].setdefault(int(index), {})[name] = own
     optimizer.load_state_dict(state)
-    return TrainingState(numbers, tensors, state, reference)
+    return TrainingState(numbers, tensors, state, reference, start_at_probes)

@@ -101,7 +101,7 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
             signal.signal(number, signal.SIG_IGN)  # from here on rank 0, which gets them too, saves and says when to stop
         sharded = compute.ranks.sharded
         if sharded and trainer.progress.step == 0:
-            trainer.watched()
+            trainer.first_answers()
         while sharded or not trainer.finished:  # sharded weights are needed until the last checkpoint is written
             instruction = compute.ranks.broadcast(GO)
             if instruction == STOP:

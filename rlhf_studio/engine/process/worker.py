@@ -206,12 +206,14 @@ class Worker:
         self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
         if trainer.progress.step == 0:
             self._report("Answering the watched prompts with the starting policy", None)
-            watched, unanswered = trainer.watched()
+            watched, unanswered = trainer.first_answers()
             self._writer.watched(0, watched)
             self.trackers.watched(0, watched)
             for event in unanswered:
                 self._writer.event(event)
                 self.console.say(event.text)
+        if trainer.probes:
+            self._writer.probes(trainer.probes.texts(), trainer.probes.of_start())
         self._writer.set_state("running")
         return trainer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from rlhf_studio.ppo.diagnostics import explained_variance
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.losses import policy_loss
 from rlhf_studio.ppo.masking import masked_mean, masked_select
-from rlhf_studio.runs.records import RolloutRecord, TokenRecord
+from rlhf_studio.runs.records import EPISODE_TOKENS, RolloutRecord, StepEpisodes, TokenRecord
 
 
 def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool) -> dict[str, float]:
@@ -87,11 +88,33 @@ def first_non_finite(rollout: Rollout) -> str:
 
 
 class Recorder:
-    """Builds the records of the first ``rollout.recorded`` episodes."""
+    """Builds the records of a step: every number of the first ``rollout.recorded`` episodes, and what is kept of all of them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: RunConfig):
         self._tokenizer, self._config = tokenizer, config
         self._pieces = PieceTable(tokenizer)
+        self._given: set[int] = set()  # ids whose texts an earlier step has brought
+
+    def episodes(self, rollout: Rollout, shown_ids: Sequence[np.ndarray] = ()) -> StepEpisodes:
+        """All episodes; with the texts of those tokens, in the responses and in ``shown_ids``, that no earlier call has brought."""
+        mask, scores = rollout.tokens.mask, rollout.scores
+        names = EPISODE_TOKENS + (("kl",) if self._config.ppo.kl_estimator == "full" else ())
+        ids = rollout.tokens.response_ids[mask].int().cpu().numpy()
+        return StepEpisodes(
+            lengths=rollout.tokens.lengths.int().cpu().numpy(),
+            response_ids=ids,
+            tokens={name: getattr(rollout, name)[mask].float().cpu().numpy() for name in names},
+            scores=scores.shaped.float().cpu().numpy(),
+            gold=None if scores.gold is None else scores.gold.float().cpu().numpy(),
+            parts={name: part.float().cpu().numpy() for name, part in scores.parts.items()},
+            stopped=rollout.stopped.cpu().numpy(),
+            pieces=self._new_pieces(ids, *shown_ids),
+        )
+
+    def _new_pieces(self, *ids: np.ndarray) -> dict[int, str]:
+        new = set(np.unique(np.concatenate([part.ravel() for part in ids])).tolist()) - self._given
+        self._given |= new
+        return self._pieces(new)
 
     def rollouts(self, rollout: Rollout, new_logprobs: Tensor) -> list[RolloutRecord]:
         """One record per recorded episode; ``new_logprobs`` (N, T) are those of the update's last pass."""
