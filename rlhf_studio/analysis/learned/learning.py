@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.analysis.learned.examples import as_phrases
+from rlhf_studio.analysis.learned.examples import Examples
 from rlhf_studio.analysis.learned.gaps import widest_gaps
 from rlhf_studio.analysis.learned.phrases import changed_phrases
 from rlhf_studio.analysis.learned.probes import shifts
@@ -53,8 +53,8 @@ class Learning:
         ends = sorted({*kept[:side], *kept[-side:]})
         with_responses = [step for step in ends if source.recorded_of(ends)[step]]
         whole = corpus([source.known[step] for step in kept], source.pieces)
-        claims = changed_phrases(whole, side) if 2 * side <= len(kept) else []
-        return as_phrases(claims, whole, source, with_responses), changed_traits(whole, side)
+        examples = Examples(whole, source, with_responses)
+        return examples.as_phrases(changed_phrases(whole, side, examples.legible)), changed_traits(whole, side)
 
     def _recorded(self, until: int | None) -> list[tuple[int, RolloutRecord]]:
         steps = self._source.kept_recorded(until)

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlhf_studio.analysis.learned.responses import Corpus
 
-LONGEST = 8
+LONGEST = 12
+"""In tokens; four characters of a script whose characters a byte-level tokenizer cuts in three."""
 LEAST_SHARE = 0.005
 LEAST_COUNT = 4
 """A phrase must be in so many responses of all kept steps together, and in :data:`LEAST_SHARE` of them."""
@@ -24,17 +25,19 @@ class PhraseTable:
         first: where in the corpus' ids the phrase stands for the first time, shape (P,).
         length: its tokens, shape (P,).
         place: :data:`ANYWHERE`, :data:`OPENING` or :data:`ENDING`, shape (P,).
-        counts: shape (P, S).
+        counts: responses, shape (P, S).
+        uses: how often the phrase stands there in all, shape (P, S); more than ``counts`` where a response has it twice.
     """
 
     first: np.ndarray
     length: np.ndarray
     place: np.ndarray
     counts: np.ndarray
+    uses: np.ndarray
 
     def chosen(self, which: np.ndarray) -> PhraseTable:
         """These phrases alone, by a mask or by their places."""
-        return PhraseTable(self.first[which], self.length[which], self.place[which], self.counts[which])
+        return PhraseTable(self.first[which], self.length[which], self.place[which], self.counts[which], self.uses[which])
 
 
 def count_phrases(corpus: Corpus) -> PhraseTable:
@@ -68,25 +71,28 @@ def count_phrases(corpus: Corpus) -> PhraseTable:
         kept = int(frequent.sum())
         if not kept:
             break
+        found, all_found = frequent[phrase], at[grams[at] >= 0]
         first = np.zeros(kept, np.int64)
-        backwards = at[grams[at] >= 0][::-1]
-        first[grams[backwards]] = backwards
-        found = frequent[phrase]
-        tables.append(_table(first, length, ANYWHERE, renumbered[phrase[found]], row[found], steps))
+        first[grams[all_found[::-1]]] = all_found[::-1]  # the last to be written is the first place
+        counts = _by_step(renumbered[phrase[found]], row[found], kept, steps)
+        uses = _by_step(grams[all_found], corpus.row[response[all_found]], kept, steps)
+        tables.append(PhraseTable(first, np.full(kept, length), np.full(kept, ANYWHERE), counts, uses))
         for place, spots in ((OPENING, opens), (ENDING, ends - length)):
             spots = spots[spots >= 0]
             spots = spots[grams[spots] >= 0]  # at other places no frequent phrase begins that ends within its response
-            tables.append(_table(first, length, place, grams[spots], corpus.row[response[spots]], steps))
+            counts = _by_step(grams[spots], corpus.row[response[spots]], kept, steps)
+            tables.append(PhraseTable(first, np.full(kept, length), np.full(kept, place), counts, counts))
     if not tables:
         nothing = np.zeros(0, np.int64)
-        return PhraseTable(nothing, nothing, nothing, np.zeros((0, steps), np.int64))
-    table = PhraseTable(*(np.concatenate([getattr(part, name) for part in tables]) for name in ("first", "length", "place", "counts")))
+        return PhraseTable(nothing, nothing, nothing, *np.zeros((2, 0, steps), np.int64))
+    names = ("first", "length", "place", "counts", "uses")
+    table = PhraseTable(*(np.concatenate([getattr(part, name) for part in tables]) for name in names))
     return table.chosen(table.counts.sum(axis=1) >= least)
 
 
-def _table(first: np.ndarray, length: int, place: int, phrase: np.ndarray, row: np.ndarray, steps: int) -> PhraseTable:
-    counts = np.bincount(phrase * steps + row, minlength=len(first) * steps).reshape(len(first), steps)
-    return PhraseTable(first, np.full(len(first), length), np.full(len(first), place), counts)
+def _by_step(phrase: np.ndarray, row: np.ndarray, phrases: int, steps: int) -> np.ndarray:
+    counts: np.ndarray = np.bincount(phrase * steps + row, minlength=phrases * steps).reshape(phrases, steps)
+    return counts
 
 
 def is_mark(piece: str) -> bool:
@@ -108,5 +114,5 @@ def ending_places(corpus: Corpus) -> np.ndarray:
         return np.zeros(0, np.int64)
     words = np.where(marks(corpus), -1, np.arange(len(corpus.ids)))
     last = np.maximum.reduceat(words, corpus.starts[full])
-    ends: np.ndarray = last[corpus.stopped[full] & (last >= 0)] + 1
-    return ends
+    behind: np.ndarray = last[corpus.stopped[full] & (last >= 0)] + 1
+    return behind

@@ -1,20 +1,23 @@
 """The phrases whose frequency changed over a run by more than chance explains, as people read them.
 
 In three parts. First, which phrases may be claimed at all: their shares over all kept steps go through the permutation test of
-:mod:`rlhf_studio.analysis.learned.chance`, together. Phrases whose counts scatter over the steps no more than the draw of responses alone
-makes them are left out before, which is fair because that scatter is the same in any order of the steps. Then how strongly: the log-odds of
-the last tenth against the first under a prior, with its standard deviation. And last, which to show: of phrases that overlap, one.
+:mod:`rlhf_studio.analysis.learned.chance`, together. So do their numbers per token, since longer responses have more of everything: a
+phrase is claimed only when both changed, in the same direction. Phrases whose counts scatter over the steps no more than the draw of
+responses alone makes them are left out before, which is fair because that scatter is the same in any order of the steps. Then how
+strongly: the log-odds of the last tenth against the first under a prior, with its standard deviation. And last, which to show: of phrases
+that overlap, one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlhf_studio.analysis.learned.chance import LEVEL, p_values
 from rlhf_studio.analysis.learned.ngrams import ANYWHERE, ENDING, PhraseTable, count_phrases, marks
-from rlhf_studio.analysis.learned.responses import Corpus
+from rlhf_studio.analysis.learned.responses import PARTIAL, Corpus
 
 MOST_PHRASES = 10
 MOST_CLAIMED = 400
@@ -60,8 +63,13 @@ def log_odds(before: np.ndarray, before_of: np.ndarray, after: np.ndarray, after
     return np.stack([ratio, ratio / np.sqrt(sum(1 / cell for cell in cells))])
 
 
-def changed_phrases(corpus: Corpus, side: int) -> list[Claim]:
-    """The phrases that changed most, strongest first. ``side``: how many steps count as the first, and how many as the last ones."""
+def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...]], bool] = lambda tokens: True) -> list[Claim]:
+    """The phrases that changed most, strongest first.
+
+    Args:
+        side: how many steps count as the first, and how many as the last ones.
+        legible: whether people can read these ids of the corpus; asked of phrases that hold parts of characters.
+    """
     table = readable(count_phrases(corpus), corpus)
     of = np.stack([corpus.per_step(), corpus.per_step(), corpus.per_step(corpus.stopped)])[table.place]
     total, all_of = table.counts.sum(axis=1), of.sum(axis=1)
@@ -71,7 +79,7 @@ def changed_phrases(corpus: Corpus, side: int) -> list[Claim]:
     shares = np.where(of > 0, table.counts / np.maximum(of, 1), np.nan)
     before, before_of = table.counts[:, :side].sum(axis=1), of[:, :side].sum(axis=1)
     after, after_of = table.counts[:, -side:].sum(axis=1), of[:, -side:].sum(axis=1)
-    sure = p_values(shares) <= LEVEL
+    sure = (p_values(shares) <= LEVEL) & _changed_per_token(table, corpus, side)
     ratio, z = log_odds(before, before_of, after, after_of, total / np.maximum(all_of, 1))
     chosen = np.flatnonzero(sure & (np.abs(z) >= LEAST_Z))
     chosen = chosen[np.argsort(-np.abs(z[chosen]), kind="stable")][:MOST_CLAIMED]
@@ -79,12 +87,30 @@ def changed_phrases(corpus: Corpus, side: int) -> list[Claim]:
     claims = []
     for index in chosen:
         tokens = tuple(corpus.ids[table.first[index] : table.first[index] + table.length[index]].tolist())
-        if occurrences.ends_inside_word(tokens):
+        parts = any(PARTIAL in corpus.pieces[token] for token in tokens)
+        if occurrences.ends_inside_word(tokens) or (parts and not legible(tokens)):
             continue
         numbers = ((int(before[index]), int(before_of[index])), (int(after[index]), int(after_of[index])))
         has = occurrences.has(tokens, int(table.place[index]), bool(z[index] > 0))
         claims.append(Claim(tokens, int(table.place[index]), *numbers, float(ratio[index]), float(z[index]), has))
     return distinct(claims)
+
+
+def _changed_per_token(table: PhraseTable, corpus: Corpus, side: int) -> np.ndarray:
+    """Whether each phrase's number per token changed, and in the direction of its number per response; of openings and endings: yes."""
+    anywhere = table.place == ANYWHERE
+    tokens = np.bincount(corpus.row, corpus.lengths, len(corpus.steps))
+    responses = corpus.per_step()
+    rates = table.uses[anywhere] / np.maximum(1, tokens)
+    changes = [_change(values, of, side) for values, of in ((table.uses[anywhere], tokens), (table.counts[anywhere], responses))]
+    result = np.ones(len(anywhere), bool)
+    result[anywhere] = (p_values(rates) <= LEVEL) & (changes[0] * changes[1] > 0)
+    return result
+
+
+def _change(values: np.ndarray, of: np.ndarray, side: int) -> np.ndarray:
+    change: np.ndarray = values[:, -side:].sum(axis=1) / max(1, of[-side:].sum()) - values[:, :side].sum(axis=1) / max(1, of[:side].sum())
+    return change
 
 
 def readable(table: PhraseTable, corpus: Corpus) -> PhraseTable:
