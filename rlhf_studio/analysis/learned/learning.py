@@ -13,6 +13,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.rows import tenth
 
+FEWEST_OF_A_SIDE = 3
+
 
 class Learning:
     """What a run has learned so far, asked again and again while it goes on: steps that were read are not read again.
@@ -29,8 +31,8 @@ class Learning:
     def upto(self, step: int | None = None) -> Learned:
         """What was learned between the first steps and those before and at ``step``; without it, the newest ones.
 
-        Compared are the first and the last tenth of the steps that are looked at, at least one each (see
-        :mod:`rlhf_studio.analysis.learned.responses`).
+        Compared are the first and the last tenth of the steps that are looked at (see :mod:`rlhf_studio.analysis.learned.responses`),
+        at least three each, or half of them where there are fewer than six.
         """
         with self._reader.snapshot():
             epoch = self._reader.status().epoch
@@ -44,7 +46,7 @@ class Learning:
             if not found:
                 return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell)
             kept = [tokens.step for tokens in found]
-            side = tenth(len(kept))
+            side = max(tenth(len(kept)), min(FEWEST_OF_A_SIDE, len(kept) // 2), 1)
             phrases, traits = self._responses(kept, side)
         return Learned((kept[0], kept[side - 1]), (kept[-side], kept[-1]), phrases, traits, widest_gaps(recorded), rose, fell)
 

@@ -104,7 +104,8 @@ def marks(corpus: Corpus) -> np.ndarray:
     """Which of the corpus' tokens are marks, shape (T,)."""
     if not corpus.pieces:
         return np.zeros(0, bool)
-    return np.array([is_mark(piece) for piece in corpus.pieces])[corpus.ids]
+    found: np.ndarray = np.array([is_mark(piece) for piece in corpus.pieces])[corpus.ids]
+    return found
 
 
 def ending_places(corpus: Corpus) -> np.ndarray:

@@ -24,19 +24,36 @@ responses, averaged: the share of a response's sequences of three tokens that ca
 of one response is found in another response of the same step, drawn at random; unlike the number of distinct sequences it does
 not depend on how many responses there are. ``duplicates`` does: of responses that another one of the step repeats token for token.
 """
+GROW_WITH_LENGTH = ("repetition", "overlap")
+"""Longer responses have more of these by themselves, in proportion to their length where words are drawn at random."""
 
 
 def changed_traits(corpus: Corpus, side: int) -> list[Trait]:
     """All traits over the first ``side`` and the last ``side`` steps, and whether each changed more than chance explains."""
     values = by_step(corpus)
     known = ~np.isnan(values).all(axis=1)
-    sure = p_values(values) <= LEVEL
+    sure = _sure(values, side)
     traits = []
     for index, (name, title, unit) in enumerate(TRAITS):
         before, after = (_mean(values[index, part]) for part in (slice(None, side), slice(-side, None)))
         if known[index] and before is not None and after is not None:
             traits.append(Trait(name, title, unit, before, after, changed=bool(sure[index])))
     return traits
+
+
+def _sure(values: np.ndarray, side: int) -> np.ndarray:
+    """Whether each trait changed by more than chance, and those of :data:`GROW_WITH_LENGTH` by more than the length alone explains."""
+    per_token = values / np.where(values[0] > 0, values[0], np.nan)
+    sure: np.ndarray = p_values(values) <= LEVEL
+    grow = np.isin([name for name, _, _ in TRAITS], GROW_WITH_LENGTH)
+    both = (p_values(per_token) <= LEVEL) & (_direction(values, side) == _direction(per_token, side))
+    return sure & (both | ~grow)
+
+
+def _direction(values: np.ndarray, side: int) -> np.ndarray:
+    filled = np.nan_to_num(values)
+    direction: np.ndarray = np.sign(filled[:, -side:].sum(axis=1) - filled[:, :side].sum(axis=1))
+    return direction
 
 
 def _mean(values: np.ndarray) -> float | None:
