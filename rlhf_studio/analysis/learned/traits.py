@@ -47,7 +47,8 @@ def _sure(values: np.ndarray, side: int) -> np.ndarray:
     sure: np.ndarray = p_values(values) <= LEVEL
     grow = np.isin([name for name, _, _ in TRAITS], GROW_WITH_LENGTH)
     both = (p_values(per_token) <= LEVEL) & (_direction(values, side) == _direction(per_token, side))
-    return sure & (both | ~grow)
+    sure &= both | ~grow
+    return sure
 
 
 def _direction(values: np.ndarray, side: int) -> np.ndarray:
