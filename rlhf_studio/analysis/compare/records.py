@@ -33,7 +33,7 @@ class ComparedRun:
 @dataclass(frozen=True)
 class Group:
     """Runs that have all settings in common but the seed. ``runs`` are their places; ``label`` is
-    that of a run alone, or of the first of several without its seed."""
+    that of the first, without its seed where that tells the groups apart."""
 
     label: str
     runs: list[int]

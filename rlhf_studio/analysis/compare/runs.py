@@ -77,10 +77,12 @@ def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequen
 
 
 def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], rows: Sequence[SettingRow]) -> list[Group]:
-    """The groups, in the order in which their first runs come; a group of several is named without the seed of its first."""
+    """The groups, in the order in which their first runs come, named without the seed where that tells them apart."""
     members = [[run for run, place in enumerate(places) if place == group] for group in range(max(places) + 1)]
     without_seed = [row for row in rows if row.setting != SEED]
-    return [Group(labels[runs[0]] if len(runs) == 1 else _told_apart(runs[0], names, without_seed), runs) for runs in members]
+    found = [_told_apart(runs[0], names, without_seed) for runs in members]
+    taken = Counter(found)
+    return [Group(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(found, members, strict=True)]
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:

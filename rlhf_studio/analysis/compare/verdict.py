@@ -109,7 +109,7 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
         return None
     values = [value for run in mine if (value := runs[run].last[metric]) is not None]
     kls = [kl for run in mine if (kl := runs[run].last[KL]) is not None]
-    label = f"“{runs[mine[0]].label}”" if len(group.runs) == 1 else f"“{group.label}” ({len(mine)} {'seeds' if len(mine) > 1 else 'seed'})"
+    label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({len(mine)} {'seeds' if len(mine) > 1 else 'seed'})"
     variance = sum(alone[run] for run in mine) / len(mine) ** 2
     return Result(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance)
 
