@@ -147,13 +147,17 @@ class TokenShift:
 
 @dataclass(frozen=True)
 class Trait:
-    """A property of the responses, before and after: mean length in tokens, share that ended by itself, diversity ..."""
+    """A property of the responses, before and after: mean length in tokens, share that ended by itself, diversity ...
+
+    ``changed``: whether it changed over the steps by more than chance explains.
+    """
 
     name: str
     title: str
     unit: str
     before: float
     after: float
+    changed: bool = False
 
 
 @dataclass(frozen=True)

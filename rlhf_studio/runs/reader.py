@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
@@ -25,6 +27,7 @@ from rlhf_studio.runs.records import (
     Origin,
     Probe,
     ProbeScore,
+    ResponseTokens,
     RolloutRecord,
     RunStatus,
     SettingChange,
@@ -32,11 +35,11 @@ from rlhf_studio.runs.records import (
     StoredEvent,
     WatchRecord,
 )
+from rlhf_studio.runs.rows import OF_NOW as _OF_NOW
 from rlhf_studio.runs.status import Locks
 from rlhf_studio.runs.values import decode_json, decode_number, decode_text
 
-_OF_NOW = "step <= (SELECT run.step FROM run)"
-"""Leaves out what is from before a resume and waits to be trained again."""
+_WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) FROM watched WHERE {_OF_NOW})"
 
 SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
 
@@ -169,11 +172,11 @@ class RunReader:
             model, started, ended, beat = connection.execute(
                 "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
             ).fetchone()
-            result: dict[str, Any] = {"model": decode_text(model), "steps": _count(connection)}
-            means = _first_and_last(connection, SUMMARY_METRICS.values())
+            result: dict[str, Any] = {"model": decode_text(model), "steps": rows.count_steps(connection)}
+            means = rows.first_and_last(connection, SUMMARY_METRICS.values())
             for key, metric in SUMMARY_METRICS.items():
                 result[f"{key}_first"], result[f"{key}_last"] = means[metric]
-            worked = _last(connection, "time/elapsed")
+            worked = rows.last_value(connection, "time/elapsed")
         until = ended if ended is not None else beat if beat is not None else time.time()
         result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)
         return result
@@ -181,14 +184,14 @@ class RunReader:
     def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
         """For each metric the means over the first and the last tenth of the recorded steps, at least one; None as in :meth:`summary`."""
         with self._reading() as connection:
-            return _first_and_last(connection, metrics)
+            return rows.first_and_last(connection, metrics)
 
     # --- series --------------------------------------------------------------------------------------------------------
 
     def metrics_since(self, step: int, limit: int = 500) -> list[tuple[int, dict[str, float | None]]]:
         """(step, values by name) of at most ``limit`` steps after ``step``, in order. None stands for a number that was not finite."""
         with self._reading() as connection:
-            names = _metric_names(connection)
+            names = rows.read_metric_names(connection)
             found = connection.execute(f"SELECT step FROM steps WHERE step > ? AND {_OF_NOW} ORDER BY step LIMIT ?", (step, limit))
             steps = [row[0] for row in found]
             result: dict[int, dict[str, float | None]] = {number: {} for number in steps}
@@ -199,10 +202,15 @@ class RunReader:
                 result[number][names[metric]] = rows.read_metric(value, flag)
         return list(result.items())
 
+    def columns(self, metrics: Iterable[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Chosen metrics of all steps: the steps, int64, shape (S,), and float64 values, shape (S,), by name; NaN where there is none."""
+        with self._reading() as connection:
+            return rows.read_columns(connection, list(metrics))
+
     def non_finite(self) -> list[tuple[int, str, float]]:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
-            names = _metric_names(connection)
+            names = rows.read_metric_names(connection)
             found = connection.execute(f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric")
             return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found.fetchall()]
 
@@ -243,16 +251,34 @@ class RunReader:
                 raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
             return rows.read_rollout(row, rows.read_tokens(connection, step, sample))
 
-    def watched(self) -> list[tuple[int, WatchRecord]]:
-        """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy."""
+    def response_tokens(self, step: int, limit: int) -> list[ResponseTokens]:
+        """The tokens of the first ``limit`` recorded responses of a step, without their numbers; empty when there are none."""
         with self._reading() as connection:
-            return step_rows.read_watched(connection, _OF_NOW)
+            return rows.read_response_tokens(connection, step, limit)
+
+    def watched(self, *, ends: bool = False) -> list[tuple[int, WatchRecord]]:
+        """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy.
+
+        With ``ends`` only the answers of the first and of the newest step that has any.
+        """
+        with self._reading() as connection:
+            return step_rows.read_watched(connection, f"{_OF_NOW} AND {_WATCHED_ENDS}" if ends else _OF_NOW)
 
     def episodes(self, first: int, last: int | None = None) -> dict[int, StepEpisodes]:
         """All episodes of the steps ``first`` to ``last`` (of ``first`` alone without it), by step; a step without them is left out."""
         with self._reading() as connection:
             until = min(first if last is None else last, connection.execute("SELECT step FROM run").fetchone()[0])
             return step_rows.read_episodes(connection, first, until)
+
+    def episode_arrays(self, step: int, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Some of :class:`StepEpisodes`' arrays of one step, by name and as stored; empty when its episodes were not kept."""
+        with self._reading() as connection:
+            return step_rows.read_episode_arrays(connection, step, list(names), _OF_NOW)
+
+    def pieces(self) -> dict[int, str]:
+        """The text of every token id of the run's responses; empty for runs that an earlier version recorded."""
+        with self._reading() as connection:
+            return step_rows.read_pieces(connection)
 
     def probes(self) -> tuple[list[Probe], list[tuple[int, ProbeScore]]]:
         """The run's probes, and (step, score) of each by step and probe. Step 0 is the starting policy."""
@@ -307,44 +333,6 @@ class RunReader:
     def log_tail(self, bytes: int = 16000) -> str:
         """At most the last ``bytes`` bytes of the engine's log as text, undecodable bytes replaced; empty when there is no log."""
         return status.read_log(self.run_dir, bytes)
-
-
-def _metric_names(connection: sqlite3.Connection) -> dict[int, str]:
-    return {number: decode_text(name) for number, name in connection.execute("SELECT id, name FROM metric_names ORDER BY id")}
-
-
-def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
-    # avg() leaves NULL out, and with it every number that was not finite.
-    mean: float | None = connection.execute(
-        f"""SELECT avg(value) FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
-            AND step IN (SELECT step FROM steps WHERE {_OF_NOW} ORDER BY step {order} LIMIT ?)""",
-        (metric, steps),
-    ).fetchone()[0]
-    return mean
-
-
-def tenth(steps: int) -> int:
-    """How many steps a tenth of ``steps`` is: rounded down, and at least one."""
-    return max(1, steps // 10)
-
-
-def _count(connection: sqlite3.Connection) -> int:
-    count: int = connection.execute(f"SELECT count(*) FROM steps WHERE {_OF_NOW}").fetchone()[0]
-    return count
-
-
-def _first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
-    size = tenth(_count(connection))
-    return {metric: (_mean(connection, metric, "ASC", size), _mean(connection, metric, "DESC", size)) for metric in metrics}
-
-
-def _last(connection: sqlite3.Connection, metric: str) -> float | None:
-    row = connection.execute(
-        f"""SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
-           AND step = (SELECT max(step) FROM steps WHERE {_OF_NOW})""",
-        (metric,),
-    ).fetchone()
-    return row[0] if row else None
 
 
 def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -> bool:

@@ -90,6 +90,17 @@ class RolloutRecord:
 
 
 @dataclass(frozen=True)
+class ResponseTokens:
+    """The tokens of one recorded response; ``ids`` (int32, shape (T,)) is None and ``pieces`` empty where only its text was recorded."""
+
+    sample: int
+    response: str
+    stopped: bool
+    pieces: list[str]
+    ids: np.ndarray | None
+
+
+@dataclass(frozen=True)
 class WatchRecord:
     """An answer to one of the fixed watched prompts. Step 0 is the starting policy.
 

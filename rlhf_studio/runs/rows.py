@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StoredEvent, TokenRecord
+import numpy as np
+
+from rlhf_studio.runs.records import EventRecord, ResponseTokens, RolloutRecord, StoredEvent, TokenRecord
 from rlhf_studio.runs.values import (
     decode_array,
     decode_json,
@@ -25,6 +27,9 @@ from rlhf_studio.runs.values import (
 _WHOLE_ARRAYS = ("prompt_ids", "response_ids", "top_ids", "ref_top_ids")
 _REAL_ARRAYS = ("top_logprobs", "ref_top_logprobs")
 _QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mistaken for the arrays above
+
+OF_NOW = "step <= (SELECT run.step FROM run)"
+"""Leaves out what is from before a resume and waits to be trained again."""
 
 ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
 
@@ -102,6 +107,27 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
     )
 
 
+def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
+    """Ids and texts of the tokens of a step's first ``limit`` recorded responses."""
+    found = connection.execute(
+        f"""SELECT sample, response, stopped, response_pieces, kind, shape, data
+            FROM (SELECT step, sample, response, stopped FROM rollouts WHERE step = ? AND {OF_NOW} ORDER BY sample LIMIT ?)
+            LEFT JOIN token_texts USING (step, sample)
+            LEFT JOIN (SELECT * FROM token_arrays WHERE name = 'response_ids') USING (step, sample) ORDER BY sample""",
+        (step, limit),
+    )
+    return [
+        ResponseTokens(
+            sample=sample,
+            response=decode_text(response),
+            stopped=bool(stopped),
+            pieces=[] if pieces is None else decode_json(pieces, None),
+            ids=None if kind is None else decode_array(kind, shape, data),
+        )
+        for sample, response, stopped, pieces, kind, shape, data in found
+    ]
+
+
 def insert_event(connection: sqlite3.Connection, at: float, step: int, record: EventRecord) -> None:
     """Store one line for people; ``at`` is in seconds since 1970."""
     connection.execute(
@@ -128,3 +154,60 @@ def read_metric(value: float | None, flag: str | None) -> float | None:
     """A metric as viewers get it: None where it was not finite. ``flag`` is checked all the same."""
     decode_number(value, flag)
     return value
+
+
+def read_columns(connection: sqlite3.Connection, metrics: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """(steps, values by metric), NaN where there is no finite value."""
+    steps = np.array([row[0] for row in connection.execute(f"SELECT step FROM steps WHERE {OF_NOW} ORDER BY step")], np.int64)
+    columns = {}
+    for metric in metrics:
+        # The key of `metrics` begins with the step: one lookup for each step is quicker than reading the rows of all metrics.
+        found = connection.execute(
+            f"""SELECT value FROM (SELECT step FROM steps WHERE {OF_NOW}) AS wanted LEFT JOIN metrics
+                ON metrics.step = wanted.step AND metrics.metric = (SELECT id FROM metric_names WHERE name = ?) ORDER BY wanted.step""",
+            (encode_text(metric),),
+        )
+        columns[metric] = np.array([np.nan if value is None else value for (value,) in found], np.float64)
+    return steps, columns
+
+
+def read_metric_names(connection: sqlite3.Connection) -> dict[int, str]:
+    """Names of the metrics by the numbers that stand for them."""
+    return {number: decode_text(name) for number, name in connection.execute("SELECT id, name FROM metric_names ORDER BY id")}
+
+
+def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
+    # avg() leaves NULL out, and with it every number that was not finite.
+    mean: float | None = connection.execute(
+        f"""SELECT avg(value) FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
+            AND step IN (SELECT step FROM steps WHERE {OF_NOW} ORDER BY step {order} LIMIT ?)""",
+        (metric, steps),
+    ).fetchone()[0]
+    return mean
+
+
+def tenth(steps: int) -> int:
+    """How many steps a tenth of ``steps`` is: rounded down, and at least one."""
+    return max(1, steps // 10)
+
+
+def count_steps(connection: sqlite3.Connection) -> int:
+    """How many steps are recorded."""
+    count: int = connection.execute(f"SELECT count(*) FROM steps WHERE {OF_NOW}").fetchone()[0]
+    return count
+
+
+def first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
+    """For each metric the means over the first and the last tenth of the recorded steps, finite values only."""
+    size = tenth(count_steps(connection))
+    return {metric: (_mean(connection, metric, "ASC", size), _mean(connection, metric, "DESC", size)) for metric in metrics}
+
+
+def last_value(connection: sqlite3.Connection, metric: str) -> float | None:
+    """A metric's value at the newest step."""
+    row = connection.execute(
+        f"""SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?)
+           AND step = (SELECT max(step) FROM steps WHERE {OF_NOW})""",
+        (metric,),
+    ).fetchone()
+    return row[0] if row else None

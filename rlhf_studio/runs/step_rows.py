@@ -75,6 +75,8 @@ def insert_episodes(connection: sqlite3.Connection, step: int, episodes: StepEpi
 
 def read_pieces(connection: sqlite3.Connection) -> dict[int, str]:
     """The text of every token id that the run's responses have."""
+    if not has_table(connection, "pieces"):
+        return {}
     return {token: decode_text(piece) for token, piece in connection.execute("SELECT token, piece FROM pieces")}
 
 
@@ -87,6 +89,18 @@ def read_episodes(connection: sqlite3.Connection, first: int, last: int) -> dict
         f"SELECT {_ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND step BETWEEN ? AND ? ORDER BY step", (EPISODES, first, last)
     )
     return {step: _episodes(arrays, pieces) for (step, _), arrays in _read_arrays(rows).items()}
+
+
+def read_episode_arrays(connection: sqlite3.Connection, step: int, names: Sequence[str], condition: str) -> dict[str, np.ndarray]:
+    """Some arrays of one step, by the names of :class:`StepEpisodes`; ``condition`` says which steps there are, in SQL."""
+    if not has_table(connection, "step_arrays"):
+        return {}
+    marks = ", ".join("?" * len(names))
+    rows = connection.execute(
+        f"SELECT {_ARRAY_COLUMNS} FROM step_arrays WHERE step = ? AND owner = ? AND sample = 0 AND name IN ({marks}) AND {condition}",
+        (step, EPISODES, *names),
+    )
+    return _read_arrays(rows).get((step, 0), {})
 
 
 def _episodes(arrays: dict[str, np.ndarray], pieces: dict[int, str]) -> StepEpisodes:

@@ -1,4 +1,4 @@
-"""What the Live page is told, as plain data: thinning of long series, and one function per payload.
+"""What the Live page is told, as plain data, and one function per payload.
 
 Everything here is pure: it reads no disk, knows no Gradio, and is tested without a browser. Texts are written as JSON with
 ASCII escapes, because a lone surrogate in a model's text is not valid UTF-8 but must reach the page all the same.
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.runs.status import may_force_stop, silence
 
-MAX_POINTS = 1200
-SIGNIFICANT_DIGITS = 6
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 _SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
 
@@ -42,38 +41,6 @@ def finite(value: float | None) -> float | None:
 def without_secrets(text: str) -> str:
     """The text with access tokens of well-known services blotted out."""
     return _SECRET.sub(lambda match: match.group(1) + "…", text)
-
-
-def thin_rows(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
-    """Which rows to keep so that a line looks the same: the lowest and the highest of each bucket, and always the last.
-
-    Args:
-        y: shape (N,), may hold NaN; NaN points are left out once thinning sets in.
-        limit: at least 4.
-
-    Returns:
-        Ascending indices, at most ``limit``; all of them when N <= limit.
-    """
-    if len(y) <= limit:
-        return np.arange(len(y))
-    body, buckets = len(y) - 1, (limit - 1) // 2
-    width = -(-body // buckets)
-    padded = np.full(width * buckets, np.nan)
-    padded[:body] = y[:-1]
-    table = padded.reshape(buckets, width)
-    filled = ~np.isnan(table).all(axis=1)
-    first = np.flatnonzero(filled) * width
-    lowest, highest = first + np.nanargmin(table[filled], axis=1), first + np.nanargmax(table[filled], axis=1)
-    return np.unique(np.concatenate([lowest, highest, [body]]))
-
-
-def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
-    """Float64 values with ``digits`` significant decimal digits, so that they are short when written out; 0, NaN and infinities stay."""
-    numbers = np.asarray(values, np.float64)
-    sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
-    places = digits - 1 - np.floor(np.log10(sizes))
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole numbers: 0.1 is not exact in binary
-    return np.round(numbers * up / down) / up * down
 
 
 class Series:

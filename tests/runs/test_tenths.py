@@ -9,8 +9,9 @@ import pytest
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.reader import RunReader, tenth
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.rows import tenth
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live_data import summary_rows
 

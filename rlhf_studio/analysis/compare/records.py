@@ -1,0 +1,147 @@
+"""What a comparison of runs returns: frozen records of plain values, so that ``dataclasses.asdict`` gives JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One of the runs, and its row of the table. Runs are named by their place in :attr:`Comparison.runs`, from 0.
+
+    Attributes:
+        label: the run's name; where several have the same, with what tells them apart.
+        group: place of its group in :attr:`Comparison.groups`.
+        step, total_steps: the newest step, and how many were planned.
+        first, last: for each metric of the summary its mean over the first and the last tenth of the run's steps, or None.
+        changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
+    """
+
+    run_id: str
+    label: str
+    state: str
+    group: int
+    seed: int
+    step: int
+    total_steps: int
+    first: dict[str, float | None]
+    last: dict[str, float | None]
+    changed: list[tuple[int, str, Any]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that have all settings in common but the seed. ``runs`` are their places; ``label`` is
+    that of the first, without its seed where that tells the groups apart."""
+
+    label: str
+    runs: list[int]
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A setting that is not the same in all runs: its dotted name and its value in each; None where a run has no such entry."""
+
+    setting: str
+    values: list[Any]
+
+
+@dataclass(frozen=True)
+class WatchedAnswer:
+    """An answer to a watched prompt, as :class:`rlhf_studio.runs.records.WatchRecord` has it; numbers that are not finite are None."""
+
+    step: int
+    response: str
+    score: float | None
+    gold: float | None
+    kl: float | None
+    stopped: bool | None
+    pieces: list[str]
+    arrays: dict[str, list[float | None]]
+
+
+@dataclass(frozen=True)
+class WatchedPrompt:
+    """A watched prompt, with the first and the newest answer of each run; None for a run that does not watch it."""
+
+    prompt: str
+    first: list[WatchedAnswer | None]
+    newest: list[WatchedAnswer | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A metric of one run: ``values`` at ``steps``, thinned for a chart; None where there is no finite value."""
+
+    run: int
+    steps: list[int]
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class Band:
+    """A metric of a group of at least two seeds, over the steps that all of them have: the mean, the lowest and the highest run."""
+
+    group: int
+    steps: list[int]
+    mean: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A metric of all runs, one line each, and one band for each group of seeds."""
+
+    metric: str
+    lines: list[Line]
+    bands: list[Band]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        settings: only those that differ.
+        metrics: names of all metrics that at least one run has recorded, for :func:`~rlhf_studio.analysis.compare.overlay`.
+        watched: prompts that at least two of the runs watch, or all of a single run's.
+        verdict: one sentence.
+        notes: what to bear in mind, short sentences.
+    """
+
+    runs: list[ComparedRun]
+    groups: list[Group]
+    settings: list[SettingRow]
+    metrics: list[str]
+    watched: list[WatchedPrompt]
+    verdict: str
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of a sweep with the same values of its settings: the mean of a metric's last tenth over them, its lowest and highest."""
+
+    runs: list[int]
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """A metric over the values of one or two settings.
+
+    Attributes:
+        settings: dotted names: that of the rows, and that of the columns where there is a second one.
+        rows, columns: values of the two settings, ascending where they are numbers; ``columns`` is [None] for one setting.
+        cells: ``cells[row][column]``; None where no run has these values.
+    """
+
+    metric: str
+    settings: list[str]
+    rows: list[Any]
+    columns: list[Any]
+    cells: list[list[Cell | None]]

@@ -1,0 +1,166 @@
+"""Runs side by side: which are seeds of the same settings, what differs, their first and last tenths, their answers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
+from rlhf_studio.analysis.compare.verdict import judge, shown
+from rlhf_studio.analysis.series import rounded
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
+
+MOST_RUNS = 20
+SEED = "engine.seed"
+MOST_TOLD = 3
+"""Settings that tell runs of the same name apart."""
+LABELS = ("name", "recipe")
+"""Parts of the configuration that set nothing."""
+SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
+
+
+def compare(readers: Sequence[RunReader]) -> Comparison:
+    """Compare up to :data:`MOST_RUNS` runs, in the order given. Curves are asked for with :func:`~rlhf_studio.analysis.compare.overlay`.
+
+    Raises:
+        ValueError: no run, too many runs, or the same run twice.
+        StoreError: one of them cannot be read.
+    """
+    check_number(readers)
+    settings = [plain_settings(reader) for reader in readers]
+    changed = [reader.changes() for reader in readers]
+    places = group_places(settings, changed)
+    statuses = [reader.status() for reader in readers]
+    rows = differing(settings)
+    labels = _labels(statuses, rows)
+    runs = [
+        _compared(reader, status, label, place, plain, own)
+        for reader, status, label, place, plain, own in zip(readers, statuses, labels, places, settings, changed, strict=True)
+    ]
+    groups = _groups(labels, [status.name for status in statuses], places, rows)
+    verdict, notes = judge(readers, runs, groups, rows)
+    metrics = _in_order({name for reader, run in zip(readers, runs, strict=True) for name in _names(reader, run.step)})
+    return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
+
+
+def check_number(readers: Sequence[RunReader]) -> None:
+    """Raises ValueError for what cannot be compared."""
+    if not 1 <= len(readers) <= MOST_RUNS:
+        raise ValueError(f"Between 1 and {MOST_RUNS} runs can be compared, not {len(readers)}.")
+    folders = Counter(reader.run_dir for reader in readers)
+    twice = [folder.name for folder, times in folders.items() if times > 1]
+    if twice:
+        raise ValueError(f"Each run can be compared once, but {twice[0]} was given {folders.most_common(1)[0][1]} times.")
+
+
+def plain_settings(reader: RunReader) -> dict[str, Any]:
+    """A run's configuration as nested mappings, without what sets nothing."""
+    return {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
+
+
+def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
+    """For each run the place of its group: runs with the same settings but the seed, and the same changes while they ran."""
+    known: dict[str, int] = {}
+    places = []
+    for plain, own in zip(settings, changed, strict=True):
+        without_seed = {**plain, "engine": {name: value for name, value in plain["engine"].items() if name != "seed"}}
+        key = json.dumps([without_seed, [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
+        places.append(known.setdefault(key, len(known)))
+    return places
+
+
+def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], rows: Sequence[SettingRow]) -> list[Group]:
+    """The groups, in the order in which their first runs come, named without the seed where that tells them apart."""
+    members = [[run for run, place in enumerate(places) if place == group] for group in range(max(places) + 1)]
+    without_seed = [row for row in rows if row.setting != SEED]
+    found = [_told_apart(runs[0], names, without_seed) for runs in members]
+    taken = Counter(found)
+    return [Group(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(found, members, strict=True)]
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
+    """The settings that are not the same in all runs, in the order of the configuration, the seed last."""
+    against_first = [{change.setting: change for change in changes_between(settings[0], other)} for other in settings]
+    found = {name: change for changes in against_first for name, change in changes.items()}
+    rows = [SettingRow(name, [own[name].new if name in own else found[name].old for own in against_first]) for name in found]
+    sections = list(settings[0])
+    return sorted(rows, key=lambda row: (row.setting == SEED, sections.index(row.setting.split(".")[0])))
+
+
+def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
+    """The runs' names; those that share one are told apart by the settings that differ among them, or by their ids."""
+    names = [status.name for status in statuses]
+    labels = [_told_apart(run, names, rows) for run in range(len(names))]
+    taken = Counter(labels)
+    return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
+
+
+def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
+    same = [place for place, name in enumerate(names) if name == names[run]]
+    telling = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
+    parts = [f"{row.setting.rpartition('.')[2]} {shown(row.values[run])}" for row in telling]
+    return f"{names[run]} ({', '.join(parts)})" if parts else names[run]
+
+
+def _compared(
+    reader: RunReader, status: RunStatus, label: str, group: int, settings: Mapping[str, Any], changed: Sequence[SettingChange]
+) -> ComparedRun:
+    tenths = reader.first_and_last(SUMMARY)
+    return ComparedRun(
+        run_id=status.run_id,
+        label=label,
+        state=status.state,
+        group=group,
+        seed=settings["engine"]["seed"],
+        step=status.step,
+        total_steps=status.total_steps,
+        first={name: first for name, (first, _) in tenths.items()},
+        last={name: last for name, (_, last) in tenths.items()},
+        changed=[(change.step, change.setting, change.new) for change in changed],
+    )
+
+
+def _names(reader: RunReader, step: int) -> list[str]:
+    return [name for _, metrics in reader.metrics_since(step - 1, 1) for name in metrics]
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """As the table of metrics has them; those it does not name one by one come last."""
+    order = {metric.name: place for place, metric in enumerate(METRICS)}
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+
+
+def _watched(readers: Sequence[RunReader]) -> list[WatchedPrompt]:
+    answers = [_first_and_newest(reader) for reader in readers]
+    prompts = Counter(prompt for found in answers for prompt in found)
+    wanted = [prompt for prompt, times in prompts.items() if times > 1 or len(readers) == 1]
+    nothing: tuple[None, None] = (None, None)
+    pairs = {prompt: [found.get(prompt, nothing) for found in answers] for prompt in wanted}
+    return [WatchedPrompt(prompt, [first for first, _ in found], [newest for _, newest in found]) for prompt, found in pairs.items()]
+
+
+def _first_and_newest(reader: RunReader) -> dict[str, tuple[WatchedAnswer, WatchedAnswer]]:
+    found: dict[str, tuple[WatchedAnswer, WatchedAnswer]] = {}
+    for step, record in reader.watched(ends=True):  # by step
+        answer = _answer(step, record)
+        found[record.prompt] = (found[record.prompt][0] if record.prompt in found else answer, answer)
+    return found
+
+
+def _answer(step: int, record: WatchRecord) -> WatchedAnswer:
+    score, gold, kl = numbers([np.nan if value is None else value for value in (record.score, record.gold, record.kl)])
+    arrays = {name: numbers(array) for name, array in record.arrays.items()}
+    return WatchedAnswer(step, record.response, score, gold, kl, record.stopped, list(record.pieces), arrays)
+
+
+def numbers(values: Sequence[float] | np.ndarray) -> list[float | None]:
+    """Plain numbers of at most six significant digits; None for those that are not finite."""
+    short = rounded(np.asarray(values, np.float64))
+    return [value if finite else None for value, finite in zip(short.tolist(), np.isfinite(short).tolist(), strict=True)]

@@ -1,0 +1,76 @@
+"""What the policy of a run has learned up to a step, put together; and a form for runs that go on."""
+
+from __future__ import annotations
+
+from rlhf_studio.analysis.learned.examples import Examples
+from rlhf_studio.analysis.learned.gaps import widest_gaps
+from rlhf_studio.analysis.learned.phrases import changed_phrases
+from rlhf_studio.analysis.learned.probes import shifts
+from rlhf_studio.analysis.learned.responses import MOST_RECORDED, ResponseSource, corpus
+from rlhf_studio.analysis.learned.traits import changed_traits
+from rlhf_studio.analysis.records import Learned, Phrase, TokenShift, Trait
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RolloutRecord
+from rlhf_studio.runs.rows import tenth
+
+FEWEST_OF_A_SIDE = 3
+
+
+class Learning:
+    """What a run has learned so far, asked again and again while it goes on: steps that were read are not read again.
+
+    Not for use by several threads at once. Every call raises StoreError where the run cannot be read.
+    """
+
+    def __init__(self, reader: RunReader):
+        self._reader = reader
+        self._source = ResponseSource(reader)
+        self._rollouts: dict[int, list[RolloutRecord]] = {}
+        self._epoch: int | None = None
+
+    def upto(self, step: int | None = None) -> Learned:
+        """What was learned between the first steps and those before and at ``step``; without it, the newest ones.
+
+        Compared are the first and the last tenth of the steps that are looked at (see :mod:`rlhf_studio.analysis.learned.responses`),
+        at least three each, or half of them where there are fewer than six.
+        """
+        with self._reader.snapshot():
+            epoch = self._reader.status().epoch
+            if epoch != self._epoch:
+                self._epoch, self._rollouts = epoch, {}
+                self._source.forget()
+            steps = self._source.kept_steps(step)
+            found = self._source.load(steps)
+            rose, fell = self._shifts(step)
+            recorded = self._recorded(step)
+            if not found:
+                return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell)
+            kept = [tokens.step for tokens in found]
+            side = max(tenth(len(kept)), min(FEWEST_OF_A_SIDE, len(kept) // 2), 1)
+            phrases, traits = self._responses(kept, side)
+        return Learned((kept[0], kept[side - 1]), (kept[-side], kept[-1]), phrases, traits, widest_gaps(recorded), rose, fell)
+
+    def _responses(self, kept: list[int], side: int) -> tuple[list[Phrase], list[Trait]]:
+        source = self._source
+        ends = sorted({*kept[:side], *kept[-side:]})
+        with_responses = [step for step in ends if source.recorded_of(ends)[step]]
+        whole = corpus([source.known[step] for step in kept], source.pieces)
+        examples = Examples(whole, source, with_responses)
+        return examples.as_phrases(changed_phrases(whole, side, examples.legible)), changed_traits(whole, side)
+
+    def _recorded(self, until: int | None) -> list[tuple[int, RolloutRecord]]:
+        steps = self._source.kept_recorded(until)
+        self._rollouts = {step: self._rollouts[step] if step in self._rollouts else self._reader.rollouts(step) for step in steps}
+        return [(step, record) for step, records in self._rollouts.items() for record in records[:MOST_RECORDED]]
+
+    def _shifts(self, until: int | None) -> tuple[list[TokenShift], list[TokenShift]]:
+        probes, scores = self._reader.probes()
+        if not probes:
+            return [], []
+        pieces = self._reader.pieces()
+        return shifts(probes, scores, pieces, until)
+
+
+def what_was_learned(reader: RunReader, until: int | None = None) -> Learned:
+    """What the policy of a run learned between its first steps and its newest ones, or those up to ``until``. Raises StoreError."""
+    return Learning(reader).upto(until)

@@ -1,0 +1,194 @@
+"""The responses of a run's steps as token ids, read from its records: all episodes where they were kept, else the recorded responses.
+
+A long run is thinned to at most :data:`MOST_STEPS` steps that lie evenly (every second, every fourth ... recorded step), so that what is
+read stays bounded, and so that a run that goes on needs only its newest steps to be read. What has been read is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ResponseTokens
+
+MOST_STEPS = 48
+MOST_TOKENS = 120_000
+"""Of all kept steps together; of steps with longer or more responses only the first responses are taken."""
+FEWEST_RESPONSES = 4
+"""Taken of each step whatever :data:`MOST_TOKENS` says."""
+MOST_RECORDED = 64
+PARTIAL = "\ufffd"
+"""The text of a token that ends inside a character."""
+
+_UNITS = re.compile(r"\s*(?:[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|\S)|\s+")
+"""Words and marks with the space before them; single characters in scripts that are written without spaces between words."""
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """The responses of one step. ``ids`` (int64) lie one response after the other; ``lengths`` and ``stopped`` have shape (N,)."""
+
+    step: int
+    ids: np.ndarray
+    lengths: np.ndarray
+    stopped: np.ndarray
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The responses of the kept steps, one after the other, without their stop tokens. S steps, R responses, T tokens.
+
+    Attributes:
+        steps: the kept steps, in order.
+        ids: int64, shape (T,), numbered from 0 without gaps.
+        starts, lengths: place and number of a response's tokens, shape (R,).
+        stopped: whether a response ended by itself, shape (R,).
+        row: which of ``steps`` a response belongs to, shape (R,).
+        pieces: the text of each id.
+        token_ids: the tokenizer's number of each id; of responses without token ids, a number of our own.
+    """
+
+    steps: list[int]
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    stopped: np.ndarray
+    row: np.ndarray
+    pieces: list[str]
+    token_ids: np.ndarray
+
+    def per_step(self, chosen: np.ndarray | None = None) -> np.ndarray:
+        """Responses of each step, shape (S,); of those that ``chosen`` (shape (R,)) marks."""
+        rows = self.row if chosen is None else self.row[chosen]
+        return np.bincount(rows, minlength=len(self.steps))
+
+
+@dataclass
+class ResponseSource:
+    """Reads and keeps what :func:`corpus` needs of a run. ``known`` and ``recorded`` are by step."""
+
+    reader: RunReader
+    whole: bool = False
+    known: dict[int, StepTokens] = field(default_factory=dict)
+    recorded: dict[int, list[ResponseTokens]] = field(default_factory=dict)
+    pieces: dict[int, str] = field(default_factory=dict)
+    _own: dict[str, int] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Drop everything: the run has gone back, and its later steps are trained again."""
+        self.known, self.recorded, self.pieces, self._own = {}, {}, {}, {}
+
+    def kept_steps(self, until: int | None) -> list[int]:
+        """The steps that are looked at, at most :data:`MOST_STEPS`; none after ``until``."""
+        steps = [int(step) for step in self.reader.columns(())[0] if until is None or step <= until]
+        whole = bool(steps) and all(self.reader.episode_arrays(step, ["lengths"]) for step in (steps[0], steps[-1]))
+        if whole != self.whole:
+            self.forget()
+            self.whole = whole
+        return thinned(steps) if whole else self.kept_recorded(until)
+
+    def kept_recorded(self, until: int | None) -> list[int]:
+        """The same of the steps that have recorded responses."""
+        return thinned([step for step in self.reader.rollout_steps() if until is None or step <= until])
+
+    def load(self, steps: Sequence[int]) -> list[StepTokens]:
+        """The responses of these steps; steps that have none are left out. Steps that were read before are not read again."""
+        unknown = [step for step in steps if step not in self.known]
+        if unknown and self.whole:
+            self.pieces |= {token: piece for token, piece in self.reader.pieces().items() if token not in self.pieces}
+        for step in unknown:
+            self.known[step] = self._episodes(step) if self.whole else self._recorded_tokens(step)
+        self.known = {step: self.known[step] for step in steps}
+        return [tokens for tokens in self.known.values() if len(tokens.lengths)]
+
+    def recorded_of(self, steps: Sequence[int]) -> dict[int, list[ResponseTokens]]:
+        """The recorded responses of these steps. Their pieces replace those of single tokens, which may lack the space before them."""
+        for step in steps:
+            if step not in self.recorded:
+                self.recorded[step] = self.reader.response_tokens(step, MOST_RECORDED)
+                for response in self.recorded[step]:
+                    if response.ids is not None:
+                        pairs = zip(response.ids.tolist(), response.pieces, strict=False)
+                        self.pieces.update((token, piece) for token, piece in pairs if PARTIAL not in piece)
+        self.recorded = {step: self.recorded[step] for step in steps}
+        return self.recorded
+
+    def numbered(self, response: ResponseTokens) -> list[int]:
+        """The ids of a recorded response, as :attr:`Corpus.token_ids` has them."""
+        if response.ids is not None and len(response.ids) == len(response.pieces):
+            for token, piece in zip(response.ids.tolist(), response.pieces, strict=True):
+                self.pieces.setdefault(token, piece)
+            return [int(token) for token in response.ids]
+        units = response.pieces or _UNITS.findall(response.response)
+        ids = [self._own.setdefault(unit, -1 - len(self._own)) for unit in units]  # below 0: apart from the tokenizer's
+        self.pieces.update(zip(ids, units, strict=True))
+        return ids
+
+    def _episodes(self, step: int) -> StepTokens:
+        arrays = self.reader.episode_arrays(step, ["lengths", "response_ids", "stopped"])
+        if not arrays:
+            return _step_tokens(step, [], [])
+        return StepTokens(step, arrays["response_ids"].astype(np.int64), arrays["lengths"].astype(np.int64), arrays["stopped"].astype(bool))
+
+    def _recorded_tokens(self, step: int) -> StepTokens:
+        found = self.reader.response_tokens(step, MOST_RECORDED)
+        return _step_tokens(step, [self.numbered(response) for response in found], [response.stopped for response in found])
+
+
+def _step_tokens(step: int, ids: Sequence[Sequence[int]], stopped: Sequence[bool]) -> StepTokens:
+    flat = np.array([token for one in ids for token in one], np.int64)
+    return StepTokens(step, flat, np.array([len(one) for one in ids], np.int64), np.array(stopped, bool))
+
+
+def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
+    """Every first, second, fourth ... of ``steps``, so that at most ``most`` are left: what is kept of a run stays kept or falls away."""
+    stride = 1
+    while len(steps) > most * stride:
+        stride *= 2
+    return list(steps[::stride])
+
+
+def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
+    """Put the responses of steps together: as many of each as :data:`MOST_TOKENS` allows, and without their stop tokens."""
+    lengths = np.concatenate([tokens.lengths for tokens in found])
+    most = max(FEWEST_RESPONSES, int(MOST_TOKENS / max(1.0, lengths.mean()) / len(found)))
+    taken = [tokens.lengths[:most] for tokens in found]
+    ids = np.concatenate([tokens.ids[: kept.sum()] for tokens, kept in zip(found, taken, strict=True)])
+    stopped = np.concatenate([tokens.stopped[:most] for tokens in found])
+    row = np.repeat(np.arange(len(found)), [len(kept) for kept in taken])
+    lengths = np.concatenate(taken)
+    ids, lengths = _without_stop_tokens(ids, lengths, stopped)
+    token_ids, dense = np.unique(ids, return_inverse=True)
+    return Corpus(
+        steps=[tokens.step for tokens in found],
+        ids=dense.astype(np.int64),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        stopped=stopped,
+        row=row,
+        pieces=[pieces.get(int(token), PARTIAL) for token in token_ids],
+        token_ids=token_ids,
+    )
+
+
+def _without_stop_tokens(ids: np.ndarray, lengths: np.ndarray, stopped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and lengths without the tokens that ended responses.
+
+    Which these are, the ids say: tokens that stand nowhere but at the end of responses that ended by themselves. Records that were made
+    without them (the last tokens of such responses stand elsewhere too) stay as they are.
+    """
+    ends = np.cumsum(lengths)[stopped & (lengths > 0)] - 1
+    inside = np.ones(len(ids), bool)
+    inside[ends] = False
+    if not len(ends) or np.isin(ids[ends], ids[inside]).any():
+        return ids, lengths
+    return ids[inside], lengths - (stopped & (lengths > 0))
+
+
+def responses_of(ids: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """The ids of one response after the other."""
+    yield from np.split(ids, np.cumsum(lengths)[:-1])

@@ -1,0 +1,184 @@
+"""Comparing runs whose numbers a test has made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.analysis.compare import compare, overlay, sweep_table
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin, SettingChange, StepRecord, WatchRecord
+from rlhf_studio.runs.writer import RunWriter
+
+Values = Callable[[int], float]
+
+
+def run(
+    folder: Path,
+    gold: Values | None,
+    *,
+    name: str = "",
+    steps: int = 20,
+    seed: int = 0,
+    scores: Values = lambda step: 0.0,
+    changes: list[SettingChange] | None = None,
+    watch: str = "Tell me:",
+    origin: Origin | None = None,
+    **settings: Any,
+) -> RunReader:
+    """A run with these values at each step; ``settings`` are sections of the configuration."""
+    config = RunConfig.model_validate({"engine": {"seed": seed}, **settings})
+    create_run(folder, config, name=name or folder.name, origin=origin)
+    with RunWriter(folder) as writer:
+        writer.watched(0, [WatchRecord(0, watch, "before", -1.0, None)])
+        for step in range(1, steps + 1):
+            metrics = {"objective/scores": scores(step), "objective/kl": 2.0} | ({"gold/score": gold(step)} if gold else {})
+            answer = WatchRecord(0, watch, f"answer {step}", 1.0, 0.5, 3.0, True, [" an"], {"kl": np.array([np.nan, 0.1], np.float32)})
+            writer.commit_step(StepRecord(step, metrics, [], [answer], changes=(changes or []) if step == 2 else []))
+    return RunReader(folder)
+
+
+def level(height: float, noise: float = 0.0, seed: int = 0) -> Values:
+    drawn = np.random.default_rng(seed).normal(0, noise, 2000)
+    return lambda step: height + float(drawn[step])
+
+
+def test_two_settings_are_told_apart_with_figures_and_the_setting(tmp_path: Path) -> None:
+    good = run(tmp_path / "b", level(0.81, 0.01), ppo={"kl_coef": 0.05}, scores=level(1.0))
+    bad = run(tmp_path / "a", level(0.42, 0.01), ppo={"kl_coef": 0.0}, scores=level(3.0))
+    found = compare([bad, good])
+    assert found.verdict.startswith("“b” reaches a gold score of 0.8") and "against 0.4" in found.verdict
+    assert found.verdict.endswith("at a KL of 2.00 against 2.00; they differ in ppo.kl_coef (0.05 against 0).")
+    assert [(row.setting, row.values) for row in found.settings] == [("ppo.kl_coef", [0.0, 0.05])]
+    assert any("“a” would be ahead, with 3.00 against 1.00" in note for note in found.notes)
+    assert any("more seeds" in note for note in found.notes)
+
+
+def test_a_difference_that_chance_can_make_is_called_so(tmp_path: Path) -> None:
+    noisy = [run(tmp_path / f"{seed}", level(0.5 + 0.001 * seed, 0.2, seed), ppo={"kl_coef": 0.1 * seed}) for seed in (1, 2)]
+    verdict = compare(noisy).verdict
+    assert "about the same gold score" in verdict and "the noise from step to step alone can make a difference of" in verdict
+
+
+def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:
+    def seeds(name: str, heights: list[float], kl_coef: float) -> list[RunReader]:
+        return [run(tmp_path / f"{name}{n}", level(h), seed=n, ppo={"kl_coef": kl_coef}) for n, h in enumerate(heights)]
+
+    wide = compare([*seeds("a", [0.3, 0.5, 0.7], 0.1), *seeds("b", [0.4, 0.6, 0.8], 0.2)])
+    assert [group.runs for group in wide.groups] == [[0, 1, 2], [3, 4, 5]]
+    # Pooled standard deviation 0.2, two means of three, 4 degrees of freedom: 2.78 * 0.2 * sqrt(2 / 3) = 0.45
+    assert "“b0” (3 seeds) and “a0” (3 seeds) end with about the same gold score, 0.60 against 0.50" in wide.verdict
+    assert "seeds alone can make a difference of 0.45" in wide.verdict
+    narrow = compare([*seeds("c", [0.30, 0.31, 0.32], 0.1), *seeds("d", [0.40, 0.41, 0.42], 0.2)])
+    assert narrow.verdict.startswith("“d0” (3 seeds) reaches a gold score of 0.41 against 0.31 for “c0” (3 seeds)")
+    alone = compare(seeds("e", [0.2, 0.4], 0.3))
+    assert (
+        alone.verdict
+        == "2 seeds of the same settings end with a gold score of 0.30 on average (0.20 to 0.40), at a KL of 2.00 (2.00 to 2.00)."
+    )
+    assert [row.setting for row in alone.settings] == ["engine.seed"]
+
+
+def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> None:
+    other = {"components": [{"kind": "length", "name": "length", "target": 20}]}
+    readers = [run(tmp_path / "a", None, scores=level(5.0)), run(tmp_path / "b", None, scores=level(1.0), reward=other)]
+    assert "scored differently, so their scores cannot be compared" in compare(readers).verdict
+
+
+def test_live_changes_make_another_group_and_are_noted(tmp_path: Path) -> None:
+    readers = [run(tmp_path / "a", level(0.5)), run(tmp_path / "b", level(0.5), changes=[SettingChange(2, "ppo.kl_coef", 0.05, 0.2)])]
+    found = compare(readers)
+    assert len(found.groups) == 2 and found.runs[1].changed == [(2, "ppo.kl_coef", 0.2)]
+    assert "“b”: ppo.kl_coef was changed to 0.2 at step 2, while it ran." in found.notes
+    assert "they differ in what was changed while they ran" in found.verdict
+
+
+def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> None:
+    readers = [
+        run(tmp_path / "a", level(0.5)),
+        run(tmp_path / "b", level(0.2), steps=30, seed=1),
+        run(tmp_path / "c", None, steps=0, seed=2),
+    ]
+    notes = compare(readers).notes
+    assert "“c” has recorded nothing to compare yet." in notes
+    assert any("from 20 to 30 steps" in note for note in notes)
+    assert compare(readers[2:]).verdict == "None of these runs has recorded a step yet."
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    readers = [run(tmp_path / f"{n}", level(0.5), name="world", seed=n % 2, ppo={"kl_coef": 0.1 * (n // 2)}) for n in range(4)]
+    found = compare(readers)
+    assert [one.label for one in found.runs] == [f"world (kl_coef {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
+    assert [group.label for group in found.groups] == ["world (kl_coef 0)", "world (kl_coef 0.1)"]
+    twins = [run(tmp_path / name, level(0.5), name="twin") for name in ("x", "y")]
+    assert [one.label for one in compare(twins).runs] == ["twin x", "twin y"]
+
+
+def test_the_same_prompts_are_answered_side_by_side(tmp_path: Path) -> None:
+    readers = [run(tmp_path / "a", level(0.5)), run(tmp_path / "b", level(0.5), steps=7), run(tmp_path / "c", level(0.5), watch="Other:")]
+    found = compare(readers)
+    (row,) = found.watched
+    assert row.prompt == "Tell me:" and row.first[2] is None and row.newest[2] is None
+    assert [(answer.step, answer.response) for answer in (row.first[0], row.newest[0], row.newest[1]) if answer] == [
+        (0, "before"),
+        (20, "answer 20"),
+        (7, "answer 7"),
+    ]
+    assert row.newest[0] is not None and row.newest[0].arrays == {"kl": [None, 0.1]} and row.newest[0].kl == 3.0
+    assert json.loads(json.dumps(asdict(found), allow_nan=False))["runs"][1]["last"]["gold/score"] == 0.5
+
+
+def test_an_overlay_has_a_line_for_each_run_and_a_band_for_seeds(tmp_path: Path) -> None:
+    readers = [
+        run(tmp_path / "a", lambda step: 1.0 * step, steps=6),
+        run(tmp_path / "b", lambda step: 3.0 * step if step != 4 else float("nan"), steps=5, seed=1),
+        run(tmp_path / "c", None, ppo={"kl_coef": 0.3}),
+    ]
+    found = overlay(readers, "gold/score")
+    assert [line.steps for line in found.lines] == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], []]
+    assert found.lines[1].values == [3.0, 6.0, 9.0, None, 15.0]
+    (band,) = found.bands
+    assert (band.group, band.steps, band.mean) == (0, [1, 2, 3, 4, 5], [2.0, 4.0, 6.0, None, 10.0])
+    assert (band.low[4], band.high[4]) == (5.0, 15.0)
+    assert overlay(readers, "gold/score", groups=[one.group for one in compare(readers).runs]) == found
+    assert len(overlay(readers, "gold/score", points=4).lines[0].steps) <= 4
+
+
+def test_a_sweep_is_a_table_with_seeds_in_one_cell(tmp_path: Path) -> None:
+    grid = [(beta, rate, seed) for rate in (1e-4, 1e-5) for beta in (0.2, 0.0) for seed in (0, 1)][:-1]
+    readers = [
+        run(
+            tmp_path / f"{n}",
+            level(beta + seed / 10 + (1 if rate == 1e-4 else 0)),
+            seed=seed,
+            ppo={"kl_coef": beta, "learning_rate": rate},
+            origin=Origin(sweep="s", changes={"ppo.kl_coef": beta, "ppo.learning_rate": rate}),
+        )
+        for n, (beta, rate, seed) in enumerate(grid)
+    ]
+    table = sweep_table(readers, "gold/score")
+    assert (table.settings, table.rows, table.columns) == (["ppo.kl_coef", "ppo.learning_rate"], [0.0, 0.2], [1e-5, 1e-4])
+    cell = table.cells[1][1]
+    assert cell is not None and (cell.runs, cell.low, cell.high) == ([0, 1], 1.2, pytest.approx(1.3)) and cell.mean == pytest.approx(1.25)
+    lonely = table.cells[0][0]
+    assert lonely is not None and lonely.runs == [6]
+    one = sweep_table([readers[0], readers[2]], "gold/score")
+    assert one.columns == [1e-4] and [row[0].runs for row in one.cells if row[0]] == [[1], [0]]
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    reader = run(tmp_path / "a", level(0.5), steps=1)
+    with pytest.raises(ValueError, match="Between 1 and 20 runs can be compared, not 0"):
+        compare([])
+    with pytest.raises(ValueError, match="a was given 2 times"):
+        overlay([reader, reader], "gold/score")
+    with pytest.raises(ValueError, match="do not differ in any"):
+        sweep_table([reader], "gold/score")
