@@ -17,6 +17,7 @@ DATABASE = "run.db"
 LOG = "engine.log"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
+BASE = "base"  # the base of adapters that is in no file of its own
 MANIFEST = "manifest.json"
 STUDIO_DATABASE = "studio.db"
 TRASH_PREFIX = ".trash-"

@@ -33,7 +33,7 @@ from rlhf_studio.runs.records import (
     WatchRecord,
 )
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.values import decode_json, decode_number, decode_text
+from rlhf_studio.runs.values import decode_number, decode_text
 
 _OF_NOW = "step <= (SELECT run.step FROM run)"
 """Leaves out what is from before a resume and waits to be trained again."""
@@ -267,10 +267,7 @@ class RunReader:
     def origin(self) -> Origin:
         """Where the run comes from."""
         with self._reading() as connection:
-            if not step_rows.has_table(connection, "changes"):
-                return Origin()
-            stored = connection.execute("SELECT origin FROM run").fetchone()[0]
-            return Origin() if stored is None else Origin(**decode_json(stored, None))
+            return step_rows.read_origin(connection)
 
     def recorded_at(self, step: int) -> float | None:
         """When a step of the run as it goes now was recorded, in seconds since 1970; None when there is no such step."""
