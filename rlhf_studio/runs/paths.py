@@ -19,6 +19,7 @@ CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
 BASE = "base"  # the base of adapters that is in no file of its own
 MANIFEST = "manifest.json"
+STATE = "state.json"
 STUDIO_DATABASE = "studio.db"
 TRASH_PREFIX = ".trash-"
 NEW_PREFIX = ".new-"

@@ -54,11 +54,12 @@ def record(step: int):
     return dataclasses.replace(step_record(step), episodes=episodes(step), probes=[score(step)], changes=changes)
 
 
-def save(writer: RunWriter, step: int) -> None:
+def save(writer: RunWriter, step: int, **live: float) -> None:
     """A checkpoint as the engine writes it, with its settings and its event."""
     run = writer.run_dir
     folder = write(place(run, step), step, RunReader(run).recorded_at(step))
-    state = json.dumps({"step": step, "settings": RunReader(run).config().model_dump(mode="json")})
+    changed = {f"ppo.{name}": value for name, value in live.items()}
+    state = json.dumps({"step": step, "settings": RunReader(run).config().model_dump(mode="json"), "live": changed})
     (folder / "state.json").write_text(state)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["state.json"] = {"bytes": len(state), "sha256": checkpoints.sha256(folder / "state.json")}
@@ -233,6 +234,24 @@ def test_a_fork_has_the_settings_of_its_checkpoint_not_those_of_later(workspace:
     assert RunReader(workspace.run_dir(fork)).config().ppo.steps == 8
     (place(source, 4) / "state.json").unlink()  # as in checkpoints of the first versions, which did not name them
     assert settings_at(source, 4).ppo.steps == 12
+
+
+def test_settings_that_were_changed_while_the_run_went_on_are_those_of_the_fork(workspace: Workspace, parent: str) -> None:
+    """So that a fork may also go back to what such a setting was at first: the engine compares config.yaml with the checkpoint's."""
+    source = workspace.run_dir(parent)
+    with RunWriter(source) as writer:
+        writer.commit_step(record(9))
+        save(writer, 9, kl_coef=0.7)
+        writer.set_state("finished")
+    assert settings_at(source, 9).ppo.kl_coef == 0.7 and RunReader(source).config().ppo.kl_coef == 0.1
+    before = files(source)
+    for value in (0.7, 0.1):
+        folder = workspace.run_dir(workspace.fork(parent, 9, {"ppo.steps": 12, "ppo.kl_coef": value}))
+        state = json.loads((place(folder, 9) / "state.json").read_text())
+        assert (state["settings"]["ppo"]["kl_coef"], state["live"], state["step"]) == (0.7, {}, 9)
+        assert RunReader(folder).config().ppo.kl_coef == value and checkpoints.where_to_resume(folder).step == 9
+        assert ("ppo.kl_coef" in RunReader(folder).origin().changes) == (value == 0.1)
+    assert files(source) == before
 
 
 def test_a_variation_keeps_the_working_folder_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

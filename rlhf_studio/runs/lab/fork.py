@@ -6,6 +6,7 @@ copied as it is at one moment. Everything is put together in a temporary folder,
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import time
@@ -37,17 +38,19 @@ def refuse_imported(reader: RunReader) -> None:
 
 
 def settings_at(run_dir: Path, step: int | None) -> RunConfig:
-    """The settings that a fork begins with: those that the checkpoint of ``step`` was written with, or the run's own for None.
+    """The settings that a fork begins with: those in force at the checkpoint of ``step``, or the run's own for None.
 
     Raises StoreError when there is no such checkpoint, or the run cannot be read.
     """
     reader = RunReader(run_dir)
     if step is None:
         return reader.config()
-    path = _checkpoint(reader, step) / "state.json"
+    path = _checkpoint(reader, step) / paths.STATE
     try:
-        settings = read_object(path).get("settings") if path.exists() else None
-        return reader.config() if settings is None else parse_config(settings)  # earlier versions did not write them down
+        state = read_object(path) if path.exists() else {}
+        if "settings" not in state:  # earlier versions did not write them down
+            return reader.config()
+        return with_values(parse_config(state["settings"]), state.get("live", {}))
     except (OSError, ValueError) as error:  # a ConfigError is a ValueError
         raise StoreError(f"The settings in {path} cannot be used: {error}", "damaged") from error
 
@@ -139,6 +142,7 @@ def fork_run(
         if whole is None:
             why = "; ".join(problems)
             raise StoreError(f"The run {reader.run_dir.name} cannot be forked from step {step}: {why}.", "damaged")
+        _settle(whole)
 
 
 def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
@@ -163,6 +167,24 @@ def _copy_checkpoint(source: Path, target: Path) -> None:
     except (FileNotFoundError, checkpoints.CheckpointError) as error:
         gone = f"{source.name} was removed or is damaged ({error}). A run keeps only its newest checkpoints: engine.keep_checkpoints"
         raise StoreError(f"The checkpoint {gone}.", "absent") from error
+
+
+def _settle(checkpoint: Path) -> None:
+    """Settings that were changed while the other run went on become the checkpoint's own, as in the new ``config.yaml``.
+
+    Else a fork that goes back to what such a setting was at first would be taken for one that does not change it.
+    """
+    path, manifest = checkpoint / paths.STATE, checkpoints.read_manifest(checkpoint)
+    state = read_object(path) if path.exists() else {}
+    if not state.get("live"):
+        return
+    state["settings"] = with_values(parse_config(state["settings"]), state["live"]).model_dump(mode="json")
+    state["live"] = {}
+    path.write_text(json.dumps(state, indent=1, allow_nan=False), encoding="utf-8")
+    manifest["files"][paths.STATE] = {"bytes": path.stat().st_size, "sha256": checkpoints.sha256(path)}
+    (checkpoint / paths.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for name in (paths.STATE, paths.MANIFEST):
+        checkpoints.sync(checkpoint / name)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
