@@ -90,7 +90,9 @@ def _resume(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.lab.fork import refuse_imported
     from rlhf_studio.runs.reader import RunReader
 
-    refuse_imported(RunReader(options.folder))
+    reader = RunReader(options.folder)
+    reader.config()  # first what is wrong with the folder, then what is wrong with the request
+    refuse_imported(reader)
     permissions = permissions_of(options)
     mode: StartMode = "from-start" if options.from_start else "resume"
     if options.overrides:
