@@ -15,6 +15,7 @@ from rlhf_studio.config import Permissions, RunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import newest_step, trained_policy
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.start import StartMode
@@ -29,6 +30,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--at",
         metavar="STEP",
         help=f"the checkpoint to go on from, or '{NEWEST}'; without it the new run begins at the beginning with this run's settings",
+    )
+    fork.add_argument(
+        "--from-policy",
+        action="store_true",
+        help="begin anew, at step 1, but with the policy that this run has trained (by --at, or its newest checkpoint)",
     )
     fork.add_argument("--run-dir", type=Path, metavar="NEW", help="where to keep the new run (default: a new folder beside this one)")
     add_permission_flags(fork)
@@ -55,6 +61,9 @@ def _fork(options: argparse.Namespace) -> int:
 
     permissions = permissions_of(options)
     step = _step(options)
+    if options.from_policy:
+        given = {"model.policy": str(trained_policy(options.folder, step)), "model.revision": "main"}
+        options.overrides, step = {**given, **options.overrides}, None
     run_dir = _prepare(options, step, permissions)
     mode: StartMode = "train" if step is None else "resume"
     print(f"run folder: {run_dir}", flush=True)
@@ -68,10 +77,7 @@ def _step(options: argparse.Namespace) -> int | None:
     if options.at is None:
         return None
     if options.at == NEWEST:
-        saved = RunReader(options.folder).checkpoints()
-        if not saved:
-            raise StoreError(f"{options.folder} has no checkpoint yet; without --at the fork begins at the beginning", "absent")
-        return saved[-1].step
+        return newest_step(RunReader(options.folder))
     if not options.at.isascii() or not options.at.isdecimal() or len(options.at) > 9:
         raise ConfigError([Problem("--at", f"should be the step of a checkpoint or '{NEWEST}', not {options.at[:40]!r}")])
     return int(options.at)

@@ -210,6 +210,14 @@ class Workspace:
         self._queue_new(folder, "train" if step is None else "resume")
         return new
 
+    def trained_policy(self, run_id: str, step: int | None = None) -> str:
+        """The folder of the policy that a run has trained: the setting ``model.policy`` of a new run that begins where this one got to.
+
+        ``step`` is that of a checkpoint, the newest without it. The new run needs this one's folder as long as it trains.
+        Raises StoreError when there is no such checkpoint.
+        """
+        return str(forks.trained_policy(self.run_dir(run_id), step))
+
     def _fork_name(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> str:
         return forks.fork_name(self.status(run_id).name or run_id, step, changes)
 
@@ -250,8 +258,8 @@ class Workspace:
             if entry is None or entry.state != "waiting":
                 raise StoreError(f"The run {run_id} is not waiting in the queue. If it has started, stop it instead.", "state")
             studio.set_entry(connection, run_id, "cancelled", seq=entry.seq)
-            folder = self.run_dir(run_id)
-            if entry.mode == "resume" and RunReader(folder).stored()[0] == "finished":  # see go_on
+            folder = self.root / paths.RUNS / run_id
+            if entry.mode == "resume" and _waits_for_more_steps(folder, entry.seq):
                 undo_replace(folder)
 
     def move(self, run_id: str, position: int) -> None:
@@ -339,6 +347,14 @@ def _missing(run_id: str) -> StoreError:
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
         raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
+
+
+def _waits_for_more_steps(folder: Path, seq: int) -> bool:
+    """Whether a queued run had finished when it was queued, see :meth:`Workspace.go_on`. One that cannot be read did not."""
+    try:
+        return RunReader(folder).stored() == ("finished", seq)
+    except StoreError:
+        return False
 
 
 def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:

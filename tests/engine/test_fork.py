@@ -98,6 +98,18 @@ def test_a_variation_begins_at_the_beginning(original: Path, tmp_path: Path) -> 
     assert reader.origin().parent == "original" and reader.metrics_since(0) != RunReader(original).metrics_since(0)[:1]
 
 
+def test_a_new_run_begins_with_the_trained_policy(original: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert main(["fork", str(original), "--from-policy", "--at", "2", "--run-dir", str(new), "--ppo.steps", "1"]) == DONE
+    reader = RunReader(new)
+    trained = original / "checkpoints" / "step-000002" / "policy"
+    assert reader.config().model.policy == str(trained) == Workspace(original.parents[1]).trained_policy("original", 2)
+    assert reader.origin().changes["model.policy"] == str(trained) and reader.status().step == 1
+    kl = reader.metrics_since(0)[0][1]["objective/kl"]
+    assert kl == pytest.approx(0, abs=1e-4)  # measured from the policy that it begins with
+    assert RunReader(original).metrics_since(2)[0][1]["objective/kl"] != pytest.approx(0, abs=1e-4)  # from the untrained one
+
+
 def test_adapters_take_their_base_along(tmp_path: Path) -> None:
     """With these adapters the base is changed at the start, so it lies in the run folder."""
     config = small_config(

@@ -363,6 +363,23 @@ def test_going_on_needs_a_checkpoint_and_a_run_that_nobody_starts(workspace: Wor
     assert (folder / "config.yaml").read_text() == before
 
 
+def test_cancelling_gives_back_only_what_more_steps_changed(workspace: Workspace, parent: str) -> None:
+    """A run that waited to be resumed, and that somebody finished from a shell meanwhile, keeps its settings."""
+    folder = workspace.run_dir(parent)
+    with RunWriter(folder) as writer:
+        writer.set_state("stopped")
+    workspace.resume(parent)
+    with RunWriter(folder) as writer:
+        writer.set_state("finished")
+    (folder / "config-1.yaml").write_text("of an earlier change")
+    before = (folder / "config.yaml").read_text()
+    workspace.cancel(parent)
+    assert (folder / "config.yaml").read_text() == before and (folder / "config-1.yaml").exists()
+    removed = workspace.submit(config())
+    shutil.rmtree(workspace.run_dir(removed))  # behind our back
+    workspace.cancel(removed)
+
+
 def test_a_run_that_was_finished_from_a_shell_while_it_waited_is_not_started_again(workspace: Workspace, parent: str) -> None:
     workspace.go_on(parent, 9)
     with RunWriter(workspace.run_dir(parent)) as writer:

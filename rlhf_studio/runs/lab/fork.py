@@ -64,6 +64,19 @@ def _checkpoint(reader: RunReader, step: int) -> Path:
     return saved[step]
 
 
+def trained_policy(run_dir: Path, step: int | None = None) -> Path:
+    """The policy in the checkpoint of ``step``, or in the newest: an ordinary model folder. Raises StoreError when there is none."""
+    reader = RunReader(run_dir)
+    return _checkpoint(reader, newest_step(reader) if step is None else step) / "policy"
+
+
+def newest_step(reader: RunReader) -> int:
+    """The step of the newest checkpoint. Raises StoreError when there is none."""
+    if not (saved := reader.checkpoints()):
+        raise StoreError(f"The run {reader.run_dir.name} has no checkpoint yet; a fork can only begin at its beginning.", "absent")
+    return saved[-1].step
+
+
 def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
     """The settings of a fork: those of :func:`settings_at` with ``changes``, plain JSON values by dotted name.
 
