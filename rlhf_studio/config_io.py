@@ -226,13 +226,29 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     ``reward.components.0.weight`` reaches into lists.
     Raises :class:`ConfigError` for a name that leads nowhere.
     """
-    text_settings = {name for name, field in walk_fields() if field.annotation is str}
-    empty = {name for name, field in walk_fields() if may_be_empty(field)}
     result: dict[str, Any] = _deep_copy(data)
     for name, raw in overrides.items():
-        value = (_text(raw) if name in empty else raw) if name in text_settings else _plain_value(name, raw)
-        _set(result, name, name.split("."), value)
+        _set(result, name, name.split("."), parse_value(name, raw))
     return result
+
+
+def parse_value(name: str, raw: str) -> Any:
+    """The plain value that a text stands for in a setting, as :func:`apply_overrides` reads it. Raises :class:`ConfigError`."""
+    field = dict(walk_fields()).get(name)
+    if field is None or field.annotation is not str:
+        return _plain_value(name, raw)
+    return _text(raw) if may_be_empty(field) else raw
+
+
+def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """The configuration with other values of some settings, given by dotted name as plain JSON: ``{"ppo.kl_coef": 0.2}``.
+
+    Raises :class:`ConfigError` for a name that leads nowhere and for a value that the setting does not take.
+    """
+    data = config.model_dump(mode="json")
+    for name, value in values.items():
+        _set(data, name, name.split("."), value)
+    return parse_config(data)
 
 
 _NULL = re.compile(r'("*)null\1')

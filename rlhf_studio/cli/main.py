@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import prepare, score, show, train
+from rlhf_studio.cli import fork, prepare, score, show, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 
-TAKE_SETTINGS = ("train", "resume", "score")
+TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("world", help="rebuild or check the bundled review world")
     train.add_train(commands)
     train.add_resume(commands)
+    fork.add_commands(commands)
     score.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)

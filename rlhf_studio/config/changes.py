@@ -1,4 +1,4 @@
-"""What differs between two configurations of one run, and what must stay when a run is resumed."""
+"""What differs between two configurations of one run, and what must stay when a run is resumed or forked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAYS = {
     "engine.probe_prompts": "the probes are answers of the starting policy, which training has changed since",
     "ppo.reference_ema": "the checkpoint holds the reference as it has followed the policy so far",
 }
-"""Settings, or whole sections, that a resumed run keeps, and why."""
+"""Settings, or whole sections, that a run keeps when it goes on from a checkpoint, and why."""
 
 _OF_THE_FOLDER = "the run folder belongs to this model and may hold the base of its adapters; start a new run for another one"
 STAYS_FROM_START = {

@@ -55,7 +55,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
     try:
         folder = workspace.run_dir(entry.run_id)
         state, seq = RunReader(folder).stored()
-        if state == "finished" or (state != "queued" and entry.mode == "train"):
+        if (state == "finished" and seq != entry.seq) or (state != "queued" and entry.mode == "train"):
             studio.set_entry(connection, entry.run_id, "done", seq=seq)  # somebody ran it from a shell meanwhile
             return None
         ticket = liveness.StartTicket(folder)

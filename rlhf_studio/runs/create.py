@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,16 +33,28 @@ def create_run(
     state: State = "queued",
     memory: tuple[int, int] | None = None,
     origin: Origin | None = None,
+    working_folder: Path | None = None,
 ) -> None:
     """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
 
-    An empty folder is taken over. The current working folder is remembered, so that relative paths in the configuration mean
-    the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at the peak that
-    were estimated, or None. ``origin`` says where the run comes from.
+    An empty folder is taken over. The current working folder (or ``working_folder``) is remembered, so that relative paths in the
+    configuration mean the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at
+    the peak that were estimated, or None. ``origin`` says where the run comes from.
 
     Raises:
         RunExists: the folder exists and is not empty, or is a file.
         StoreError: the disk is full or may not be written.
+    """
+    with new_folder(run_dir) as folder:
+        named = name or config.name or config.recipe or Path(run_dir).resolve().name
+        _fill(folder, config, named, state, memory, origin, working_folder or Path.cwd())
+
+
+@contextmanager
+def new_folder(run_dir: Path) -> Iterator[Path]:
+    """A temporary folder beside ``run_dir`` to fill; at the end of the block it gets that name, or all of it goes where something failed.
+
+    Raises RunExists and StoreError as :func:`create_run`, also for an OSError in the block.
     """
     target = Path(run_dir).resolve()
     temporary = target.parent / f"{paths.NEW_PREFIX}{secrets.token_hex(8)}"
@@ -51,9 +65,10 @@ def create_run(
     except OSError as error:
         raise store_error(error, target) from error
     try:
-        _fill(temporary, config, name or config.name or config.recipe or target.name, state, memory, origin)
+        yield temporary
+        sync_folder(temporary)
         os.rename(temporary, target)  # replaces an empty folder, refuses any other
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except StoreError as error:  # name the folder that people know
         raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
     except OSError as error:
@@ -65,11 +80,15 @@ def create_run(
 
 
 def remove_unstarted(run_dir: Path) -> bool:
-    """Take back a folder of :func:`create_run` whose run ended before its first step. Returns whether it is gone; raises StoreError."""
+    """Take back the folder of a new run, or of a fork, that ended before a step of its own. Returns whether it is gone.
+
+    Raises StoreError.
+    """
     folder = Path(run_dir).resolve()
     reader = RunReader(folder)
-    status = reader.status()
-    if status.state != "failed" or status.step > 0 or reader.checkpoints():
+    status, given = reader.status(), reader.origin().parent_step
+    saved = [checkpoint for checkpoint in reader.checkpoints() if checkpoint.step != given]
+    if status.state != "failed" or status.step > (given or 0) or saved:
         return False
     try:
         shutil.rmtree(folder)
@@ -87,7 +106,15 @@ def _exists(target: Path) -> RunExists:
     return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
 
 
-def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tuple[int, int] | None, origin: Origin | None) -> None:
+def _fill(
+    folder: Path,
+    config: RunConfig,
+    name: str,
+    state: State,
+    memory: tuple[int, int] | None,
+    origin: Origin | None,
+    working_folder: Path,
+) -> None:
     for part in (paths.CHECKPOINTS, paths.EXPORTS):
         (folder / part).mkdir()
     write_durably(folder / paths.CONFIG, config_to_yaml(config).encode("utf-8"))
@@ -108,7 +135,7 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
                     state,
                     config.ppo.steps,
                     time.time(),
-                    encode_text(os.getcwd()),
+                    encode_text(str(working_folder)),
                     __version__,
                     *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
                     None if origin is None else encode_json(asdict(origin))[0],
@@ -117,7 +144,6 @@ def _fill(folder: Path, config: RunConfig, name: str, state: State, memory: tupl
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")
     finally:
         connection.close()
-    _sync_folder(folder)
 
 
 def replace_config(run_dir: Path, config: RunConfig) -> None:
@@ -132,9 +158,22 @@ def replace_config(run_dir: Path, config: RunConfig) -> None:
         new.unlink(missing_ok=True)  # what an interrupted change left
         write_durably(new, config_to_yaml(config).encode("utf-8"))
         os.replace(new, current)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         raise store_error(error, current) from error
+
+
+def undo_replace(run_dir: Path) -> None:
+    """Take back the last :func:`replace_config`, for a run that did not go on after it. Raises StoreError."""
+    folder = Path(run_dir).resolve()
+    number = 1
+    while (folder / paths.EARLIER_CONFIG.format(number=number + 1)).exists():
+        number += 1
+    try:
+        os.replace(folder / paths.EARLIER_CONFIG.format(number=number), folder / paths.CONFIG)
+        sync_folder(folder)
+    except OSError as error:
+        raise store_error(error, folder / paths.CONFIG) from error
 
 
 def _first_free(folder: Path) -> Path:
@@ -174,7 +213,8 @@ def write_durably(path: Path, data: bytes) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the folder's list of names. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

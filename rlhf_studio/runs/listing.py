@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlhf_studio.runs import paths, status, studio
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.records import ENDED, RunStatus
+from rlhf_studio.runs.records import ENDED, Marks, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 
 SETTLED_SECONDS = 2.0
@@ -27,6 +27,7 @@ class _Signature:
     files: tuple[tuple[int, int, int] | None, ...]
     entry: studio.Entry | None
     name: str | None
+    marks: Marks | None
 
     @property
     def settled(self) -> bool:
@@ -38,7 +39,7 @@ class _Signature:
 class Listing:
     """:meth:`Workspace.runs` for those who ask again and again; may be shared by threads.
 
-    An ended run whose files, queue entry and name are as before is not opened: its row comes from memory (with the heartbeat's age
+    An ended run whose files, queue entry, name and marks are as before is not opened: its row comes from memory (with the heartbeat's age
     as it was then). All others, and every run whose locks are taken, are read anew.
     """
 
@@ -78,7 +79,9 @@ def _look(folder: Path, known: studio.Studio) -> _Signature | None:
         files = tuple(_stat(f"{folder}/{name}") for name in _FILES)
     except (StoreError, OSError):
         return None
-    return _Signature((own.st_dev, own.st_ino), files, known.entries.get(folder.name), known.names.get(folder.name))
+    run_id = folder.name
+    given = known.entries.get(run_id), known.names.get(run_id), known.marks.get(run_id)
+    return _Signature((own.st_dev, own.st_ino), files, *given)
 
 
 def _stat(path: str) -> tuple[int, int, int] | None:

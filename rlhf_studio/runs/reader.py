@@ -37,7 +37,7 @@ from rlhf_studio.runs.records import (
 )
 from rlhf_studio.runs.rows import OF_NOW as _OF_NOW
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.values import decode_json, decode_number, decode_text
+from rlhf_studio.runs.values import decode_number, decode_text
 
 _WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) FROM watched WHERE {_OF_NOW})"
 
@@ -293,10 +293,7 @@ class RunReader:
     def origin(self) -> Origin:
         """Where the run comes from."""
         with self._reading() as connection:
-            if not step_rows.has_table(connection, "changes"):
-                return Origin()
-            stored = connection.execute("SELECT origin FROM run").fetchone()[0]
-            return Origin() if stored is None else Origin(**decode_json(stored, None))
+            return step_rows.read_origin(connection)
 
     def recorded_at(self, step: int) -> float | None:
         """When a step of the run as it goes now was recorded, in seconds since 1970; None when there is no such step."""

@@ -267,6 +267,15 @@ class CheckpointInfo:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """What people noted about a run. Archived runs are left out of the table unless they are asked for."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    archived: bool = False
+
+
+@dataclass(frozen=True)
 class RunStatus:
     """The run's row, with the derived state.
 
@@ -282,6 +291,8 @@ class RunStatus:
         heartbeat_age: seconds since the engine's last heartbeat, or None before the first.
         queue_position: 1 for the next to start; None when not queued.
         stop_asked_age: seconds since somebody asked the engine to stop, as long as it has not; else None.
+        marks: tags and note that people gave it.
+        origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
     """
 
     run_id: str
@@ -304,3 +315,5 @@ class RunStatus:
     queue_position: int | None = None
     stop_asked_age: float | None = None
     last_recorded_step: int = 0
+    marks: Marks = Marks()
+    origin: Origin = Origin()

@@ -32,7 +32,8 @@ from typing import get_args
 
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.records import ALIVE, RunStatus, State
+from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
+from rlhf_studio.runs.step_rows import read_origin
 from rlhf_studio.runs.studio import Entry, Studio
 from rlhf_studio.runs.values import decode_text
 
@@ -90,6 +91,8 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         pid=pid,
         stop_asked_age=_age(asked) if state in ALIVE else None,
         last_recorded_step=max(step, last),
+        marks=studio.marks.get(run_dir.name, Marks()),
+        origin=read_origin(connection),
     )
 
 

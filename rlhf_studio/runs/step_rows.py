@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.records import Probe, ProbeScore, SettingChange, StepEpisodes, WatchRecord
+from rlhf_studio.runs.records import Origin, Probe, ProbeScore, SettingChange, StepEpisodes, WatchRecord
 from rlhf_studio.runs.values import (
     decode_array,
     decode_json,
@@ -27,6 +27,9 @@ from rlhf_studio.runs.values import (
 EPISODES, WATCHED, PROBE = "episodes", "watched", "probe"
 """Whose arrays the rows of ``step_arrays`` are."""
 
+ORIGIN_SINCE = 3
+"""The schema version that has the column ``run.origin``."""
+
 _TOKEN, _PART = "token/", "part/"
 _INTEGERS = {"lengths", "response_ids", "stopped", "top_ids"}
 _PROBE_ARRAYS = ("logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start")
@@ -35,6 +38,14 @@ _PROBE_ARRAYS = ("logprobs", "top_ids", "top_logprobs", "start_logprobs", "logpr
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
     """Whether the database has a table: those of earlier versions lack some."""
     return connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
+
+
+def read_origin(connection: sqlite3.Connection) -> Origin:
+    """Where the run comes from; nothing in databases of earlier versions."""
+    if int(connection.execute("PRAGMA user_version").fetchone()[0]) < ORIGIN_SINCE:
+        return Origin()
+    stored = connection.execute("SELECT origin FROM run").fetchone()[0]
+    return Origin() if stored is None else Origin(**decode_json(stored, None))
 
 
 def _insert_arrays(connection: sqlite3.Connection, step: int, owner: str, sample: int, arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""``studio.db`` at the workspace's root: the queue, and the names people gave to runs. Written by the app, never by an engine.
+"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs. Written by the app, never by an engine.
 
 Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
 single file is easy to copy and works on every disk.
@@ -10,15 +10,16 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.records import Marks
 from rlhf_studio.runs.start import StartMode
-from rlhf_studio.runs.values import decode_text, encode_text
+from rlhf_studio.runs.values import decode_json, decode_text, encode_json, encode_text
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -31,6 +32,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
 )
 STUDIO_VERSION = len(MIGRATIONS)
+MARKS_SINCE = 2  # the version that has the table of marks
 
 _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
 """The column ``resume`` holds the place in this list."""
@@ -69,10 +71,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Studio:
-    """All entries and names at one moment."""
+    """All entries, names and marks at one moment."""
 
     entries: dict[str, Entry]
     names: dict[str, str]
+    marks: dict[str, Marks] = field(default_factory=dict)
 
     def waiting(self) -> list[Entry]:
         """Queued runs, the next one first."""
@@ -100,16 +103,18 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
         return EMPTY
     connection = schema.connect(path, read_only=True)
     try:
-        if schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True) == 0:
+        version = schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True)
+        if version == 0:
             return EMPTY  # another process is creating it just now
         connection.execute("BEGIN")
         named = connection.execute("SELECT run_id, name FROM names WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
-        return Studio(load_entries(connection, run_id), {run: decode_text(name) for run, name in named})
+        names = {run: decode_text(name) for run, name in named}
+        return Studio(load_entries(connection, run_id), names, load_marks(connection, run_id) if version >= MARKS_SINCE else {})
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"{path} is damaged: {error}. Move it away to go on; the runs stay, the queue and the names are lost.", "damaged"
+            f"{path} is damaged: {error}. Move it away to go on; the runs stay, the queue, names and notes are lost.", "damaged"
         ) from error
     finally:
         connection.close()
@@ -190,6 +195,7 @@ def forget(connection: sqlite3.Connection, run_id: str) -> None:
     """Remove all that is known about a run."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
+    connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
 
 
 def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
@@ -197,3 +203,27 @@ def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
     connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
     if name:
         connection.execute("INSERT INTO names VALUES (?, ?)", (run_id, encode_text(name)))
+
+
+def load_marks(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Marks]:
+    """What people noted, by run id: of all runs, or of this one."""
+    rows = connection.execute("SELECT run_id, tags, note, archived FROM marks WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
+    return {run: Marks(tuple(decode_json(tags, None)), decode_text(note), bool(archived)) for run, tags, note, archived in rows}
+
+
+def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None:
+    """Note something about a run, instead of what was noted before."""
+    connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
+    if marks != Marks():
+        row = (run_id, encode_json(list(marks.tags))[0], encode_text(marks.note), int(marks.archived))
+        connection.execute("INSERT INTO marks VALUES (?, ?, ?, ?)", row)
+
+
+def move(connection: sqlite3.Connection, run_id: str, position: int) -> None:
+    """Give a waiting run another place among those that wait: 1 is the next to start; beyond the last means the last."""
+    waiting = Studio(load_entries(connection), {}).waiting()
+    order = [entry.run_id for entry in waiting if entry.run_id != run_id]
+    order.insert(position - 1, run_id)
+    places = [entry.position for entry in waiting]
+    for place, moved in zip(places, order, strict=True):
+        connection.execute("UPDATE queue SET position = ?, changed_at = ? WHERE run_id = ?", (place, time.time(), moved))

@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
-from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.create import create_run, replace_config, undo_replace
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+from rlhf_studio.runs.lab import fork as forks
+from rlhf_studio.runs.lab import longer, sweeps
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
 
-MAX_NAME = 120
+MAX_NAME = 120  # characters
+MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 4000
+
+EstimateMemory = Callable[[RunConfig], tuple[int, int] | None]
+"""The least and the most bytes that a configuration needs at its peak; None when that is not known."""
 
 
 class Workspace:
@@ -72,7 +81,7 @@ class Workspace:
             raise store_error(error, self.root) from error
 
     def listed(self, folder: Path, known: studio.Studio) -> RunStatus | None:
-        """One of :meth:`folders` as :meth:`runs` lists it; None when it was deleted meanwhile. ``known``: the queue and the names."""
+        """One of :meth:`folders` as :meth:`runs` lists it; None when it was deleted meanwhile. ``known``: the queue, names and marks."""
         try:
             created_at = folder.lstat().st_mtime
             paths.run_dir(self.root, folder.name)  # refuses links and names no run may have
@@ -93,13 +102,59 @@ class Workspace:
         run_id = paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
         create_run(folder, config, name=name, memory=memory)
+        self._queue_new(folder, "train")
+        return run_id
+
+    def _queue_new(self, folder: Path, mode: StartMode) -> None:
         try:
             with studio.change(self.root) as connection:
-                studio.append(connection, run_id, "train", seq=0)
+                studio.append(connection, folder.name, mode, seq=0)
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise
-        return run_id
+
+    def submit_sweep(
+        self,
+        config: RunConfig,
+        axes: Mapping[str, Sequence[Any]],
+        name: str = "",
+        *,
+        estimate: EstimateMemory | None = None,
+        parent: str = "",
+    ) -> list[str]:
+        """Queue a run for each combination of values of one or two settings, 20 at most; returns their ids in that order.
+
+        All of them are queued, or none is made. ``axes``: plain JSON values by dotted name. ``estimate`` gives the memory of a
+        configuration, as :meth:`submit` takes it. ``parent`` is the id of the run that the sweep follows from, if any.
+
+        Raises:
+            ConfigError: for every value that a configuration does not take, and for a sweep that is too large.
+            StoreError: a run could not be made or queued; ValueError: a long name.
+        """
+        _check_name(name)
+        configs = sweeps.sweep_configs(config, axes)
+        sweep, made = f"sweep-{paths.new_run_id()}", list[str]()
+        try:
+            for values, own in configs:
+                run_id, memory = paths.new_run_id(), estimate(own) if estimate else None
+                origin = Origin(parent=parent, changes=values, sweep=sweep)
+                create_run(paths.run_dir(self.root, run_id), own, name=sweeps.run_name(name, values), memory=memory, origin=origin)
+                made.append(run_id)
+            with studio.change(self.root) as connection:
+                for run_id in made:
+                    studio.append(connection, run_id, "train", seq=0)
+        except BaseException:
+            for run_id in made:
+                _remove(paths.run_dir(self.root, run_id))
+            raise
+        return made
+
+    def sweep_of(self, run_id: str) -> sweeps.Sweep | None:
+        """The sweep that a run belongs to, with all its runs; None when it belongs to none."""
+        sweep = self.status(run_id).origin.sweep
+        return sweeps.sweeps_of(self.runs()).get(sweep) if sweep else None
+
+    # --- going on --------------------------------------------------------------------------------------------------------
 
     def resume(self, run_id: str, *, from_start: bool = False) -> int:
         """Queue a run that was stopped, failed or was interrupted; returns its place in the queue.
@@ -108,10 +163,11 @@ class Workspace:
 
         Raises:
             NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
-            StoreError: the state does not allow it.
+            StoreError: the state does not allow it, or its records were read from a file.
         """
         folder = self.run_dir(run_id)
         if not from_start and self.status(run_id).state in ("stopped", "failed", "interrupted"):
+            forks.refuse_imported(RunReader(folder))
             checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
@@ -119,11 +175,76 @@ class Workspace:
             run = reader.status_in(known)
             if run.state not in ("stopped", "failed", "interrupted"):
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
+            forks.refuse_imported(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
-            mode: StartMode = "train" if reader.stored()[0] == "queued" else "from-start" if from_start else "resume"
-            studio.append(connection, run_id, mode, seq=run.seq)
-            position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
-        assert position is not None
+            fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
+            mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
+            return _append(connection, run_id, mode, run.seq)
+
+    def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
+        """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
+        return forks.forked_settings(self.run_dir(run_id), step, changes)
+
+    def fork(
+        self, run_id: str, step: int | None, changes: Mapping[str, Any], name: str = "", *, memory: tuple[int, int] | None = None
+    ) -> str:
+        """Queue a new run that goes on from a checkpoint of this one with other settings; returns its id.
+
+        The run itself is only read, and may be running. With ``step`` None the new run is a variation: it begins at the beginning with
+        this run's settings and the changes, and any setting may change.
+
+        Args:
+            changes: plain JSON values by dotted name.
+            name: empty for this run's name with what is different.
+            memory: as in :meth:`submit`.
+
+        Raises:
+            ConfigError: a change is not valid or not allowed, or no step is left to train.
+            StoreError: no such checkpoint, it is damaged, or the disk is full; ValueError: a long name.
+        """
+        _check_name(name)
+        config = self.fork_settings(run_id, step, changes)
+        new = paths.new_run_id()
+        folder = paths.run_dir(self.root, new)
+        forks.fork_run(self.run_dir(run_id), step, folder, config, name=name or self._fork_name(run_id, step, changes), memory=memory)
+        self._queue_new(folder, "train" if step is None else "resume")
+        return new
+
+    def trained_policy(self, run_id: str, step: int | None = None) -> str:
+        """The folder of the policy that a run has trained: the setting ``model.policy`` of a new run that begins where this one got to.
+
+        ``step`` is that of a checkpoint, the newest without it. The new run needs this one's folder as long as it trains.
+        Raises StoreError when there is no such checkpoint.
+        """
+        return str(forks.trained_policy(self.run_dir(run_id), step))
+
+    def _fork_name(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> str:
+        return forks.fork_name(self.status(run_id).name or run_id, step, changes)
+
+    def go_on(self, run_id: str, steps: int) -> int:
+        """Queue a finished run that is to have ``steps`` steps in all; returns its place in the queue.
+
+        Cancelling it there gives it its old settings back.
+
+        Raises:
+            ConfigError: it has as many steps already.
+            NoCheckpoint, AlreadyRunning, StoreError: it cannot go on, is being started, or has not finished.
+        """
+        folder = self.run_dir(run_id)
+        reader = RunReader(folder)
+        forks.refuse_imported(reader)
+        config = longer.with_more_steps(self.status(run_id), reader.config(), steps)
+        checkpoints.where_to_resume(folder, read_again=False)
+        ticket = liveness.StartTicket(folder)
+        ticket.take()  # nobody starts it while its settings change
+        try:
+            with studio.change(self.root) as connection:
+                run = reader.status_in(studio.Studio(studio.load_entries(connection), {}))
+                longer.with_more_steps(run, config, steps)  # as it is now that the queue is locked
+                position = _append(connection, run_id, "resume", run.seq)
+                replace_config(folder, config)
+        finally:
+            ticket.close()
         return position
 
     def force_stop(self, run_id: str) -> None:
@@ -137,6 +258,22 @@ class Workspace:
             if entry is None or entry.state != "waiting":
                 raise StoreError(f"The run {run_id} is not waiting in the queue. If it has started, stop it instead.", "state")
             studio.set_entry(connection, run_id, "cancelled", seq=entry.seq)
+            folder = self.root / paths.RUNS / run_id
+            if entry.mode == "resume" and _waits_for_more_steps(folder, entry.seq):
+                undo_replace(folder)
+
+    def move(self, run_id: str, position: int) -> None:
+        """Give a waiting run another place in the queue: 1 is the next to start; more than there are means the last.
+
+        Raises StoreError when it is not waiting, and ValueError for a place below 1.
+        """
+        if position < 1:
+            raise ValueError(f"a place in the queue is 1 or more, not {position}")
+        with studio.change(self.root) as connection:
+            entry = studio.load_entries(connection).get(run_id)
+            if entry is None or entry.state != "waiting":
+                raise StoreError(f"The run {run_id} is not waiting in the queue, so it has no place to change.", "state")
+            studio.move(connection, run_id, position)
 
     # --- changing ------------------------------------------------------------------------------------------------------
 
@@ -146,6 +283,24 @@ class Workspace:
         self.run_dir(run_id)
         with studio.change(self.root) as connection:
             studio.set_name(connection, run_id, name.strip())
+
+    def mark(self, run_id: str, *, tags: Sequence[str] | None = None, note: str | None = None, archived: bool | None = None) -> None:
+        """Note something about a run; what is None stays as it is. The run's own folder is not written.
+
+        Raises ValueError for more than 20 tags, a tag of more than 40 characters, or a note of more than 4,000; and StoreError.
+        """
+        self.run_dir(run_id)
+        if note is not None and len(note) > MAX_NOTE:
+            raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
+        checked = None if tags is None else _checked_tags(tags)
+        with studio.change(self.root) as connection:
+            before = studio.load_marks(connection, run_id).get(run_id, Marks())
+            marks = Marks(
+                tags=before.tags if checked is None else checked,
+                note=before.note if note is None else note,
+                archived=before.archived if archived is None else archived,
+            )
+            studio.set_marks(connection, run_id, marks)
 
     def delete(self, run_id: str) -> None:
         """Remove a run and everything in its folder. A waiting run leaves the queue.
@@ -192,6 +347,32 @@ def _missing(run_id: str) -> StoreError:
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
         raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
+
+
+def _waits_for_more_steps(folder: Path, seq: int) -> bool:
+    """Whether a queued run had finished when it was queued, see :meth:`Workspace.go_on`. One that cannot be read did not."""
+    try:
+        return RunReader(folder).stored() == ("finished", seq)
+    except StoreError:
+        return False
+
+
+def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags without blanks around them, each once and none empty."""
+    found = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(found) > MAX_TAGS:
+        raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(found)}")
+    if long := next((tag for tag in found if len(tag) > MAX_TAG), None):
+        raise ValueError(f"a tag has at most {MAX_TAG} characters, not {len(long)}")
+    return found
+
+
+def _append(connection: sqlite3.Connection, run_id: str, mode: StartMode, seq: int) -> int:
+    """Put a run at the end of the queue; returns its place."""
+    studio.append(connection, run_id, mode, seq=seq)
+    position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
+    assert position is not None
+    return position
 
 
 def _remove(folder: Path) -> None:

@@ -1,0 +1,184 @@
+"""The commands ``fork`` and ``sweep``: new runs from one that there is, and several runs over one or two settings."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of
+from rlhf_studio.config import Permissions, RunConfig, add_permission_flags
+from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import newest_step, trained_policy
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ENDED
+from rlhf_studio.runs.start import StartMode
+
+NEWEST, POLL_SECONDS = "newest", 0.5
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add both commands."""
+    fork = add_folder_command(commands, "fork", "a new run that goes on from a checkpoint of this one, with other settings", _fork)
+    fork.add_argument(
+        "--at",
+        metavar="STEP",
+        help=f"the checkpoint to go on from, or '{NEWEST}'; without it the new run begins at the beginning with this run's settings",
+    )
+    fork.add_argument(
+        "--from-policy",
+        action="store_true",
+        help="begin anew, at step 1, but with the policy that this run has trained (by --at, or its newest checkpoint)",
+    )
+    fork.add_argument("--run-dir", type=Path, metavar="NEW", help="where to keep the new run (default: a new folder beside this one)")
+    add_permission_flags(fork)
+    sweep = commands.add_parser("sweep", help="queue a run for each combination of values of one or two settings", allow_abbrev=False)
+    sweep.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
+    sweep.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
+    sweep.add_argument(
+        "--vary", action="append", default=[], metavar="SETTING=VALUES", help="values with commas between, e.g. ppo.kl_coef=0,0.05,0.1"
+    )
+    sweep.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the app finds the runs")
+    sweep.add_argument(
+        "--run", action="store_true", dest="run_now", help="run them here, one after the other, instead of waiting for the app"
+    )
+    add_permission_flags(sweep)
+    sweep.set_defaults(run=_sweep)
+
+
+# --- fork ----------------------------------------------------------------------------------------------------------------------
+
+
+def _fork(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import run_folder
+    from rlhf_studio.runs.create import remove_unstarted
+
+    permissions = permissions_of(options)
+    step = _step(options)
+    if options.from_policy:
+        given = {"model.policy": str(trained_policy(options.folder, step)), "model.revision": "main"}
+        options.overrides, step = {**given, **options.overrides}, None
+    run_dir = _prepare(options, step, permissions)
+    mode: StartMode = "train" if step is None else "resume"
+    print(f"run folder: {run_dir}", flush=True)
+    code = run_folder(run_dir, mode, permissions)
+    if code == BAD_INPUT and remove_unstarted(run_dir):
+        print(f"nothing was trained: {run_dir} was removed again")
+    return code
+
+
+def _step(options: argparse.Namespace) -> int | None:
+    if options.at is None:
+        return None
+    if options.at == NEWEST:
+        return newest_step(RunReader(options.folder))
+    if not options.at.isascii() or not options.at.isdecimal() or len(options.at) > 9:
+        raise ConfigError([Problem("--at", f"should be the step of a checkpoint or '{NEWEST}', not {options.at[:40]!r}")])
+    return int(options.at)
+
+
+def _prepare(options: argparse.Namespace, step: int | None, permissions: Permissions) -> Path:
+    """Check the settings and make the new run's folder; nothing is left behind when something is wrong."""
+    from rlhf_studio.runs.lab import fork
+    from rlhf_studio.runs.paths import new_run_id
+
+    parent = Path(options.folder).resolve()
+    fork.refuse_imported(RunReader(parent))
+    overrides = dict(options.overrides)
+    name = overrides.pop("name", "")
+    if len(name) > fork.MAX_NAME:
+        raise ConfigError([Problem("name", f"a run's name has at most {fork.MAX_NAME} characters, not {len(name)}")])
+    config = parse_config(apply_overrides(fork.settings_at(parent, step).model_dump(mode="json"), overrides))
+    fork.check_settings(parent, step, config)
+    run_dir = options.run_dir or parent.parent / new_run_id()
+    memory = _checked(config, run_dir.parent, permissions)
+    try:
+        fork.fork_run(parent, step, run_dir, config, name=name, state="loading", memory=memory)
+    except StoreError as error:
+        if error.reason in ("exists", "in-the-way"):
+            raise ConfigError([Problem("--run-dir", str(error))]) from error
+        raise
+    return run_dir
+
+
+def _checked(config: RunConfig, place: Path, permissions: Permissions) -> tuple[int, int] | None:
+    """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
+    from rlhf_studio.preflight import inspect_run
+
+    preflight = inspect_run(config, place, permissions=permissions)
+    if preflight.problems:
+        raise ConfigError(preflight.problems)
+    for note in preflight.notes:
+        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+    return preflight.expected_peak
+
+
+# --- sweep ---------------------------------------------------------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.lab.sweeps import sweep_configs
+    from rlhf_studio.runs.workspace import Workspace
+
+    permissions = permissions_of(options)
+    config = configuration_of(options)
+    axes = _axes(options.vary)
+    workspace = Workspace(options.workspace)
+    memory = [(own, _checked(own, options.workspace, permissions)) for _, own in sweep_configs(config, axes)]
+    estimate = functools.partial(_known, memory)
+    made = workspace.submit_sweep(config, axes, config.name or config.recipe, estimate=estimate)
+    for run_id in made:
+        print(f"{run_id}  {workspace.status(run_id).name}")
+    if options.run_now:
+        return _run_all(workspace, made, permissions)
+    print(f"{len(made)} runs are queued in {options.workspace}; the app runs them one after the other: python -m rlhf_studio app")
+    return DONE
+
+
+def _known(memory: Sequence[tuple[RunConfig, tuple[int, int] | None]], config: RunConfig) -> tuple[int, int] | None:
+    return next((peak for own, peak in memory if own == config), None)
+
+
+def _axes(given: Sequence[str]) -> dict[str, list[Any]]:
+    """The settings and values of ``--vary``. Raises ConfigError."""
+    axes: dict[str, list[Any]] = {}
+    for text in given:
+        setting, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ConfigError([Problem("--vary", f"write SETTING=VALUE,VALUE, for example ppo.kl_coef=0,0.1, not {text[:60]!r}")])
+        if setting in axes:
+            raise ConfigError([Problem("--vary", f"{setting} stands here twice; put all its values behind one --vary")])
+        axes[setting] = [parse_value(setting, value) for value in values.split(",")]
+    return axes
+
+
+def _run_all(workspace: Any, made: Sequence[str], permissions: Permissions) -> int:
+    """Run what is queued, one engine at a time, until these runs have ended. Ctrl+C leaves the run that trains alone."""
+    from rlhf_studio.runs.launch import start_engine
+    from rlhf_studio.runs.queue import Dispatcher
+
+    dispatcher = Dispatcher(workspace, functools.partial(start_engine, permissions=permissions))
+    waiting = dict.fromkeys(made)
+    failed = 0
+    try:
+        while waiting:
+            dispatcher.tick()
+            for run_id in list(waiting):
+                run = workspace.status(run_id)
+                if run.state in ENDED:
+                    del waiting[run_id]
+                    failed += run.state != "finished"
+                    print(
+                        f"{run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}", flush=True
+                    )
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        print(f"{len(waiting)} runs have not ended; the one that trains goes on, and the app runs the others", file=sys.stderr)
+        return FAILED
+    return FAILED if failed else DONE

@@ -1,0 +1,7 @@
+"""What a run leads to: forks and variations of it, more steps, sweeps, and what to try next.
+
+- :mod:`.fork`: a new run from a checkpoint, or from the beginning, with other settings.
+- :mod:`.longer`: a finished run with more steps.
+- :mod:`.sweeps`: several runs over one or two settings.
+- :mod:`.suggestions`: experiments to offer after a run. :mod:`.failures`: the setting that a failed run blames.
+"""

@@ -1,0 +1,35 @@
+"""A finished run with more steps."""
+
+from __future__ import annotations
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem, with_values
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.records import RunStatus
+
+
+def with_more_steps(run: RunStatus, config: RunConfig, steps: int) -> RunConfig:
+    """The settings of a finished run that is to have ``steps`` steps in all.
+
+    Raises:
+        ConfigError: it has as many already, or the number is not valid.
+        StoreError: the run has not finished.
+    """
+    if run.state != "finished":
+        raise StoreError(f"The run {run.run_id} is {run.state}; only a finished run can be continued with more steps.", "state")
+    if steps <= max(run.step, run.total_steps):
+        done = max(run.step, run.total_steps)
+        raise ConfigError([Problem("ppo.steps", f"{done} steps are done; use more than that, not {steps}")])
+    return with_values(config, {"ppo.steps": steps})
+
+
+def schedule_note(config: RunConfig, steps: int) -> str:
+    """What more steps do to the learning rate, one sentence for people before they ask for them; empty when it stays constant."""
+    ppo = config.ppo
+    if ppo.lr_schedule == "constant":
+        return ""
+    shape = "along a line" if ppo.lr_schedule == "linear" else "along a cosine"
+    return (
+        f"The learning rate falls {shape} to 0 over the whole run, so with {steps} steps instead of {ppo.steps} it jumps up again after "
+        f"step {ppo.steps}; an event gives the rate before and after."
+    )

@@ -1,0 +1,134 @@
+"""Experiments to offer after a run: only those that would show something new about this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, with_values
+from rlhf_studio.runs.lab.sweeps import sweep_configs
+from rlhf_studio.runs.records import Origin
+
+How = Literal["variation", "sweep", "more steps"]
+_MOST = 5
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One experiment, started with one click.
+
+    Attributes:
+        title: a few words for a button.
+        why: what it would show, one sentence.
+        how: ``variation`` is ``Workspace.fork(run, None, changes)``; ``sweep`` is ``Workspace.submit_sweep(config, sweep, ...)`` with the
+            run's settings; ``more steps`` is ``Workspace.go_on(run, changes["ppo.steps"])``.
+        changes: plain JSON values by dotted name; empty for a sweep.
+        sweep: the axes of a sweep; else empty.
+    """
+
+    title: str
+    why: str
+    how: How
+    changes: dict[str, Any] = field(default_factory=dict)
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def suggestions(config: RunConfig, origin: Origin, verdict_kind: str, has_gold: bool) -> list[Suggestion]:
+    """What to try next, the most telling first, at most five.
+
+    Args:
+        config: the run's settings. What is suggested is a valid configuration and differs from it.
+        origin: where the run comes from. A run of a sweep is not offered a sweep over the same setting, a variation not its way back.
+        verdict_kind: as :data:`rlhf_studio.analysis.records.VerdictKind`. A run of which it is ``too early`` to say anything gets none.
+        has_gold: whether a gold score was recorded, so that over-optimisation can be seen.
+    """
+    if origin.imported or verdict_kind in ("too early", "improving"):
+        return []
+    offered = [*_mend(config, verdict_kind), *_explore(config, verdict_kind, has_gold)]
+    return [one for one in offered if _is_possible(config, one) and not _was_done(origin, one)][:_MOST]
+
+
+def _mend(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
+    """What may put right what the verdict says."""
+    ppo = config.ppo
+    if verdict == "collapsed":
+        changes = {"ppo.learning_rate": _rounded(ppo.learning_rate / 2)}
+        if ppo.critic_learning_rate:
+            changes["ppo.critic_learning_rate"] = _rounded(ppo.critic_learning_rate / 2)
+        yield _variation("Half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes)
+        changes = {name: _rounded(value / 5) for name, value in changes.items()}
+        yield _variation("A tenth of the learning rate", "Where half is still too much, this tells.", changes)
+    if verdict in ("collapsed", "exploiting the reward"):
+        why = "The policy stays nearer to its start, where the reward model can be trusted."
+        if ppo.kl_controller == "adaptive":
+            target = _rounded(ppo.kl_target / 2)
+            yield _variation(f"A smaller KL target, {target:g} nats", why, {"ppo.kl_target": target})
+        else:
+            stronger = _rounded(ppo.kl_coef * 2) if ppo.kl_coef else 0.1
+            yield _variation(f"A stronger KL charge, β {stronger:g}", why, {"ppo.kl_coef": stronger})
+    if verdict == "exploiting the reward" and ppo.steps >= 4:
+        fewer = {"ppo.steps": ppo.steps // 2}
+        yield _variation(
+            f"Stop after {ppo.steps // 2} steps", "The weakness of a reward is found late; what was learned before it stays.", fewer
+        )
+    if verdict == "nothing learned":
+        rate = {"ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 3))}
+        yield _variation("Three times the learning rate", "The policy hardly moved: larger steps show whether it can.", rate)
+        if ppo.kl_coef and ppo.kl_controller == "fixed":
+            weaker = _rounded(ppo.kl_coef / 4)
+            yield _variation(f"A weaker KL charge, β {weaker:g}", "The charge may hold the policy where it began.", {"ppo.kl_coef": weaker})
+    if verdict in ("improved", "nothing learned"):
+        why = "It may not have been trained long enough." if verdict == "nothing learned" else "See whether it still improves, or turns."
+        yield Suggestion(f"Go on to {2 * ppo.steps} steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
+
+
+def _explore(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:
+    """What shows how much of the result is due to a choice."""
+    ppo, lora = config.ppo, config.lora
+    if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
+        watch = "watch the gold score fall" if has_gold else "see what the reward alone leads to"
+        why = "Nothing holds the policy near its start then, and it finds what the reward model overrates."
+        yield _variation(f"Again with β 0, and {watch}", why, {"ppo.kl_coef": 0.0})
+    if verdict != "collapsed":
+        seeds = [config.engine.seed + number for number in (1, 2, 3)]
+        why = "One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter."
+        yield Suggestion("Three more seeds", why, "sweep", sweep={"engine.seed": seeds})
+    if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
+        values = [_rounded(ppo.kl_coef * factor) for factor in (0.25, 0.5, 1, 2, 4)]
+        why = "How far the policy may go is the choice that matters most; this shows score and KL for five answers."
+        yield Suggestion("Five KL coefficients", why, "sweep", sweep={"ppo.kl_coef": values})
+    if verdict == "improved" and not lora.enabled:
+        # Adapters learn with about ten times the rate of full fine-tuning: the two recipes of the review world differ so.
+        changes = {"lora.enabled": True, "ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 10))}
+        yield _variation("The same with LoRA", "Small adapters often learn as much, with less memory, at ten times the rate.", changes)
+    if verdict == "improved" and lora.enabled and config.model.quantization == "none":
+        changes = {"lora.enabled": False, "ppo.learning_rate": _rounded(ppo.learning_rate / 10)}
+        yield _variation("The same without LoRA", "All weights learn then, at a tenth of the rate; it needs more memory.", changes)
+
+
+def _variation(title: str, why: str, changes: Mapping[str, Any]) -> Suggestion:
+    return Suggestion(title, why, "variation", dict(changes))
+
+
+def _rounded(number: float) -> float:
+    """Two digits that count, so that people can read the setting."""
+    return float(f"{number:.2g}")
+
+
+def _is_possible(config: RunConfig, offered: Suggestion) -> bool:
+    """Whether its settings are valid and new."""
+    try:
+        if offered.sweep:
+            return len(sweep_configs(config, offered.sweep)) > 1
+        return with_values(config, offered.changes) != config
+    except ConfigError:
+        return False
+
+
+def _was_done(origin: Origin, offered: Suggestion) -> bool:
+    """Whether the run itself came from this: the same sweep, or a change of just these settings, whose other side is there to compare."""
+    if offered.sweep:
+        return bool(origin.sweep) and set(offered.sweep) <= set(origin.changes)
+    return offered.how == "variation" and origin.parent != "" and "lora.enabled" in offered.changes and "lora.enabled" in origin.changes

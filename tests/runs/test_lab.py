@@ -1,0 +1,291 @@
+"""Sweeps, marks, the order of the queue, the setting that a failed run blames, and what is suggested after a run."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, parse_config, with_values
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.runs import studio
+from rlhf_studio.runs import workspace as workspace_module
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.failures import failed_field
+from rlhf_studio.runs.lab.suggestions import Suggestion, suggestions
+from rlhf_studio.runs.lab.sweeps import run_name, sweep_configs
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Marks, Origin, RunStatus
+from rlhf_studio.runs.workspace import Workspace
+from tests.runs.store_helpers import config
+
+WORLD = load_recipe("world").config
+NOWHERE = Origin()
+VERDICTS = ("too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+# --- sweeps --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_queued_with_a_run_for_each_combination(workspace: Workspace) -> None:
+    axes = {"ppo.kl_coef": [0.1, 0, 0.05], "engine.seed": [0, 1]}
+    made = workspace.submit_sweep(WORLD, axes, "β and seeds", estimate=lambda own: (own.engine.seed + 1, 9), parent="some-run")
+    assert [workspace.queue_position(run_id) for run_id in made] == [1, 2, 3, 4, 5, 6]
+    want = list(itertools.product([0.1, 0, 0.05], [0, 1]))
+    readers = [workspace.reader(run_id) for run_id in made]
+    assert [(reader.config().ppo.kl_coef, reader.config().engine.seed) for reader in readers] == want
+    # nothing else differs from the configuration that was varied
+    for reader, (beta, seed) in zip(readers, want, strict=True):
+        assert reader.config() == with_values(WORLD, {"ppo.kl_coef": beta, "engine.seed": seed})
+        origin = reader.origin()
+        assert origin.changes == {"ppo.kl_coef": beta, "engine.seed": seed} and origin.parent == "some-run" and origin.parent_step is None
+    names = [workspace.status(run_id).name for run_id in made]
+    assert names[0] == "β and seeds, kl_coef 0.1, seed 0" and len(set(names)) == 6
+    assert len({reader.origin().sweep for reader in readers}) == 1
+    # The reading side: axes in order, every cell, and what was deleted is an empty one.
+    other = workspace.submit(WORLD, "another")
+    sweep = workspace.sweep_of(made[3])
+    assert sweep is not None and sweep.axes == {"ppo.kl_coef": [0, 0.05, 0.1], "engine.seed": [0, 1]}
+    assert {sweep.at({"ppo.kl_coef": beta, "engine.seed": seed}) for beta, seed in want} == set(made)
+    assert workspace.sweep_of(other) is None
+    workspace.delete(made[0])
+    again = workspace.sweep_of(made[3])
+    assert again is not None and again.at({"ppo.kl_coef": 0.1, "engine.seed": 0}) is None and len(again.runs) == 5
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ({}, "a sweep varies one or two settings, not 0"),
+        ({"ppo.kl_coef": [0], "engine.seed": [1], "ppo.steps": [2]}, "one or two settings, not 3"),
+        ({"engine.seed": list(range(21))}, "engine.seed: a sweep has 2 to 20 runs; these values make 21"),
+        ({"engine.seed": [0, 1, 2, 3, 4], "ppo.kl_coef": [0, 1, 2, 3, 4]}, "these values make 25"),
+        ({"engine.seed": [3]}, "these values make 1"),
+        ({"engine.seed": [1], "ppo.kl_coef": []}, "these values make 0"),
+        ({"engine.seed": [1, 2, 1]}, "engine.seed: the same value stands here twice; keep one"),
+        ({"ppo.kl_coef": [0, 0.0]}, "are the same run; leave one out"),
+        ({"ppo.kl_coef": [0.1, -1]}, "ppo.kl_coef: "),
+        ({"ppo.kl_coef": [0.1, "x"]}, "ppo.kl_coef: "),
+        ({"ppo.kl_cof": [0.1, 1]}, "ppo.kl_cof: .*did you mean ppo.kl_coef"),
+        ({"name": ["a", "b"]}, "name: a sweep names its runs itself"),
+        ({"ppo.batch_size": [64, 63]}, "mini_batch_size"),
+    ],
+)
+def test_a_sweep_that_is_wrong_makes_nothing(workspace: Workspace, axes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        workspace.submit_sweep(WORLD, axes, "sweep")
+    assert not workspace.root.exists()
+
+
+def test_every_wrong_value_is_named_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep_configs(WORLD, {"ppo.kl_coef": [-1, 0.1, -2], "engine.seed": [0, 1, -5]})
+    fields = sorted((problem.field, problem.message.rsplit(" ", 1)[-1]) for problem in caught.value.problems)
+    assert fields == [("engine.seed", "-5"), ("ppo.kl_coef", "-1"), ("ppo.kl_coef", "-2")]
+
+
+@pytest.mark.parametrize("where", ["create_run", "append"])
+def test_a_sweep_is_queued_whole_or_not_at_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    kept = workspace.submit(WORLD)
+    real, calls = getattr(workspace_module if where == "create_run" else studio, where), itertools.count(1)
+
+    def fails_at_the_third(*arguments: Any, **keywords: Any) -> Any:
+        if next(calls) == 3:
+            raise StoreError("The disk is full") if where == "create_run" else sqlite3.OperationalError("database or disk is full")
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(workspace_module if where == "create_run" else studio, where, fails_at_the_third)
+    with pytest.raises(StoreError, match="disk is full"):
+        workspace.submit_sweep(WORLD, {"engine.seed": [1, 2, 3, 4]}, "sweep")
+    assert [run.run_id for run in workspace.runs()] == [kept] == [entry.run_id for entry in studio.read(workspace.root).waiting()]
+    assert [path.name for path in (workspace.root / "runs").iterdir()] == [kept]
+
+
+def test_names_of_a_sweeps_runs_stay_short() -> None:
+    assert run_name("", {"engine.seed": 3}) == "seed 3"
+    assert len(run_name("n" * 120, {"model.policy": "p" * 500})) <= 120
+    assert run_name("n" * 120, {"engine.seed": 3}).endswith(", seed 3")
+
+
+# --- marks ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_marks(workspace: Workspace) -> None:
+    run_id, other = workspace.submit(config(), "a run"), workspace.submit(config(), "other")
+    database = (workspace.run_dir(run_id) / "run.db").read_bytes()
+    assert workspace.status(run_id).marks == Marks()
+    workspace.mark(run_id, tags=[" good ", "β", "good", ""], note="two\nlines \ud800 <b>")
+    workspace.mark(run_id, archived=True)
+    want = Marks(("good", "β"), "two\nlines \ud800 <b>", True)
+    assert workspace.status(run_id).marks == RunReader(workspace.run_dir(run_id)).status().marks == want
+    assert {run.run_id: run.marks for run in workspace.runs()} == {run_id: want, other: Marks()}
+    workspace.mark(run_id, tags=[], note="")
+    assert workspace.status(run_id).marks == Marks(archived=True)
+    for marks, words in (
+        ({"tags": [str(number) for number in range(21)]}, "at most 20 tags, not 21"),
+        ({"tags": ["x" * 41]}, "a tag has at most 40 characters, not 41"),
+        ({"note": "x" * 4001}, "at most 4,000 characters, not 4,001"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            workspace.mark(run_id, **marks)
+    assert workspace.status(run_id).marks == Marks(archived=True)
+    with pytest.raises(StoreError, match="no run"):
+        workspace.mark("no-such-run", note="x")
+    assert (workspace.run_dir(run_id) / "run.db").read_bytes() == database
+    workspace.delete(run_id)
+    with sqlite3.connect(workspace.root / "studio.db") as connection:
+        assert connection.execute("SELECT count(*) FROM marks").fetchone() == (0,)
+    connection.close()
+
+
+def test_the_list_that_is_asked_again_sees_new_marks(workspace: Workspace) -> None:
+    run_id = workspace.submit(config(), "a run")
+    workspace.cancel(run_id)
+    listing = Listing(workspace)
+    assert listing.runs()[0].marks == Marks()
+    workspace.mark(run_id, tags=["seen"])
+    assert listing.runs()[0].marks.tags == ("seen",)
+
+
+def test_a_queue_of_an_earlier_version_has_no_marks(workspace: Workspace) -> None:
+    run_id = workspace.submit(config(), "a run")
+    with sqlite3.connect(workspace.root / "studio.db") as connection:
+        connection.execute("DROP TABLE marks")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert workspace.status(run_id).marks == Marks() and workspace.queue_position(run_id) == 1
+    workspace.mark(run_id, note="new")
+    assert workspace.status(run_id).marks.note == "new" and workspace.queue_position(run_id) == 1
+
+
+# --- the queue's order -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moved", "to", "order"), [(3, 1, [3, 0, 1, 2]), (0, 3, [1, 2, 0, 3]), (1, 99, [0, 2, 3, 1]), (2, 3, [0, 1, 2, 3])]
+)
+def test_moving_in_the_queue(workspace: Workspace, moved: int, to: int, order: list[int]) -> None:
+    gone = workspace.submit(config())
+    ids = [workspace.submit(config()) for _ in range(4)]
+    workspace.cancel(gone)
+    workspace.move(ids[moved], to)
+    assert [entry.run_id for entry in studio.read(workspace.root).waiting()] == [ids[place] for place in order]
+    last = workspace.submit(config())
+    assert workspace.queue_position(last) == 5  # what comes later still waits behind
+
+
+def test_only_what_waits_can_be_moved(workspace: Workspace) -> None:
+    run_id = workspace.submit(config())
+    with pytest.raises(ValueError, match="1 or more, not 0"):
+        workspace.move(run_id, 0)
+    workspace.cancel(run_id)
+    for name in (run_id, "no-such-run"):
+        with pytest.raises(StoreError, match="is not waiting in the queue"):
+            workspace.move(name, 1)
+
+
+# --- the setting that a failed run blames ------------------------------------------------------------------------------------------
+
+
+def failed(cause: str, state: str = "failed") -> RunStatus:
+    numbers = {"step": 0, "total_steps": 1, "created_at": 0.0, "epoch": 0, "seq": 0}
+    none = dict.fromkeys(["fraction", "started_at", "ended_at", "heartbeat_age", "pid"])
+    return RunStatus(run_id="r", name="r", recipe="", state=state, phase="", device="", cause=cause, **numbers, **none)  # type: ignore[arg-type]
+
+
+def test_the_field_of_real_errors() -> None:
+    for data, field in (
+        ({"ppo": {"learning_rate": 7.0}}, "ppo.learning_rate"),
+        ({"ppo": {"batch_size": 63}}, "ppo.mini_batch_size"),
+        ({"reward": {"components": [{"kind": "length", "weight": "x"}]}}, "reward.components.0.weight"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse_config(data)
+        assert failed_field(failed(str(caught.value))) == field
+        early = f"The engine ended before it could begin (exit code 2). The last line of its log: rlhf-studio: {caught.value}"
+        assert failed_field(failed(early)) == field
+    assert failed_field(failed(str(PromptsError("data.column", "there is no column 'x'")))) == "data.column"
+
+
+@pytest.mark.parametrize(
+    ("cause", "field"),
+    [
+        ("the GPU ran out of memory (x). Use a smaller ppo.micro_batch_size, generation.batch_size", "ppo.micro_batch_size"),
+        ("the loss is not finite in minibatch 3. The checkpoint of step 4 is intact: mend the cause and resume", "ppo.learning_rate"),
+        ("reward component sentiment: no answer", "reward.components"),
+        ("The engine was killed (SIGKILL), often by the system because memory ran out.", "ppo.micro_batch_size"),
+        ("KeyError: 'x'. The full trace is in engine.log", ""),
+        ("/data/my.file.db is damaged", ""),
+        ("", ""),
+    ],
+)
+def test_the_field_of_other_causes(cause: str, field: str) -> None:
+    assert failed_field(failed(cause)) == field
+    assert failed_field(failed(cause, "finished")) == ""
+
+
+# --- suggestions -------------------------------------------------------------------------------------------------------------------
+
+
+def titles(config: RunConfig, verdict: str, origin: Origin = NOWHERE, gold: bool = True) -> list[str]:
+    return [one.title for one in suggestions(config, origin, verdict, gold)]
+
+
+def test_what_is_suggested_after_the_world() -> None:
+    found = titles(WORLD, "improved")
+    assert found == [
+        "Go on to 60 steps",
+        "Again with β 0, and watch the gold score fall",
+        "Three more seeds",
+        "Five KL coefficients",
+        "The same with LoRA",
+    ]
+    assert "The same without LoRA" in titles(load_recipe("world-lora").config, "improved")
+    assert "Again with β 0, and see what the reward alone leads to" in titles(WORLD, "improved", gold=False)
+
+
+def test_no_advice_that_makes_no_sense() -> None:
+    free = with_values(WORLD, {"ppo.kl_coef": 0.0})
+    for verdict in VERDICTS:
+        assert not any("β 0," in title or title == "Five KL coefficients" for title in titles(free, verdict))
+    assert "A stronger KL charge, β 0.1" in titles(free, "exploiting the reward")
+    assert titles(WORLD, "collapsed")[0] == "Half the learning rate" and "Three more seeds" not in titles(WORLD, "collapsed")
+    adaptive = with_values(WORLD, {"ppo.kl_controller": "adaptive"})
+    assert "A smaller KL target, 3 nats" in titles(adaptive, "exploiting the reward")
+    assert titles(WORLD, "too early") == titles(WORLD, "improving") == []
+    assert titles(WORLD, "improved", Origin(imported="log.jsonl")) == []
+    assert "Three more seeds" not in titles(WORLD, "improved", Origin(sweep="s", changes={"engine.seed": 1}))
+    assert "The same with LoRA" not in titles(WORLD, "improved", Origin("parent", None, {"lora.enabled": False}))
+
+
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_each_suggestion_is_one_click(workspace: Workspace, recipe: str, verdict: str) -> None:
+    """Every suggestion for every recipe is taken by the method that its button calls."""
+    base = load_recipe(recipe).config
+    offered = suggestions(base, Origin(), verdict, base.reward.gold != "none")
+    assert len({one.title for one in offered}) == len(offered) <= 5
+    assert bool(offered) == (verdict not in ("too early", "improving"))
+    parent = workspace.submit(base, "parent")
+    for one in offered:
+        assert one.title and one.why.endswith(".") and bool(one.sweep) != bool(one.changes)
+        assert start(workspace, parent, base, one)
+
+
+def start(workspace: Workspace, parent: str, base: RunConfig, one: Suggestion) -> bool:
+    if one.how == "sweep":
+        return len(sweep_configs(base, one.sweep)) > 1
+    if one.how == "more steps":
+        return list(one.changes) == ["ppo.steps"] and one.changes["ppo.steps"] > base.ppo.steps
+    return workspace.fork_settings(parent, None, one.changes) != base
