@@ -13,21 +13,24 @@ from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.units import format_bytes
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
+BYTES_PER_SAVED_WEIGHT = 4  # in a snapshot: a float32 weight
 BYTES_PER_TRAINED_WEIGHT = 12  # in a checkpoint: a float32 weight and AdamW's two moments
 
 
 def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:
-    """Upper estimate of what the run writes: the kept checkpoints, one more while it is written, and the recorded tokens."""
+    """Upper estimate of what the run writes: the kept checkpoints, one more while it is written, snapshots, and the recorded tokens."""
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
     every = config.engine.checkpoint_every or config.ppo.steps
     written = -(-config.ppo.steps // every)
-    kept = min(config.engine.keep_checkpoints + 1, written)
+    kept = min(config.engine.keep_checkpoints + 1 + (config.engine.keep_best != "none"), written)
+    snapshots = config.ppo.steps // config.engine.snapshot_every if config.engine.snapshot_every else 0
+    snapshot = 0 if trained is None else trained * BYTES_PER_SAVED_WEIGHT
     samples = min(config.engine.record_samples, config.ppo.batch_size)
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
     base = 4 * (policy.parameters or 0) if policy is not None and lora.enabled and (lora.changes_base or policy.base) else 0
     recorded = config.ppo.steps * samples * config.generation.response_length * BYTES_PER_RECORDED_TOKEN
-    return kept * checkpoint + base + recorded
+    return kept * checkpoint + snapshots * snapshot + base + recorded
 
 
 def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callable[[Path], int]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What ``runs list`` and ``runs show`` print, as plain values for scripts and as text for people."""
+"""What ``runs list``, ``runs show`` and ``runs config`` print, as plain values for scripts and as text for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.runs.create import first_settings
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
@@ -24,6 +30,29 @@ def show_values(run_dir: Path) -> dict[str, Any]:
         "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
         "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.newest_events()],
     }
+
+
+def config_to_replay(run_dir: Path) -> RunConfig:
+    """The configuration whose run, from its start, is this run with all that was changed while it went on, bit for bit on a CPU.
+
+    Its ``ppo.schedule`` has every recorded change, and what the run's own schedule plans for later steps. Raises StoreError, also when
+    a resume changed a setting that a schedule cannot change.
+    """
+    reader = RunReader(run_dir)
+    now, first = reader.config(), first_settings(run_dir)
+    start = now if first is None else parse_config(first)
+    step = reader.status().step
+    recorded = {(change.step, change.setting): change.new for change in reader.changes()}
+    later = {(change.step, change.setting): change.value for change in now.ppo.planned if change.step > step}
+    schedule = write_schedule(PlannedChange(*place, value) for place, value in (recorded | later).items())
+    settings = with_changes(start.model_dump(mode="json"), {"ppo.steps": now.ppo.steps, "ppo.schedule": schedule})
+    replay = parse_config({**settings, "engine": now.engine.model_dump(mode="json")})
+    falls = replay.ppo.lr_schedule != "constant"
+    for change in changes_between(start.model_dump(mode="json"), now.model_dump(mode="json")):
+        same = change.setting in (*LIVE_SETTINGS, "ppo.schedule") or change.setting.startswith("engine.")
+        if not same and (falls or change.setting != "ppo.steps"):
+            raise StoreError(f"{run_dir} cannot be played again from its settings: a resume changed {change}.", "state")
+    return replay
 
 
 def list_values(workspace: Path) -> list[dict[str, Any]]:

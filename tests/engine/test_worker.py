@@ -15,7 +15,7 @@ import torch
 from rlhf_studio.config import LengthReward
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import worker
+from rlhf_studio.engine.process import control, worker
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.kinds.rules import per_text
 from rlhf_studio.engine.rewards.registry import builders
@@ -126,7 +126,7 @@ def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.M
         seen.append(RunReader(run_dir).status().state)
         send_command(run_dir, "continue")
 
-    monkeypatch.setattr(worker, "sleep", woken)
+    monkeypatch.setattr(control, "sleep", woken)
     assert run_engine(run_dir, "train") == DONE
     assert seen == ["paused"]
 
