@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,13 @@ from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import SettingChange, StepRecord
 from rlhf_studio.runs.show import config_to_replay
+from tests.engine.test_processes import check_metrics
 from tests.engine.test_stepping import answers, at_each_wait, paused_at_first, prepare, same
+from tests.waiting import wait_until
 
 STEPS = 6
 PPO = {"steps": STEPS, "lr_schedule": "linear", "warmup_steps": 1, "kl_coef": 0.1}
@@ -197,3 +204,31 @@ def test_a_resume_with_what_a_schedule_cannot_change_is_not_played_again(tmp_pat
     assert main(["resume", str(run_dir), "--ppo.gamma", "0.9"]) == DONE
     with pytest.raises(StoreError, match=r"cannot be played again from its settings: a resume changed ppo.gamma from 1.0 to 0.9"):
         config_to_replay(run_dir)
+
+
+# --- several processes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_two_processes_step_and_change_together(tmp_path: Path) -> None:
+    """Two processes that are asked for changes are one process whose schedule plans them, up to rounding."""
+    settings: dict[str, Any] = {"ppo": {"steps": 3}, "engine": {"threads": 1, "checkpoint_every": 2}}
+    two = prepare(tmp_path / "two", **{**settings, "engine": {**settings["engine"], "processes": 2}})
+    engine = subprocess.Popen([sys.executable, "-m", "rlhf_studio", "train", str(two)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        wait_until(lambda: RunReader(two).status().state == "loading" and RunReader(two).status().phase != "", 60)
+        send_command(two, "pause")
+        changing(two, ppo__kl_coef=0.5, generation__temperature=0.8)()
+        send_command(two, "step")
+        wait_until(lambda: (RunReader(two).status().state, RunReader(two).status().step) == ("paused", 1), 120)
+        changing(two, ppo__learning_rate=2e-4)()
+        send_command(two, "continue")
+        assert engine.wait(120) == DONE
+    finally:
+        for pid in engine_processes(two):
+            os.kill(pid, signal.SIGKILL)
+    schedule = "1 ppo.kl_coef 0.5, 1 generation.temperature 0.8, 2 ppo.learning_rate 0.0002"
+    assert config_to_replay(two).ppo.schedule == schedule
+    one = prepare(tmp_path / "one", **{**settings, "ppo": {"steps": 3, "schedule": schedule}})
+    assert run_engine(one, "train") == DONE
+    check_metrics(two, one)
