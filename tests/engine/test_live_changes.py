@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from rlhf_studio.cli.main import main
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import control
@@ -25,7 +26,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import SettingChange, StepRecord
+from rlhf_studio.runs.records import Origin, SettingChange, StepRecord
 from rlhf_studio.runs.show import config_to_replay
 from tests.engine.test_processes import check_metrics
 from tests.engine.test_stepping import answers, at_each_wait, paused_at_first, prepare, same
@@ -169,6 +170,22 @@ def test_beginning_again_forgets_the_changes(tmp_path: Path, monkeypatch: pytest
     assert [change.step for change in RunReader(run_dir).changes()] == [2]
     assert run_engine(run_dir, "from-start") == DONE
     assert RunReader(run_dir).changes(later_too=True) == []
+
+
+def test_a_run_that_began_again_is_played_again_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = prepare(tmp_path / "run", ppo={"steps": 2})
+    play(run_dir, monkeypatch, "step", "stop", code=STOPPED)
+    assert main(["resume", str(run_dir), "--from-start", "--ppo.learning_rate", "0.002", "--ppo.gamma", "0.9"]) == DONE
+    again = tmp_path / "again"
+    create_run(again, config_to_replay(run_dir), name="again", state="loading")
+    assert run_engine(again, "train") == DONE
+    same(again, run_dir, 2)
+
+
+def test_a_fork_is_not_played_again_from_its_settings(tmp_path: Path) -> None:
+    create_run(tmp_path / "fork", RunConfig(), name="fork", origin=Origin(parent="p", parent_step=3))
+    with pytest.raises(StoreError, match="goes on from step 3 of another run"):
+        config_to_replay(tmp_path / "fork")
 
 
 # --- a resume that gives other settings --------------------------------------------------------------------------------------------

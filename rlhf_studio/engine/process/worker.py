@@ -219,17 +219,18 @@ class Worker:
         start = self._session.starting_point
         for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
-        text = "The run starts again from step 0."
+        text, data = "The run starts again from step 0.", {"settings": self._config.model_dump(mode="json")}
         if self._session.mode == "resume":  # the other ranks load as well, and must load the same
             trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
         if start.step is not None:
             changes = go_on_from(self._run_dir, start.step, trainer)
             self._saved_step = trainer.progress.step
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
+            data = {}
         self._writer.go_back(trainer.progress.step)
         # Changes of settings that are on record are made again with their steps, but for those that this start overrules.
         self._writer.forget_later_changes(None if start.step is None else trainer.overruled())
-        self._writer.event(EventRecord("info", "resume", text))
+        self._writer.event(EventRecord("info", "resume", text, data))
         self.console.say(text)
 
     def _train(self, trainer: Trainer) -> None:
