@@ -82,7 +82,7 @@ def _problem(finding: Mapping[str, Any]) -> Problem:
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
         message = answer(location[-1]) or message + _did_you_mean(".".join(location))
-    if finding["type"] == "value_error" and (match := re.match(r"([a-z_]+): (.*)", message)):
+    if finding["type"] == "value_error" and (match := re.match(r"([a-z_.]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
     return Problem(".".join(location), message)

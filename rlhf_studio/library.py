@@ -112,6 +112,7 @@ class PPOTrainer:
 
         Raises ValueError when there are not ``ppo.batch_size`` prompts, or when the settings leave one out.
         """
+        self.trainer.change_settings()  # what ppo.schedule plans for the next step is in force when it samples
         self._fresh.append(self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts)))
         return self._fresh[-1]
 

@@ -24,6 +24,7 @@ OF_PEOPLE = {
     "train_reward.py",
     "my_rewards.py",
     "checkpoints/step-000020/",
+    "snapshots/step-000020/",
     "policy/",
     "rlhf_studio/recipes/NAME.yaml",
 }

@@ -254,6 +254,22 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "reward.components.0.highest",
         "10 must be above lowest 10",
     ),
+    (
+        {"ppo": {"schedule": "0.2"}},
+        "ppo.schedule",
+        "'0.2' is no change; write step, setting and value, such as 8 ppo.kl_coef 0.2",
+    ),
+    (
+        {"ppo": {"schedule": "8 ppo.gamma 0.9"}},
+        "ppo.schedule",
+        "ppo.gamma in step 8: cannot change while a run goes on; these can: ppo.kl_coef, ppo.kl_target, ppo.learning_rate, "
+        "generation.temperature",
+    ),
+    (
+        {"engine": {"keep_best": "gold/score"}},
+        "engine.keep_best",
+        "gold/score is not measured without a gold score; set reward.gold, or take objective/scores",
+    ),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
 ]
 

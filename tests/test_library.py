@@ -49,6 +49,20 @@ def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
     return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 
 
+def test_planned_changes_are_the_same_in_a_loop_of_your_own(folder: Path) -> None:
+    """The temperature of step 2 is another one: in its sampling as in its update."""
+    settings = {"ppo": {**PPO, "schedule": "2 generation.temperature 0.5, 2 ppo.kl_coef 0.7"}}
+    by_hand, in_one_go = build(folder, None, **settings), build(folder, **settings)
+    for _ in range(2):
+        rollout = by_hand.sample()
+        stats = by_hand.step(rollout, by_length([], rollout.responses))
+    together = list(in_one_go.train())
+    assert stats["objective/kl_coef"] == together[-1]["objective/kl_coef"] == pytest.approx(0.7)
+    assert abs(stats["policy/first_log_ratio"]) < 1e-5
+    ours, theirs = weights(by_hand), weights(in_one_go)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
 @pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
 def test_a_loop_of_your_own_is_the_run(folder: Path, lora: dict[str, Any]) -> None:
     """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit."""

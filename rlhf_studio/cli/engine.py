@@ -94,6 +94,20 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
         raise
 
 
+def set_again(run_dir: Path, overrides: Mapping[str, str]) -> None:
+    """Settings that a resume names count, also where they name what config.yaml says and the run had changed since.
+
+    The engine that starts next finds a request for them. Raises StoreError.
+    """
+    reader = RunReader(run_dir)
+    changed = {change.setting for change in reader.changes(later_too=True)}
+    given = [setting for setting in overrides if setting in changed]
+    if given:
+        config = reader.config().model_dump(mode="json")
+        liveness.announce_start(run_dir)
+        send_command(run_dir, "set", {"changes": {setting: config[setting.split(".")[0]][setting.split(".")[1]] for setting in given}})
+
+
 def _too_few_steps(reader: RunReader, config: RunConfig) -> Iterator[Problem]:
     done = max([reader.status().step, *(checkpoint.step for checkpoint in reader.checkpoints())])
     if config.ppo.steps < done:
@@ -129,13 +143,15 @@ def one_engine(run_dir: Path, mode: StartMode, permissions: Permissions, screen:
     return DONE if code == STOPPED and COORDINATED in os.environ else code
 
 
-def stop(run_dir: Path, *, now: bool) -> str:
+def stop(run_dir: Path, *, now: bool, discard: bool = False) -> str:
     """Ask a run to stop, or end it by force. Returns what a person should know. Raises StoreError."""
     if now:
         return force_stop(run_dir, "a person at the command line")
     if not (liveness.is_starting(run_dir) or liveness.is_alive(run_dir)):
         raise StoreError(f"{run_dir} is not running", "not-running")
-    send_command(run_dir, "stop")
+    send_command(run_dir, "discard" if discard else "stop")
     if RunReader(run_dir).status().state == "loading":
         return f"asked to stop; it still loads, so it ends within some seconds. If it does not: stop {run_dir} --now"
+    if discard:
+        return f"asked to stop after this step, without a checkpoint. If it does not end: stop {run_dir} --now"
     return f"asked to stop after this step; a checkpoint is written first. If it does not end: stop {run_dir} --now"

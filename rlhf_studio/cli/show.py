@@ -28,6 +28,10 @@ def _add_runs(commands: argparse._SubParsersAction) -> None:
     show.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
     show.add_argument("--json", action="store_true", help="machine-readable")
     show.set_defaults(run=_runs_show)
+    config = actions.add_parser("config", help="the settings of one run as YAML, for train --config", allow_abbrev=False)
+    config.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    config.add_argument("--with-changes", action="store_true", help="with what was changed while it went on: the same run again")
+    config.set_defaults(run=_runs_config)
 
 
 def _add_recipes(commands: argparse._SubParsersAction) -> None:
@@ -51,6 +55,15 @@ def _runs_show(options: argparse.Namespace) -> int:
 
     values = show_values(options.folder)
     print(json.dumps(values, indent=1) if options.json else show_text(values))
+    return DONE
+
+
+def _runs_config(options: argparse.Namespace) -> int:
+    from rlhf_studio.runs.reader import RunReader
+    from rlhf_studio.runs.show import config_to_replay
+
+    config = config_to_replay(options.folder) if options.with_changes else RunReader(options.folder).config()
+    print(config_to_yaml(config), end="")
     return DONE
 
 

@@ -43,7 +43,9 @@ def add_resume(commands: argparse._SubParsersAction) -> None:
 def add_stop(commands: argparse._SubParsersAction) -> None:
     """Add ``stop``."""
     stop = add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
-    stop.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
+    how = stop.add_mutually_exclusive_group()
+    how.add_argument("--discard", action="store_true", help="stop without writing a checkpoint; recorded steps and checkpoints stay")
+    how.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -85,7 +87,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import change_settings, run_folder
+    from rlhf_studio.cli.engine import change_settings, run_folder, set_again
     from rlhf_studio.runs.checkpoints import where_to_resume
     from rlhf_studio.runs.lab.fork import refuse_imported
     from rlhf_studio.runs.reader import RunReader
@@ -99,11 +101,13 @@ def _resume(options: argparse.Namespace) -> int:
         if mode == "resume":
             where_to_resume(options.folder)  # a run that cannot go on keeps its settings
         change_settings(options.folder, options.overrides, permissions, mode)
+        if mode == "resume":
+            set_again(options.folder, options.overrides)
     return run_folder(options.folder, mode, permissions)
 
 
 def _stop(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import stop
 
-    print(stop(options.folder, now=options.now))
+    print(stop(options.folder, now=options.now, discard=options.discard))
     return DONE

@@ -74,6 +74,20 @@ class EngineConfig(Section):
     keep_checkpoints: int = setting(
         2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", unit="checkpoints", ge=1, le=10_000
     )
+    keep_best: Literal["none", "gold/score", "objective/scores", "objective/rlhf_reward"] = setting(
+        "none",
+        "Keep the best",
+        "The checkpoint whose step had the highest value of this metric is kept as well, however old it is.",
+    )
+    snapshot_every: int = setting(
+        0,
+        "Snapshot every",
+        "The policy alone (with LoRA its adapter) is kept after this many steps, to try it later; training cannot go on from it. 0 keeps "
+        "none.",
+        unit="steps",
+        ge=0,
+        le=1_000_000,
+    )
     record_samples: int = setting(
         16, "Recorded responses", "Responses per step whose every token is kept for the inspector.", unit="responses", ge=1, le=4096
     )

@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.execution import GenerationConfig
+from rlhf_studio.config.live import PlannedChange, read_schedule, schedule_problem
 
 
 class PPOConfig(Section):
@@ -108,6 +110,18 @@ class PPOConfig(Section):
     critic_warmup_steps: int = setting(
         0, "Critic warm-up", "First steps in which only the critic learns.", unit="steps", ge=0, le=1_000_000
     )
+    schedule: str = setting(
+        "",
+        "Planned changes",
+        "Settings that change at a step, each as step, setting and value, separated by commas: 8 ppo.kl_coef 0.2, 20 ppo.learning_rate "
+        "1e-5. Also generation.temperature and ppo.kl_target.",
+        max_length=100_000,
+    )
+
+    @property
+    def planned(self) -> list[PlannedChange]:
+        """The changes in ``schedule``."""
+        return read_schedule(self.schedule)
 
     @property
     def micro_batch(self) -> int:
@@ -137,4 +151,6 @@ class PPOConfig(Section):
         if self.kl_controller == "adaptive" and self.kl_horizon <= 0.2 * self.batch_size:  # β would reach 0 in one step
             shortest = self.batch_size // 5 + 1
             raise ValueError(f"kl_horizon: {self.kl_horizon} is too short for batches of {self.batch_size}; use at least {shortest}")
+        if problem := schedule_problem(self.schedule, {"ppo": PPOConfig, "generation": GenerationConfig}, self.kl_controller):
+            raise ValueError(f"schedule: {problem}")
         return self

@@ -304,3 +304,15 @@ class UpdateStats:
     stopped_early: bool
     logprobs: Tensor
     problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StepSoFar:
+    """What a step has found by the end of one of its phases; None is what a later phase finds. ``kl_coef`` is its β."""
+
+    kl_coef: float
+    samples: Samples
+    scores: Scores | None = None
+    reference: ReferencePass | None = None
+    rollout: Rollout | None = None
+    stats: UpdateStats | None = None

@@ -18,22 +18,25 @@ BYTES_PER_EPISODE = 20  # length, score, gold score, whether it ended, one rewar
 BYTES_PER_WATCHED_TOKEN = 40  # 5 float32 quantities, and the token's text twice
 BYTES_PER_PROBE_TOKEN = 84  # its log-probability, and four times five numbers about the likeliest tokens
 MOST_PROBE_TOKENS = 64  # longer answers are cut when they become probes
+BYTES_PER_SAVED_WEIGHT = 4  # in a snapshot: a float32 weight
 BYTES_PER_TRAINED_WEIGHT = 12  # in a checkpoint: a float32 weight and AdamW's two moments
 
 
 def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:
-    """Upper estimate of what the run writes: the kept checkpoints, one more while it is written, and what is recorded of each step."""
+    """Upper estimate of what the run writes: kept checkpoints and one more meanwhile, snapshots, and what is recorded of each step."""
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
     every = config.engine.checkpoint_every or config.ppo.steps
     written = -(-config.ppo.steps // every)
-    kept = min(config.engine.keep_checkpoints + 1, written)
+    kept = min(config.engine.keep_checkpoints + 1 + (config.engine.keep_best != "none"), written)
+    snapshots = config.ppo.steps // config.engine.snapshot_every if config.engine.snapshot_every else 0
+    snapshot = 0 if trained is None else trained * BYTES_PER_SAVED_WEIGHT
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
     base = 4 * (policy.parameters or 0) if policy is not None and lora.enabled and (lora.changes_base or policy.base) else 0
     start = 0  # the starting policy's distribution at the probes, in each checkpoint, unless the adapters can be switched off
     if policy is not None and policy.shape and not (lora.enabled and lora.off_is_start):
         start = 4 * policy.shape.vocabulary * probe_tokens(config)
-    return kept * (checkpoint + start) + base + recorded_bytes(config)
+    return kept * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config)
 
 
 def probe_tokens(config: RunConfig) -> int:

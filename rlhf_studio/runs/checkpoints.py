@@ -260,21 +260,30 @@ def _clear_the_way(path: Path) -> None:
         os.rename(path, aside)
 
 
-def prune(newest: Path, keep: int) -> None:
-    """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``.
+def prune(newest: Path, keep: int, best_by: str | None = None) -> None:
+    """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``, but for the best one.
 
     Only whole checkpoints of this run count, and nothing later than ``newest`` is touched: a damaged one stays until ``keep``
-    good ones have been written after it. Raises OSError and StoreError.
+    good ones have been written after it. The best is the good one whose step has the highest value of the metric ``best_by``.
+    Raises OSError and StoreError.
     """
     folders = by_step(newest.parent)
+    folders = folders[: folders.index(newest) + 1]
+    best = _best(folders, best_by) if best_by else None
     good = 0
-    for folder in reversed(folders[: folders.index(newest) + 1]):
-        if good >= keep:
+    for folder in reversed(folders):
+        if good >= keep and folder != best:
             gone = _aside(folder, "gone")
             os.rename(folder, gone)
             shutil.rmtree(gone)
         elif _is_good(folder):
             good += 1
+
+
+def _best(folders: list[Path], metric: str) -> Path | None:
+    by_number = {step_of(folder) or 0: folder for folder in folders}
+    best_first = RunReader(folders[-1].parent.parent).best_first(list(by_number), metric)
+    return next((by_number[step] for step in best_first if _is_good(by_number[step])), None)
 
 
 def _is_good(folder: Path) -> bool:

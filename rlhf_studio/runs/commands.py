@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.live import LIVE_SETTINGS
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.runs import liveness, paths, schema
-from rlhf_studio.runs.errors import NotRunning
+from rlhf_studio.runs.errors import NotRunning, StoreError
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.values import encode_json
 
@@ -24,13 +28,16 @@ def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | 
     stop the run when somebody resumes it next week.
 
     Raises:
+        ConfigError: ``set`` with a setting or a value that a running run cannot take.
         NotRunning: no engine is at work on this run.
-        StoreError: not a run, damaged, or the disk is full.
+        StoreError: not a run, damaged, or the disk is full; ``phase`` for a run of several processes (reason ``state``).
         ValueError: unknown kind.
     """
     if kind not in get_args(CommandKind):
         raise ValueError(f"unknown command {kind!r}; use one of {', '.join(get_args(CommandKind))}")
     folder = Path(run_dir).resolve()
+    if kind in ("phase", "set"):
+        _check(kind, RunReader(folder).config(), payload or {})
     path = folder / paths.DATABASE
     connection = schema.connect(path)
     try:
@@ -64,3 +71,17 @@ _VERBS = {
     "phase": "step through",
     "set": "change",
 }
+
+
+def _check(kind: CommandKind, config: RunConfig, payload: Mapping[str, Any]) -> None:
+    """Refuse what the engine could not do."""
+    if kind == "phase" and (config.engine.processes > 1 or config.engine.accelerate_config):
+        message = "Going on by one phase needs a run of one process: the others would wait in the middle of a step. Go on by one step."
+        raise StoreError(message, "state")
+    if kind == "set":
+        changes = payload.get("changes")
+        if not isinstance(changes, Mapping) or not changes:
+            raise ConfigError([Problem("", f"name at least one setting to change; these can: {', '.join(LIVE_SETTINGS)}")])
+        problems = [Problem(name, config.live_problem(name, value)) for name, value in changes.items()]
+        if found := [problem for problem in problems if problem.message]:
+            raise ConfigError(found)

@@ -16,6 +16,7 @@ EARLIER_CONFIG = "config-{number}.yaml"  # what config.yaml was before the setti
 DATABASE = "run.db"
 LOG = "engine.log"
 CHECKPOINTS = "checkpoints"
+SNAPSHOTS = "snapshots"
 EXPORTS = "exports"
 BASE = "base"  # the base of adapters that is in no file of its own
 MANIFEST = "manifest.json"
@@ -88,6 +89,11 @@ def checkpoint_dir(run_folder: Path, step: int) -> Path:
     if step < 0:
         raise ValueError(f"a checkpoint's step is 0 or more, not {step}")
     return Path(run_folder) / CHECKPOINTS / f"step-{step:06d}"
+
+
+def snapshot_dir(run_folder: Path, step: int) -> Path:
+    """Where the policy alone after ``step`` lies: ``snapshots/step-000060``."""
+    return Path(run_folder) / SNAPSHOTS / checkpoint_dir(run_folder, step).name
 
 
 def checkpoint_step(name: str) -> int | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from rlhf_studio.runs.records import (
     ResponseTokens,
     RolloutRecord,
     RunStatus,
+    Scratch,
     SettingChange,
     StepEpisodes,
     StoredEvent,
@@ -285,10 +286,21 @@ class RunReader:
         with self._reading() as connection:
             return step_rows.read_probes(connection), step_rows.read_probe_scores(connection, _OF_NOW)
 
-    def changes(self) -> list[SettingChange]:
-        """The settings that were changed while the run went on, in the order in which they were."""
+    def changes(self, *, later_too: bool = False) -> list[SettingChange]:
+        """The settings that were changed while the run went on, in the order in which they were.
+
+        With ``later_too`` also those of steps from before a resume that wait to be trained again.
+        """
         with self._reading() as connection:
-            return step_rows.read_changes(connection, _OF_NOW)
+            return step_rows.read_changes(connection, "TRUE" if later_too else _OF_NOW)
+
+    def scratch(self) -> Scratch | None:
+        """What a step holds that waits between two of its phases, or is going on after it waited; else None.
+
+        After an engine was killed, what its step held is there until the next start.
+        """
+        with self._reading() as connection:
+            return step_rows.read_scratch(connection)
 
     def origin(self) -> Origin:
         """Where the run comes from."""
@@ -309,13 +321,34 @@ class RunReader:
         Links, half-written folders, and checkpoints of steps that were trained again since are left out. Whether every file is whole is
         for the engine to find out: that takes reading them.
         """
+        found = self._complete(paths.CHECKPOINTS)
+        by = found[-1][1] if found else None
+        best = next(iter(self.best_first([info.step for info, _ in found], by)), None) if by else None
+        return [replace(info, best=info.step == best) for info, _ in found]
+
+    def snapshots(self) -> list[CheckpointInfo]:
+        """The policy snapshots, oldest first; what is left out is as in :meth:`checkpoints`. Training cannot go on from one."""
+        return [info for info, _ in self._complete(paths.SNAPSHOTS)]
+
+    def best_first(self, steps: Sequence[int], metric: str) -> list[int]:
+        """Those of ``steps`` that have a value of ``metric``, the highest first; of equal values the newest first."""
+        with self._reading() as connection:
+            found = connection.execute(
+                f"""SELECT step FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
+                    AND {_OF_NOW} AND step IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
+                (metric, *steps),
+            )
+            return [row[0] for row in found]
+
+    def _complete(self, place: str) -> list[tuple[CheckpointInfo, str | None]]:
+        """What is complete in a folder of the run, each with the metric by which the best is kept, if any."""
         try:
-            folders = [entry for entry in entries_by_step(self.run_dir / paths.CHECKPOINTS) if is_folder(entry)]
+            folders = [entry for entry in entries_by_step(self.run_dir / place) if is_folder(entry)]
         except OSError as error:
-            raise store_error(error, self.run_dir / paths.CHECKPOINTS) from error
+            raise store_error(error, self.run_dir / place) from error
         return [info for info in map(self._checkpoint, folders) if info is not None]
 
-    def _checkpoint(self, folder: Path) -> CheckpointInfo | None:
+    def _checkpoint(self, folder: Path) -> tuple[CheckpointInfo, str | None] | None:
         step = step_of(folder) or 0
         try:
             written = (folder / paths.MANIFEST).stat().st_mtime
@@ -325,7 +358,7 @@ class RunReader:
             return None
         if not belongs(step, manifest, self.recorded_at(step)):
             return None
-        return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written)
+        return CheckpointInfo(step=step, path=str(folder), bytes=size, time=written), manifest.get("keep_best")
 
     def log_tail(self, bytes: int = 16000) -> str:
         """At most the last ``bytes`` bytes of the engine's log as text, undecodable bytes replaced; empty when there is no log."""

@@ -244,6 +244,22 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """What a step holds while it waits between two of its phases. It is not recorded yet: the step's commit replaces it.
+
+    Attributes:
+        step: the step that waits, one more than the run's.
+        phase: the last phase that is done: ``rollout``, ``score``, ``reference``, ``advantages`` or ``update``.
+        rollouts: the step's recorded episodes. What is not known yet is NaN (``score``, ``kl``), empty (``parts``; tables of the likeliest
+            tokens, of shape (T, 0)), None (``gold``), or missing among ``tokens.arrays``.
+    """
+
+    step: int
+    phase: str
+    rollouts: list[RolloutRecord]
+
+
+@dataclass(frozen=True)
 class StoredEvent:
     """An event as the reader returns it; ``id`` grows by one per event of a run."""
 
@@ -258,12 +274,17 @@ class StoredEvent:
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """A complete checkpoint folder."""
+    """A complete checkpoint folder, or that of a policy snapshot; the policy is in its folder ``policy``.
+
+    Attributes:
+        best: whether its step has the highest value of the metric that ``engine.keep_best`` names.
+    """
 
     step: int
     path: str
     bytes: int
     time: float
+    best: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What ``runs list`` and ``runs show`` print, as plain values for scripts and as text for people."""
+"""What ``runs list``, ``runs show`` and ``runs config`` print, as plain values for scripts and as text for people."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.runs.create import first_settings
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
+
+MOST_EVENTS = 1_000_000  # more than a run has
 
 
 def show_values(run_dir: Path) -> dict[str, Any]:
@@ -24,6 +32,36 @@ def show_values(run_dir: Path) -> dict[str, Any]:
         "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
         "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.newest_events()],
     }
+
+
+def config_to_replay(run_dir: Path) -> RunConfig:
+    """The configuration whose run, from its start, is this run with all that was changed while it went on, bit for bit on a CPU.
+
+    Its ``ppo.schedule`` has every recorded change, and what the run's own schedule plans for later steps.
+
+    Raises:
+        StoreError: the run cannot be read; it goes on from another run; or a resume changed a setting that a schedule cannot change.
+    """
+    reader = RunReader(run_dir)
+    now, start, origin, step = reader.config(), _started_with(reader), reader.origin(), reader.status().step
+    if origin.parent_step:
+        raise StoreError(f"{run_dir} goes on from step {origin.parent_step} of another run, so its settings alone do not give it.", "state")
+    for change in changes_between(start.model_dump(mode="json"), now.model_dump(mode="json")):
+        same = change.setting in (*LIVE_SETTINGS, "ppo.schedule") or change.setting.startswith("engine.")
+        if not same and (change.setting != "ppo.steps" or start.ppo.lr_schedule != "constant"):
+            raise StoreError(f"{run_dir} cannot be played again from its settings: a resume changed {change}.", "state")
+    recorded = {(change.step, change.setting): change.new for change in reader.changes()}
+    later = {(change.step, change.setting): change.value for change in now.ppo.planned if change.step > step}
+    schedule = write_schedule(PlannedChange(*place, value) for place, value in (recorded | later).items())
+    settings = with_changes(start.model_dump(mode="json"), {"ppo.steps": now.ppo.steps, "ppo.schedule": schedule})
+    return parse_config({**settings, "engine": now.engine.model_dump(mode="json")})
+
+
+def _started_with(reader: RunReader) -> RunConfig:
+    """The settings that step 1 was trained with: those of the last time that the run began at step 0."""
+    again = [event.data["settings"] for event in reader.newest_events(MOST_EVENTS) if event.kind == "resume" and "settings" in event.data]
+    first = again[-1] if again else first_settings(reader.run_dir)
+    return reader.config() if first is None else parse_config(first)
 
 
 def list_values(workspace: Path) -> list[dict[str, Any]]:
@@ -51,7 +89,7 @@ def show_text(values: dict[str, Any]) -> str:
         kept = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
         lines.insert(3, f"kept         {kept}")
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
-    lines += [f"checkpoint   {checkpoint['path']}" for checkpoint in values["checkpoints"]]
+    lines += [f"checkpoint   {checkpoint['path']}{' (the best)' if checkpoint['best'] else ''}" for checkpoint in values["checkpoints"]]
     return "\n".join(lines)
 
 

@@ -44,7 +44,7 @@ _CAUSE_CHARACTERS = 300
 
 _COLUMNS = (
     "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
-    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind = 'stop' AND acknowledged_at IS NULL), "
+    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind IN ('stop', 'discard') AND acknowledged_at IS NULL), "
     "coalesce((SELECT max(step) FROM steps), 0)"
 )
 

@@ -6,13 +6,25 @@ KeyError for rows nobody wrote. Databases of earlier versions lack some of the t
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.records import Origin, Probe, ProbeScore, SettingChange, StepEpisodes, WatchRecord
+from rlhf_studio.runs.records import (
+    Origin,
+    Probe,
+    ProbeScore,
+    RolloutRecord,
+    Scratch,
+    SettingChange,
+    StepEpisodes,
+    TokenRecord,
+    WatchRecord,
+)
 from rlhf_studio.runs.values import (
     decode_array,
     decode_json,
@@ -220,3 +232,60 @@ def read_changes(connection: sqlite3.Connection, condition: str) -> list[Setting
         return []
     rows = connection.execute(f"SELECT step, setting, old, new FROM changes WHERE {condition} ORDER BY rowid")
     return [SettingChange(step, decode_text(setting), decode_json(old, None), decode_json(new, None)) for step, setting, old, new in rows]
+
+
+# --- what a step holds while it waits between two of its phases --------------------------------------------------------------------
+
+_SCRATCH_TABLES = {"prompt_ids": "int32", "response_ids": "int32", "top_ids": "int32", "ref_top_ids": "int32"}
+_SCRATCH_TABLES |= {"top_logprobs": "float32", "ref_top_logprobs": "float32"}
+_LENGTH_BYTES = 8  # of the number before the header
+
+
+def insert_scratch(connection: sqlite3.Connection, scratch: Scratch) -> None:
+    """Store what a step holds, instead of what it held before."""
+    connection.execute("DELETE FROM scratch")
+    connection.executemany(
+        "INSERT INTO scratch VALUES (?, ?, ?, ?)",
+        [(record.sample, scratch.step, scratch.phase, _scratch_blob(record)) for record in scratch.rollouts],
+    )
+
+
+def _scratch_blob(record: RolloutRecord) -> bytes:
+    """One episode: the length of a header in JSON, the header, and the arrays that it names, one after the other."""
+    tokens = record.tokens
+    if tokens is None:
+        raise ValueError("an episode is kept with its tokens")
+    arrays = [(name, encode_array(getattr(tokens, name), kind)) for name, kind in _SCRATCH_TABLES.items()]
+    arrays += [(_TOKEN + name, encode_array(array, "float32")) for name, array in tokens.arrays.items()]
+    texts = {"prompt_pieces": tokens.prompt_pieces, "response_pieces": tokens.response_pieces, "top_pieces": tokens.top_pieces}
+    settings = {"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef}
+    episode = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "tokens"}
+    places = [[name, kind, shape, len(data)] for name, (kind, shape, data) in arrays]
+    header, flags = encode_json({"episode": episode, "texts": texts, "settings": settings, "arrays": places})
+    both = [decode_text(header), None if flags is None else decode_text(flags)]
+    whole = json.dumps(both, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(whole).to_bytes(_LENGTH_BYTES, "little") + whole + b"".join(data for _, (_, _, data) in arrays)
+
+
+def read_scratch(connection: sqlite3.Connection) -> Scratch | None:
+    """What a step holds that waits between two of its phases; None when none does."""
+    if not has_table(connection, "scratch"):
+        return None
+    rows = connection.execute("SELECT step, phase, data FROM scratch ORDER BY sample").fetchall()
+    if not rows:
+        return None
+    return Scratch(rows[0][0], rows[0][1], [_scratch_record(data) for _, _, data in rows])
+
+
+def _scratch_record(blob: bytes) -> RolloutRecord:
+    end = _LENGTH_BYTES + int.from_bytes(blob[:_LENGTH_BYTES], "little")
+    header = decode_json(*json.loads(decode_text(blob[_LENGTH_BYTES:end])))
+    arrays: dict[str, np.ndarray] = {}
+    for name, kind, shape, size in header["arrays"]:
+        arrays[name] = decode_array(kind, shape, blob[end : end + size])
+        end += size
+    texts = header["texts"]
+    texts["top_pieces"] = {int(token): piece for token, piece in texts["top_pieces"].items()}
+    quantities = {name.removeprefix(_TOKEN): array for name, array in arrays.items() if name.startswith(_TOKEN)}
+    tables: dict[str, Any] = {name: arrays[name] for name in _SCRATCH_TABLES}
+    return RolloutRecord(tokens=TokenRecord(arrays=quantities, **tables, **texts, **header["settings"]), **header["episode"])

@@ -20,7 +20,7 @@ from typing import Any
 from rlhf_studio.runs import create, liveness, paths, rows, schema, step_rows
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
 from rlhf_studio.runs.heartbeat import Place
-from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, State, StepRecord, WatchRecord
+from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, Scratch, State, StepRecord, WatchRecord
 from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
 
 JOURNAL_SECONDS = 2.0
@@ -83,6 +83,7 @@ class RunWriter:
             except OSError as error:
                 raise store_error(error, self.run_dir) from error
         with self._transaction() as connection:
+            connection.execute("DELETE FROM scratch")
             _expire_commands(connection, "a new start of the run", early_too=False)
             connection.execute("UPDATE commands SET early = 0 WHERE early = 1")
             # In this same transaction: the lock is held again, so readers would believe a row that a killed engine left as "running".
@@ -157,6 +158,7 @@ class RunWriter:
             )
             connection.execute("UPDATE heartbeat SET at = ?", (now,))
             if state in ENDED:  # whatever was asked too late must not stop the run when it is resumed one day
+                connection.execute("DELETE FROM scratch")
                 _expire_commands(connection, "the end of the run", early_too=True)
 
     def plan(self, total_steps: int) -> None:
@@ -236,6 +238,11 @@ class RunWriter:
             step_rows.insert_probes(connection, probes)
             step_rows.insert_probe_scores(connection, 0, scores)
 
+    def scratch(self, scratch: Scratch) -> None:
+        """Store what a step holds while it waits, instead of what it held before; the step's commit drops it. Raises StoreError."""
+        with self._transaction() as connection:
+            step_rows.insert_scratch(connection, scratch)
+
     def event(self, record: EventRecord, step: int | None = None) -> None:
         """Store one line for people; ``step`` None means the run's last step. An error may use up the reserve. Raises StoreError."""
         if record.level == "error":
@@ -251,7 +258,7 @@ class RunWriter:
     def go_back(self, step: int) -> None:
         """Go on from ``step``, at most the last one, because a resume trains the later steps again; ``epoch`` grows by one.
 
-        Nothing is deleted: the later steps stay on record, out of the readers' sight, until :meth:`commit_step` replaces them one
+        Nothing is deleted here: the later steps stay on record, out of the readers' sight, until :meth:`commit_step` replaces them one
         by one. Events stay for good: they are the run's diary. Raises StoreError, and ValueError for a negative step.
         """
         if step < 0:
@@ -261,6 +268,18 @@ class RunWriter:
             if step > last:
                 raise StoreError(f"The run cannot go back to step {step}: it is at step {last}.", "state")
             connection.execute("UPDATE run SET step = ?, epoch = epoch + 1", (step,))
+
+    def forget_later_changes(self, settings: Sequence[str] | None = None) -> None:
+        """Forget that these settings (None: any) changed in steps after the run's own: these steps will be trained without.
+
+        Raises StoreError.
+        """
+        with self._transaction() as connection:
+            later = "DELETE FROM changes WHERE step > (SELECT step FROM run)"
+            if settings is None:
+                connection.execute(later)
+            else:
+                connection.executemany(f"{later} AND setting = ?", [(encode_text(setting),) for setting in settings])
 
     # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -325,6 +344,7 @@ def record_end(run_dir: Path, record: EventRecord) -> bool:
                 return False
             now = time.time()
             rows.insert_event(connection, now, step, record)
+            connection.execute("DELETE FROM scratch")
             _expire_commands(connection, "the end of the run", early_too=True)
             connection.execute(
                 "UPDATE run SET state = 'stopped', phase = '', fraction = NULL, cause = '', ended_at = ?, seq = seq + 1", (now,)

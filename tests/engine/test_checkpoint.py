@@ -274,7 +274,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(
     good = save(trainer, tmp_path / "run")
     trainer.step()
 
-    def full_disk(folder: Path, *rest: object) -> None:
+    def full_disk(folder: Path, *rest: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "_write_manifest", full_disk)

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_studio.cli.engine import stop
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import LengthReward
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import worker
+from rlhf_studio.engine.process import control, worker
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.kinds.rules import per_text
 from rlhf_studio.engine.rewards.registry import builders
@@ -117,6 +119,21 @@ def test_stop_and_checkpoint_commands(make_run: Callable[..., Path], monkeypatch
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [1, 2]
 
 
+def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was recorded stays. The command line asks for it, and not together with force."""
+    run_dir, said = make_run(), []
+    at_step(monkeypatch, 3, lambda: said.append(stop(run_dir, now=False, discard=True)))
+    assert run_engine(run_dir, "train") == STOPPED
+    reader = RunReader(run_dir)
+    assert (reader.status().state, reader.status().step, [point.step for point in reader.checkpoints()]) == ("stopped", 3, [2])
+    assert [event.text for event in reader.events_since(0) if event.kind == "stop"] == ["Stopped: asked by an operator, without saving."]
+    assert said == [f"asked to stop after this step, without a checkpoint. If it does not end: stop {run_dir} --now"]
+    assert main(["stop", str(run_dir), "--discard", "--now"]) == BAD_INPUT
+    monkeypatch.undo()
+    assert run_engine(run_dir, "resume") == DONE
+    assert [event.text for event in reader.events_since(0) if event.kind == "resume"] == ["Resumed from the checkpoint of step 2."]
+
+
 def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
     at_step(monkeypatch, 2, lambda: send_command(run_dir, "pause"))
@@ -126,7 +143,7 @@ def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.M
         seen.append(RunReader(run_dir).status().state)
         send_command(run_dir, "continue")
 
-    monkeypatch.setattr(worker, "sleep", woken)
+    monkeypatch.setattr(control, "sleep", woken)
     assert run_engine(run_dir, "train") == DONE
     assert seen == ["paused"]
 

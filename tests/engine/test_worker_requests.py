@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.process import stopping, worker
+from rlhf_studio.engine.process import control, stopping, worker
 from rlhf_studio.engine.process.stopping import Signals
-from rlhf_studio.engine.process.worker import Session, Worker, run_engine
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
+from rlhf_studio.runs import commands
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -53,7 +54,7 @@ def test_a_pause_while_loading_takes_effect_before_the_first_step(run_dir: Path,
         seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
         send_command(run_dir, "continue")
 
-    monkeypatch.setattr(worker, "sleep", woken)
+    monkeypatch.setattr(control, "sleep", woken)
     assert run_engine(run_dir, "train") == DONE
     assert seen == [("paused", 0)]
 
@@ -75,16 +76,11 @@ def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
 
 
-def test_an_unknown_request_is_answered() -> None:
-    class Writer:
-        answers: list[tuple[int, str]] = []
-
-        def acknowledge(self, number: int, outcome: str) -> None:
-            self.answers.append((number, outcome))
-
-        def event(self, record: object) -> None:
-            raise AssertionError("nothing is to be put on record")
-
-    engine = Worker(Session(Path("nowhere"), RunConfig()), Writer(), Signals())  # type: ignore[arg-type]
-    assert engine._carry_out(4, "dance", None, paused=True) is True  # type: ignore[arg-type]
-    assert Writer.answers == [(4, "unknown command")]
+def test_an_unknown_request_is_answered(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer app may know more than this engine."""
+    monkeypatch.setattr(commands, "CommandKind", Literal["dance"])
+    while_loading(monkeypatch, lambda: send_command(run_dir, "dance"))  # type: ignore[arg-type]
+    assert run_engine(run_dir, "train") == DONE
+    with sqlite3.connect(run_dir / "run.db") as connection:
+        assert connection.execute("SELECT kind, outcome FROM commands").fetchall() == [("dance", "unknown command")]
+    connection.close()

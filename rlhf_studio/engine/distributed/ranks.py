@@ -16,8 +16,9 @@ from torch import Tensor
 
 from rlhf_studio.inputs.checks.accelerate_settings import FSDP_VARIABLE, launch_in_environment
 
-GO, WAIT, STOP, SAVE = 0, 1, 2, 3
-"""The codes that rank 0 broadcasts before each step. SAVE is sent only with sharded weights: gather them for a checkpoint."""
+GO, WAIT, STOP, SAVE, SNAPSHOT, CHANGE = 0, 1, 2, 3, 4, 5
+"""The codes that rank 0 broadcasts before each step. SAVE and SNAPSHOT are sent only with sharded weights: gather them for a checkpoint, or
+for the policy alone. After CHANGE follow the place of a setting in ``LIVE_SETTINGS`` and its new value, for the next step."""
 NO_CHECKPOINT = -1  # broadcast in place of a checkpoint's step when there is no checkpoint
 BUCKET = 1 << 24  # numbers per message in an all_reduce of gradients: 64 MB in float32
 LONGEST_MESSAGE = 4000  # bytes of an error message that ranks send to each other
@@ -66,6 +67,10 @@ class Ranks:
         """The code of rank 0, on every rank."""
         return code
 
+    def broadcast_number(self, number: float) -> float:
+        """The number of rank 0, on every rank, in float64."""
+        return number
+
     def raise_together(self, problem: str, kind: type[Exception]) -> None:
         """Called by all ranks after work that may have failed on one of them; ``problem`` is this rank's error message, or empty.
 
@@ -108,6 +113,9 @@ class AccelerateRanks(Ranks):
 
     def broadcast(self, code: int) -> int:
         return int(self.gather(torch.tensor([code]))[0])
+
+    def broadcast_number(self, number: float) -> float:
+        return float(self.gather(torch.tensor([number], dtype=torch.float64))[0])
 
     def raise_together(self, problem: str, kind: type[Exception]) -> None:
         if not self.all_reduce_max(float(bool(problem))):

@@ -14,7 +14,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.distributed.sharding import shard
-from rlhf_studio.engine.loop.models import Models
+from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
@@ -24,7 +24,6 @@ from rlhf_studio.engine.models.merging import can_merge
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
-from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared
@@ -89,7 +88,7 @@ def make_models(
 
     Raises :class:`ConfigError` when there is no such stop token as the settings ask for.
     """
-    step, notes = _traced(policy, config, compute)
+    step, notes = traced(policy, config, compute)
     return Models(
         policy=policy,
         reference=reference,
@@ -136,16 +135,6 @@ def _shard(policy: Policy, reference: Reference, compute: Compute) -> None:
         if model is not None:
             shard(model, compute.ranks, compute.device, compute.dtype)
     policy.value_head.to(compute.device)
-
-
-def _traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | None, list[str]]:
-    """The policy's decoding step for lanes, and a note where a CPU has to do without."""
-    if compute.device.type != "cpu" or compute.ranks.sharded or compute.dtype is not torch.float32:
-        return None, []
-    try:
-        return trace_step(policy, config.generation), []
-    except CannotTrace as error:
-        return None, [f"Sampling goes through the model step by step, which is slower: {error}."]
 
 
 def _few_prompts(config: RunConfig, prompts: int) -> list[str]:

@@ -1,15 +1,16 @@
-"""Which settings have changed since the checkpoint that a run goes on from, as an event; with what that does to the learning rate."""
+"""Settings that change: while a run goes on, or since the checkpoint that it goes on from; what they do to it, as events for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.learning_rate import learning_rate_factor
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, SettingChange
 
 
 def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str) -> bool:
@@ -24,6 +25,15 @@ def change_event(before: Mapping[str, Any] | None, config: RunConfig, step: int)
         return None
     text = f"Changed after step {step}: {', '.join(map(str, changes))}.{_jump(before, config.ppo, step)}"
     return EventRecord("info", "setting", text, {"changes": [vars(change) for change in changes]})
+
+
+def change_events(changes: Sequence[SettingChange]) -> list[EventRecord]:
+    """The changes of one step, for people: one event, or none."""
+    if not changes:
+        return []
+    parts = ", ".join(f"{LIVE_SETTINGS[change.setting]} from {change.old:.6g} to {change.new:.6g}" for change in changes)
+    data = {"changes": [{"setting": change.setting, "old": change.old, "new": change.new} for change in changes]}
+    return [EventRecord("info", "setting", f"{parts[0].upper()}{parts[1:]}, from step {changes[0].step} on.", data)]
 
 
 def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:

@@ -71,11 +71,15 @@ class _Done:
 
 
 class MinibatchGradients:
-    """Computes gradients of minibatches into the ``grad`` of ``parameters``."""
+    """Computes gradients of minibatches into the ``grad`` of ``parameters``.
+
+    Attributes:
+        temperature: the sampling temperature, by which logits are divided.
+    """
 
     def __init__(self, policy: Policy, parameters: list[torch.nn.Parameter], compute: Compute, micro_batch_size: int, temperature: float):
         self._policy, self.parameters, self._compute = policy, parameters, compute
-        self._micro_batch_size, self._temperature = micro_batch_size, temperature
+        self._micro_batch_size, self.temperature = micro_batch_size, temperature
 
     def present(self) -> list[Tensor]:
         """The gradients there are after :meth:`backward`."""
@@ -132,7 +136,7 @@ class MinibatchGradients:
         batch = task.rollout.minibatch(rows, tokens.mask)
         with self._compute.autocast():
             logits, values = self._policy.logits_and_values(tokens, detach_trunk=task.detach_trunk)
-        logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self._temperature)
+        logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self.temperature)
         new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs, values, entropy)))
         loss, sums = task.objective(batch, new)
         self._backward(loss / task.tokens, gradients)

@@ -1,9 +1,10 @@
-"""The models of a run, and what they need to work: everything that stays the same from step to step."""
+"""The models of a run, and what they need to work: what stays the same from step to step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
@@ -12,7 +13,7 @@ from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
-from rlhf_studio.engine.sampling.traced_step import TracedStep
+from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,18 @@ class Models:
     def forward_pass(self) -> ForwardPass:
         """Forward passes in parts of a micro-batch, at the sampling temperature."""
         return ForwardPass(self.compute, self.config.generation.temperature, self.config.ppo.micro_batch)
+
+    def using(self, config: RunConfig) -> Models:
+        """The same models with other settings; the decoding step is traced anew where it samples in another way."""
+        same = config.generation == self.config.generation
+        return replace(self, config=config, traced_step=self.traced_step if same else traced(self.policy, config, self.compute)[0])
+
+
+def traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | None, list[str]]:
+    """The policy's decoding step for lanes, and a note where a CPU has to do without."""
+    if compute.device.type != "cpu" or compute.ranks.sharded or compute.dtype is not torch.float32:
+        return None, []
+    try:
+        return trace_step(policy, config.generation), []
+    except CannotTrace as error:
+        return None, [f"Sampling goes through the model step by step, which is slower: {error}."]

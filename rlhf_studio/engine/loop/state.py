@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.live import LIVE_SETTINGS, with_changes
 from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
 from rlhf_studio.engine.loop.watching.probes import restored_probes
+from rlhf_studio.runs.records import SettingChange
 
 START = "start"  # the name of the only tensor in TrainingState.start_at_probes
 
@@ -40,7 +44,8 @@ def training_state(trainer: Trainer) -> TrainingState:
     """All that :func:`restore` needs, beside the weights. Where weights are sharded, all ranks call this and rank 0 gets it."""
     numbers: dict[str, Any] = {
         "step": trainer.progress.step,
-        "settings": trainer.config.model_dump(mode="json"),
+        "settings": trainer.started_with.model_dump(mode="json"),
+        "live": dict(trainer.live),
         "elapsed": trainer.progress.elapsed,
         "skips": trainer.skips.count,
         "told": sorted(trainer.health.reported),
@@ -67,7 +72,7 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     trainer.progress = Progress(numbers["step"], numbers["elapsed"])
     trainer.skips.count = numbers["skips"]
     trainer.health.reported = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
-    trainer.settings_before = numbers.get("settings")
+    _restore_settings(trainer, numbers.get("settings"), numbers.get("live", {}))
     if not changed(trainer.settings_before, trainer.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
         trainer.controller.load_state_dict(numbers["controller"])
     trainer.models.scorer.moments.load_state_dict(numbers["moments"])
@@ -86,3 +91,33 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     if numbers["threads"] != threads:
         changes.append(f"it used {numbers['threads']} threads and now uses {threads}: results may differ in the last bits")
     return changes
+
+
+def _restore_settings(trainer: Trainer, before: Mapping[str, Any] | None, live: Mapping[str, float]) -> None:
+    """Go on with the settings that were changed while the run went on, but for those that the resume itself gives another value.
+
+    Args:
+        before: what config.yaml said when the checkpoint was written; None when that is not known.
+        live: the values that were in force instead.
+    """
+    if before is None:
+        return
+    given = {change.setting for change in changes_between(before, trainer.config.model_dump(mode="json"))}
+    trainer.use({setting: value for setting, value in live.items() if setting not in given})
+    trainer.settings_before = with_changes(before, live)
+    changes = changes_between(trainer.settings_before, trainer.config.model_dump(mode="json"))
+    first = trainer.progress.step + 1
+    trainer.changed_at_resume = [
+        SettingChange(first, change.setting, change.old, change.new) for change in changes if change.setting in LIVE_SETTINGS
+    ]
+
+
+def replay(trainer: Trainer, recorded: Iterable[SettingChange]) -> None:
+    """Plan the changes of steps after the checkpoint that are on record, so that training these steps again is the same.
+
+    Not those of a setting that the resume gave another value, and none where it gave another ``ppo.schedule``.
+    """
+    if changed(trainer.settings_before, trainer.config, "ppo.schedule"):
+        return
+    given = {change.setting for change in trainer.changed_at_resume}
+    trainer.recorded_changes = [change for change in recorded if change.step > trainer.progress.step and change.setting not in given]

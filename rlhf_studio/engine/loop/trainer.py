@@ -6,14 +6,16 @@ The trainer knows nothing of processes, files or people: :mod:`rlhf_studio.engin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config.live import LIVE_SETTINGS, with_changes
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.changed_settings import change_events
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.prompts import PromptStream
@@ -24,12 +26,13 @@ from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.recording.health import Health
 from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
 from rlhf_studio.engine.recording.skips import Skips, skip_event
+from rlhf_studio.engine.recording.so_far import rollouts_so_far
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, UpdateStats
+from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, StepSoFar, UpdateStats
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.ppo.rewards import shape_rewards
-from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, StepEpisodes, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, SettingChange, StepEpisodes, StepRecord, WatchRecord
 
 
 @dataclass
@@ -56,7 +59,13 @@ class Trainer:
 
     Attributes:
         first_rollout_check: called once, with the first rollout, before anything is learned from it; gives events for people.
-        settings_before: of the checkpoint that was restored; None in a new run.
+        settings_before: those in force at the checkpoint that was restored; None in a new run.
+        after_phase: called with the name of each phase but the last when it is done, and with what the step has found; it may wait.
+        live: the settings that were changed while the run went on, with the values in force; ``config`` has them too,
+            ``started_with`` has not.
+        planned: what changes at which step, by (step, setting): ``ppo.schedule``, and what a person asked for.
+        recorded_changes: those of steps that were recorded before a resume, and are trained again.
+        changed_at_resume: what a resume gave other values; recorded with its first step.
         probes: sentences that every step scores; None before :meth:`first_answers`, and in a run without any.
     """
 
@@ -72,6 +81,11 @@ class Trainer:
         self.first_rollout_check: Callable[[Rollout], list[EventRecord]] | None = None
         self.settings_before: dict[str, Any] | None = None
         self.probes: Probes | None = None
+        self.after_phase: Callable[[str, StepSoFar], None] = _go_on
+        self.started_with, self.live = config, dict[str, float]()
+        self.planned: dict[tuple[int, str], float] = {(change.step, change.setting): change.value for change in config.ppo.planned}
+        self.recorded_changes: list[SettingChange] = []
+        self.changed_at_resume: list[SettingChange] = []
         self._recorder = Recorder(models.tokenizer, config)
 
     @property
@@ -85,25 +99,31 @@ class Trainer:
         Raises :class:`NonFiniteError` or :class:`RewardError` where the run is to stop at bad numbers or failed rewards. No bad number has
         reached the weights then. A policy that cannot be sampled from always stops the run.
         """
+        changes = self.change_settings()
         ppo, kl_coef, costs = self.config.ppo, self.controller.coef, Costs(self.compute)
         try:
             with costs("rollout"):
                 samples = samples or self.sample(self.next_prompts())
+            self.after_phase("rollout", StepSoFar(kl_coef, samples))
             with costs("score"):
                 scores = scores or score(self.models, samples)
         except RewardError as error:  # raised again there, unless such steps are to be skipped
-            return self._without_scores(error, costs)
+            return self._without_scores(error, costs, changes)
+        self.after_phase("score", StepSoFar(kl_coef, samples, scores))
         with costs("reference"):
             reference = reference_pass(self.models, samples)
+        self.after_phase("reference", StepSoFar(kl_coef, samples, scores, reference))
         mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled
         reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
         rewards = shape_rewards(reference.kl, scores.shaped.to(mask.device), mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
         advantages = estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
+        self.after_phase("advantages", StepSoFar(kl_coef, samples, scores, reference, rollout))
         bad_number = first_non_finite(rollout)  # a sentence; empty when all is well
         with costs("update"):
             parity_events = [] if bad_number else self._check_first(rollout)
             stats = None if bad_number else self.updater.update(rollout, self.progress.step, self.shuffling_generator)
+        self.after_phase("update", StepSoFar(kl_coef, samples, scores, reference, rollout, stats))
         problems = stats.problems if stats else [bad_number]  # why minibatches, or the whole update, were left out
         self.skips.add_update(problems)
         metrics = objective_metrics(rollout, ppo, stop_known=self.models.stop_id is not None)
@@ -114,8 +134,52 @@ class Trainer:
         with costs("record"):
             kept = self.record(rollout, stats)
         metrics |= (update_metrics(stats, self.updater.learning_rate) if stats else {}) | self._costs(costs, rollout)
-        events = [*parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
-        return StepRecord(self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes)
+        events = [*change_events(changes), *parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
+        return StepRecord(
+            self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self._recorded(changes)
+        )
+
+    def plan(self, setting: str, value: float, step: int) -> None:
+        """Change a setting of :data:`LIVE_SETTINGS` from ``step`` on, because a person asks for it."""
+        self.planned[step, setting] = value
+        self.recorded_changes = [change for change in self.recorded_changes if change.setting != setting]
+
+    def overruled(self) -> list[str]:
+        """The settings whose recorded changes, after the checkpoint that the run went on from, are not made again."""
+        kept = {change.setting for change in self.recorded_changes}
+        return [setting for setting in LIVE_SETTINGS if setting not in kept]
+
+    def change_settings(self) -> list[SettingChange]:
+        """Put into force what is planned for the next step. Returns what is now another value than it was."""
+        number = self.progress.step + 1
+        due = {setting: value for (step, setting), value in self.planned.items() if step == number}
+        due |= {change.setting: change.new for change in self.recorded_changes if change.step == number}
+        before = {setting: self._present(setting) for setting in due}
+        self.use(due)
+        return [SettingChange(number, setting, before[setting], value) for setting, value in due.items() if value != before[setting]]
+
+    def use(self, changes: Mapping[str, float]) -> None:
+        """Go on with other values of settings of :data:`LIVE_SETTINGS`."""
+        if not changes:
+            return
+        self.live |= changes
+        self.config = RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), changes))
+        self.models = self.models.using(self.config)
+        self.updater.use(self.config)
+        if "ppo.kl_coef" in changes:
+            self.controller.coef = changes["ppo.kl_coef"]
+        if isinstance(self.controller, AdaptiveKL):
+            self.controller.target = self.config.ppo.kl_target
+
+    def _present(self, setting: str) -> float:
+        """The value of a setting as it is now; an adaptive controller moves the KL coefficient away from what was set."""
+        section, name = setting.split(".")
+        return self.controller.coef if setting == "ppo.kl_coef" else float(getattr(getattr(self.config, section), name))
+
+    def _recorded(self, changes: list[SettingChange]) -> list[SettingChange]:
+        """Together with those that a resume brought, which are in force since this step as well."""
+        at_resume, self.changed_at_resume = self.changed_at_resume, []
+        return [*at_resume, *changes]
 
     def next_prompts(self) -> PromptBatch:
         """The prompts of the next step: each once for every response that it gets."""
@@ -149,6 +213,10 @@ class Trainer:
         shown = self.probes.shown_ids(probes) if self.probes else []
         return Kept(rollouts, watched, events, self._recorder.episodes(rollout, shown), probes)
 
+    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
+        """The step's recorded episodes with what is known of them after ``phase``."""
+        return rollouts_so_far(self._recorder, phase, so_far)
+
     def watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
         """The answers to the watched prompts, or what kept them from being scored. Raises :class:`RewardError` when that may not be."""
         return self._scored(answer_watched(self.models, self.prompts))
@@ -174,11 +242,12 @@ class Trainer:
         check, self.first_rollout_check = self.first_rollout_check, None
         return check(rollout) if check else []
 
-    def _without_scores(self, error: RewardError, costs: Costs) -> StepRecord:
+    def _without_scores(self, error: RewardError, costs: Costs, changes: list[SettingChange]) -> StepRecord:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
         self.skips.add(error)
         self.progress.step += 1
-        return StepRecord(self.progress.step, self._costs(costs, None), [], [], [skip_event("This update was", error)])
+        events = [*change_events(changes), skip_event("This update was", error)]
+        return StepRecord(self.progress.step, self._costs(costs, None), [], [], events, changes=self._recorded(changes))
 
     def _costs(self, costs: Costs, rollout: Rollout | None) -> dict[str, float]:
         self.progress.elapsed += costs.total
@@ -190,3 +259,7 @@ def make_controller(settings: PPOConfig) -> AdaptiveKL | FixedKL:
     if settings.kl_controller == "adaptive":
         return AdaptiveKL(settings.kl_coef, settings.kl_target, settings.kl_horizon)
     return FixedKL(settings.kl_coef)
+
+
+def _go_on(phase: str, so_far: StepSoFar) -> None:
+    """What a run does between two phases when nobody steps through it: nothing."""

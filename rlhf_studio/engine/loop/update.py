@@ -66,6 +66,14 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for the next rollout
         return _stats(results, norms, problems, stopped_early, last.gathered())
 
+    def use(self, config: RunConfig) -> None:
+        """Go on with the learning rate and the temperature of ``config``."""
+        self._config, self.gradients.temperature = config, config.generation.temperature
+        language_model, *critic = self.optimizer.param_groups
+        language_model["full_lr"] = config.ppo.learning_rate
+        for group in critic:
+            group["full_lr"] = critic_rate(config.ppo)
+
     @property
     def learning_rate(self) -> float:
         """The learning rate of the language model in the last update."""
@@ -100,14 +108,18 @@ def shuffled_minibatches(episodes: int, epochs: int, size: int, generator: torch
             yield epoch, rows
 
 
+def critic_rate(settings: PPOConfig) -> float:
+    """The critic's highest learning rate: its own, or the policy's."""
+    return settings.critic_learning_rate or settings.learning_rate
+
+
 def make_optimizer(policy: Policy, settings: PPOConfig) -> torch.optim.AdamW:
     """AdamW with one group for the language model and one for the critic. PPO's epsilon is 1e-5, not torch's 1e-8."""
-    critic_rate = settings.critic_learning_rate or settings.learning_rate
     groups = [{"params": policy.model_parameters(), "full_lr": settings.learning_rate}]
     # A critic's trunk may be sharded over the ranks, its head never is: torch's fused step takes either kind, not both together.
     for kind in (True, False):
         if chosen := [parameter for parameter in policy.critic_parameters() if is_sharded(parameter) is kind]:
-            groups.append({"params": chosen, "full_lr": critic_rate})
+            groups.append({"params": chosen, "full_lr": critic_rate(settings)})
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, weight_decay=settings.weight_decay, fused=True)
 
 

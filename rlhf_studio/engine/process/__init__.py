@@ -1,7 +1,8 @@
 """The engine process of a run: everything around the training loop that makes a run of it.
 
-Start reading in :mod:`.worker`: ``run_engine`` takes the run's lock, and ``Worker`` loads, trains, stores every step, carries out
-commands and records how the run ended. Where a run has several processes, those other than rank 0 are :mod:`.followers`.
+Start reading in :mod:`.worker`: ``run_engine`` takes the run's lock, and ``Worker`` loads, trains, stores every step and records how
+the run ended; :mod:`.control` carries out what people ask of it meanwhile. Where a run has several processes, those other than rank 0
+are :mod:`.followers`.
 
 - :mod:`.checkpoint`: writing and reading checkpoints.
 - :mod:`.stopping`: what a request to stop does. :mod:`.trackers`, :mod:`.memory_event`: what is reported beside the run's own record.

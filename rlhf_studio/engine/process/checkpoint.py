@@ -20,13 +20,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.distributed.sharding import full_state_dict, local_part, shard_like, unsharded_class
-from rlhf_studio.engine.loop.state import TrainingState
+from rlhf_studio.engine.loop.state import TrainingState, replay, restore
+from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
 from rlhf_studio.runs.create import first_settings
-from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
+from rlhf_studio.runs.reader import RunReader
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,17 @@ class WholeWeights:
     critic: dict[str, Tensor] | None = None
 
 
-def put_together(run_dir: Path, policy: Policy, ranks: Ranks) -> WholeWeights:
-    """The full weights that :func:`save_checkpoint` needs where they are sharded: all ranks call this, rank 0 gets them."""
+def put_together(run_dir: Path, policy: Policy, ranks: Ranks, *, critic_too: bool = True) -> WholeWeights:
+    """The full weights that :func:`save_checkpoint` needs where they are sharded: all ranks call this, rank 0 gets them.
+
+    :func:`save_snapshot` needs no critic.
+    """
     if not ranks.sharded:
         return WholeWeights()
     # Only rank 0 knows whether the base has been written.
     everything = ranks.broadcast(saves_everything(policy.model, run_dir / "base"))
     names = None if everything else [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
-    critic = None if policy.critic is None else full_state_dict(policy.critic.model, keep=ranks.is_main)
+    critic = None if policy.critic is None or not critic_too else full_state_dict(policy.critic.model, keep=ranks.is_main)
     return WholeWeights(full_state_dict(policy.model, names, keep=ranks.is_main), critic)
 
 
@@ -56,8 +61,11 @@ def save_checkpoint(
     state: TrainingState,
     keep: int,
     weights: WholeWeights = WholeWeights(),
+    best_by: str | None = None,
 ) -> Path:
-    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``. Returns its folder.
+    """Write the checkpoint of ``step`` and remove older ones beyond ``keep``, but for the best by the metric ``best_by``.
+
+    Returns its folder.
 
     If the process dies at any moment of this, the checkpoint before it or this one is whole.
 
@@ -78,9 +86,25 @@ def save_checkpoint(
     save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
     save_file(_contiguous(state.tensors), temporary / "random.safetensors")
     (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
+    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step), keep_best=best_by)
+    checkpoints.put_in_place(temporary, final)
+    checkpoints.prune(final, keep, best_by)
+    return final
+
+
+def save_snapshot(
+    run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, weights: WholeWeights = WholeWeights()
+) -> Path:
+    """Write what is needed to sample from the policy of ``step``: its folder ``policy`` is that of a checkpoint. Returns the folder.
+
+    It is complete or absent, as a checkpoint is. Raises OSError as :func:`save_checkpoint` does.
+    """
+    final = snapshot_dir(run_dir, step)
+    temporary = checkpoints.begin(final)
+    save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
+    tokenizer.save_pretrained(temporary / "policy")
     _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step))
     checkpoints.put_in_place(temporary, final)
-    checkpoints.prune(final, keep)
     return final
 
 
@@ -92,12 +116,12 @@ def _flat_optimizer(state: dict[str, Any]) -> dict[str, Tensor]:
     return {f"{index}.{name}": value for index, entry in state["state"].items() for name, value in entry.items()}
 
 
-def _write_manifest(folder: Path, step: int, recorded_at: float | None) -> None:
+def _write_manifest(folder: Path, step: int, recorded_at: float | None, **more: Any) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         sync(path)
     entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
-    manifest = {"format": FORMAT, "step": step, "recorded_at": recorded_at, "files": entries}
+    manifest = {"format": FORMAT, "step": step, "recorded_at": recorded_at, **more, "files": entries}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     sync(folder / MANIFEST)
     sync(folder)
@@ -156,3 +180,15 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
         state["state"].setdefault(int(index), {})[name] = own
     optimizer.load_state_dict(state)
     return TrainingState(numbers, tensors, state, reference, start_at_probes)
+
+
+def go_on_from(run_dir: Path, step: int, trainer: Trainer) -> list[str]:
+    """Give a trainer the checkpoint of ``step``, and plan the changes of settings that later steps had when they were recorded.
+
+    Returns what may differ from before, a clause each. Raises :class:`CheckpointError` and StoreError.
+    """
+    folder = checkpoint_dir(run_dir, step)
+    restore_policy(folder, trainer.models.policy)
+    clauses = restore(trainer, load_state(folder, trainer.updater.optimizer))
+    replay(trainer, RunReader(run_dir).changes(later_too=True))
+    return clauses

@@ -11,20 +11,20 @@ from pathlib import Path
 import psutil
 
 from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP
+from rlhf_studio.engine.distributed.ranks import CHANGE, GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.state import restore, training_state
+from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy
+from rlhf_studio.engine.process.checkpoint import go_on_from, put_together
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.prompts import PromptsError
-from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
@@ -93,9 +93,7 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
         # Rank 0 has looked which checkpoint is whole, and all load the same.
         if mode == "resume" and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:
-            folder = paths.checkpoint_dir(run_dir, step)
-            restore_policy(folder, trainer.models.policy)
-            restore(trainer, load_state(folder, trainer.updater.optimizer))
+            go_on_from(run_dir, step, trainer)
         check_before_training(trainer)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # from here on rank 0, which gets them too, saves and says when to stop
@@ -111,6 +109,11 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
             if instruction == SAVE:
                 training_state(trainer)
                 put_together(run_dir, trainer.models.policy, compute.ranks)
+            if instruction == SNAPSHOT:
+                put_together(run_dir, trainer.models.policy, compute.ranks, critic_too=False)
+            if instruction == CHANGE:
+                setting = list(LIVE_SETTINGS)[compute.ranks.broadcast(0)]
+                trainer.plan(setting, compute.ranks.broadcast_number(0.0), trainer.progress.step + 1)
     except (ConfigError, PromptsError, ParityError, NonFiniteError, RewardError):
         return FAILED
     return DONE

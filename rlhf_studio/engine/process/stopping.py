@@ -23,6 +23,7 @@ from rlhf_studio.runs.writer import RunWriter
 GRACE_SECONDS = 5.0  # from a request to stop to the end of a process whose main thread does not return from its call
 POLL_SECONDS = 0.5  # between two looks at the requests in the run folder
 OPERATOR = "asked by an operator"
+STOP_COMMANDS = ("stop", "discard")  # while a run loads there is nothing to save, so both mean the same
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -140,7 +141,7 @@ class StopWatcher:
 
     def _read_commands(self) -> None:
         with contextlib.suppress(StoreError):  # a disk that fails here fails in the main thread too, which says so
-            if any(command.kind == "stop" for command in self._writer.pending_commands()):
+            if any(command.kind in STOP_COMMANDS for command in self._writer.pending_commands()):
                 self._reason = OPERATOR
                 self._signals.request(OPERATOR)
 
@@ -154,7 +155,7 @@ class StopWatcher:
 def record_stop(writer: RunWriter, reason: str, more: str = "") -> None:
     """Put a stop on record and acknowledge the requests for it. Raises StoreError."""
     for command in writer.pending_commands():
-        if command.kind == "stop":
+        if command.kind in STOP_COMMANDS:
             writer.acknowledge(command.id, "done")
     writer.event(EventRecord("info", "stop", f"Stopped{more}: {reason}."))
     writer.set_state("stopped")

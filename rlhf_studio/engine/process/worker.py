@@ -7,7 +7,6 @@ import os
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from time import sleep
 
 import psutil
 import torch
@@ -16,19 +15,20 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, STOP, WAIT
+from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.changed_settings import change_event
-from rlhf_studio.engine.loop.state import restore, training_state
+from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.checkpoint import load_state, put_together, restore_policy, save_checkpoint
+from rlhf_studio.engine.process.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
 from rlhf_studio.engine.process.console import Console
+from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event
 from rlhf_studio.engine.process.screen import Screen
-from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested, StopWatcher, record_stop
+from rlhf_studio.engine.process.stopping import Signals, StopRequested, StopWatcher, record_stop
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.types import NonFiniteError
@@ -46,8 +46,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter
-
-PAUSE_POLL_SECONDS = 0.25  # between two looks at the commands while paused
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,8 @@ class Worker:
         """A trainer that is loaded, checked against the models' own forward pass and, in a run that goes on, at its checkpoint."""
         refuse_without_permission(self._config.reward.components, self._session.permissions)
         self._writer.plan(self._config.ppo.steps)
-        checkpoints.tidy(self._run_dir / paths.CHECKPOINTS)
+        for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
+            checkpoints.tidy(self._run_dir / place)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
         trainer, notes = build_trainer(self._config, compute, self._report, self._session.permissions)
@@ -197,7 +196,7 @@ class Worker:
             self._writer.event(EventRecord("warning", "sampling", cut_off))
         if self._session.mode != "train":
             self._resume(trainer)
-            if event := change_event(trainer.settings_before, self._config, trainer.progress.step):
+            if event := change_event(trainer.settings_before, trainer.config, trainer.progress.step):
                 self._writer.event(event, trainer.progress.step)
                 self.console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
@@ -222,38 +221,45 @@ class Worker:
         start = self._session.starting_point
         for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
-        text = "The run starts again from step 0."
+        text, data = "The run starts again from step 0.", {"settings": self._config.model_dump(mode="json")}
         if self._session.mode == "resume":  # the other ranks load as well, and must load the same
             trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
         if start.step is not None:
-            folder = paths.checkpoint_dir(self._run_dir, start.step)
-            restore_policy(folder, trainer.models.policy)
-            changes = restore(trainer, load_state(folder, trainer.updater.optimizer))
+            changes = go_on_from(self._run_dir, start.step, trainer)
             self._saved_step = trainer.progress.step
             text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
+            data = {}
         self._writer.go_back(trainer.progress.step)
-        self._writer.event(EventRecord("info", "resume", text))
+        # Changes of settings that are on record are made again with their steps, but for those that this start overrules.
+        self._writer.forget_later_changes(None if start.step is None else trainer.overruled())
+        self._writer.event(EventRecord("info", "resume", text, data))
         self.console.say(text)
 
     def _train(self, trainer: Trainer) -> None:
-        every = self._config.engine.checkpoint_every
+        every, snapshot_every = self._config.engine.checkpoint_every, self._config.engine.snapshot_every
         ranks = trainer.compute.ranks
+        control = Control(trainer, self._writer, self._signals, lambda state: self._checkpoint(trainer, state))
+        trainer.after_phase = control.after_phase
         while not trainer.finished:
-            self._handle_requests(trainer)
+            control.before_step()
             ranks.broadcast(GO)
             record = trainer.step()
             self._writer.commit_step(record)
+            control.after_step(record.step)
             self.trackers.step(record)
             self.console.step(record)
             if record.step == 1:
                 self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
-            if every and trainer.progress.step % every == 0:
+            if snapshot_every and record.step % snapshot_every == 0:
+                self._snapshot(trainer)
+            if every and record.step % every == 0:
                 self._checkpoint(trainer)
         self._checkpoint(trainer)
         if ranks.sharded:
             ranks.broadcast(STOP)
 
-    def _checkpoint(self, trainer: Trainer) -> None:
+    def _checkpoint(self, trainer: Trainer, state: TrainingState | None = None) -> None:
+        """Write the checkpoint of the last finished step. ``state`` is the trainer's as it was then, where a step has begun since."""
         step = trainer.progress.step
         if step == self._saved_step:
             return
@@ -261,39 +267,20 @@ class Worker:
         models, ranks = trainer.models, trainer.compute.ranks
         if ranks.sharded:
             ranks.broadcast(SAVE)
-        state, weights = training_state(trainer), put_together(self._run_dir, models.policy, ranks)
-        keep = self._config.engine.keep_checkpoints
-        folder = save_checkpoint(self._run_dir, step, models.policy, models.tokenizer, state, keep, weights)
+        state = state or training_state(trainer)
+        weights = put_together(self._run_dir, models.policy, ranks)
+        engine = self._config.engine
+        best_by = None if engine.keep_best == "none" else engine.keep_best
+        folder = save_checkpoint(self._run_dir, step, models.policy, models.tokenizer, state, engine.keep_checkpoints, weights, best_by)
         self._saved_step = step
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
 
-    # --- commands ----------------------------------------------------------------------------------------------------------------
-
-    def _handle_requests(self, trainer: Trainer) -> None:
-        """Carry out the commands and signals since the last step; returns when the run is not paused. Raises :class:`StopRequested`."""
-        paused = False
-        while True:
-            if self._signals.received:
-                self._checkpoint(trainer)
-                trainer.compute.ranks.broadcast(STOP)
-                raise StopRequested(self._signals.received)
-            for command in self._writer.pending_commands():
-                paused = self._carry_out(command.id, command.kind, trainer, paused)
-            if not paused:
-                return
-            trainer.compute.ranks.broadcast(WAIT)
-            sleep(PAUSE_POLL_SECONDS)
-
-    def _carry_out(self, number: int, kind: str, trainer: Trainer, paused: bool) -> bool:
-        if kind == "checkpoint":
-            self._checkpoint(trainer)
-        elif kind == "stop":
-            self._checkpoint(trainer)
-            trainer.compute.ranks.broadcast(STOP)
-            raise StopRequested(OPERATOR)  # record_stop acknowledges the command: until then it is open
-        elif kind in ("pause", "continue"):
-            paused = kind == "pause"
-            self._writer.set_state("paused" if paused else "running")
-        self._writer.acknowledge(number, "done" if kind in ("checkpoint", "pause", "continue") else "unknown command")
-        return paused
+    def _snapshot(self, trainer: Trainer) -> None:
+        """Keep the policy alone, as it is after the last finished step."""
+        self._writer.check_place()
+        models, ranks = trainer.models, trainer.compute.ranks
+        if ranks.sharded:
+            ranks.broadcast(SNAPSHOT)
+        weights = put_together(self._run_dir, models.policy, ranks, critic_too=False)
+        save_snapshot(self._run_dir, trainer.progress.step, models.policy, models.tokenizer, weights)

@@ -1,0 +1,146 @@
+"""What people ask of a run while it trains: save, stop, pause, go on by one step or one phase, and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import sleep
+from typing import Literal
+
+from rlhf_studio.config.live import LIVE_SETTINGS
+from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
+from rlhf_studio.engine.loop.state import TrainingState, training_state
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested
+from rlhf_studio.engine.types import StepSoFar
+from rlhf_studio.runs.records import EventRecord, Scratch
+from rlhf_studio.runs.writer import Command, RunWriter
+
+POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
+AFTER = {
+    "rollout": "sampling",
+    "score": "scoring",
+    "reference": "the reference pass",
+    "advantages": "the advantages",
+    "update": "the update",
+}
+"""The phases of a step that it can wait after, as people read them. After the last phase, which records, the step is done."""
+ONE_PROCESS = "Going on by one phase needs a run of one process, because the others would wait for it in the middle of a step; use step"
+
+
+class Control:
+    """Carries out commands and signals: before each step and, where somebody goes through a step phase by phase, between its phases.
+
+    A step that waits has not moved the weights until its update. A checkpoint that is written before that holds the state from before
+    the step, and a stop drops the step: it is trained again after a resume. After the update both wait for the end of the step.
+
+    Args:
+        save: writes the checkpoint of the last finished step, with the state that is given, or with the trainer's own for None.
+    """
+
+    def __init__(self, trainer: Trainer, writer: RunWriter, signals: Signals, save: Callable[[TrainingState | None], None]):
+        self._trainer, self._writer, self._signals, self._save = trainer, writer, signals, save
+        self._going: Literal["on", "paused", "step", "phase"] = "on"
+        self._phase = ""  # the phase that a step waits after; empty between steps
+        self._before_step: TrainingState | None = None
+        self._later: set[int] = set()  # requests to save that wait for the end of a step
+        self._changes: dict[int, int] = {}  # request for other settings -> the first step that is trained with them
+
+    def before_step(self) -> None:
+        """Carry out what was asked since the last step; returns when the next one is to begin. Raises :class:`StopRequested`."""
+        self._phase = ""
+        self._later.clear()
+        if self._going in ("step", "phase"):
+            self._pause("")
+        self._attend()
+        self._before_step = training_state(self._trainer) if self._going == "phase" else None
+
+    def after_phase(self, phase: str, so_far: StepSoFar) -> None:
+        """Where somebody goes on phase by phase: keep what the step has found, and wait. Raises :class:`StopRequested`."""
+        if self._going != "phase":
+            return
+        self._phase, number = phase, self._trainer.progress.step + 1
+        self._writer.scratch(Scratch(number, phase, self._trainer.recorded_so_far(phase, so_far)))
+        self._pause(f"Paused after {AFTER[phase]}, in step {number}")
+        self._attend()
+
+    def after_step(self, step: int) -> None:
+        """Acknowledge the requests for other settings that this step was the first to be trained with; it is on record."""
+        for number in [number for number, first in self._changes.items() if first <= step]:
+            self._writer.acknowledge(number, f"done: from step {self._changes.pop(number)} on")
+
+    def _pause(self, phase: str) -> None:
+        self._going = "paused"
+        self._writer.set_state("paused", phase=phase)
+
+    def _attend(self) -> None:
+        """Carry out commands and signals until the run is to go on."""
+        while True:
+            if self._signals.received:
+                self._stop(self._signals.received)
+            for command in self._writer.pending_commands():
+                if command.id not in self._later and command.id not in self._changes:
+                    self._carry_out(command)
+                if self._going in ("step", "phase"):
+                    return  # what was asked after it is for where the run waits next
+            if self._going != "paused":
+                return
+            self._trainer.compute.ranks.broadcast(WAIT)
+            sleep(POLL_SECONDS)
+
+    def _carry_out(self, command: Command) -> None:
+        kind, outcome = command.kind, "done"
+        if kind == "stop":
+            self._stop(OPERATOR)  # acknowledged with the end of the run: until then it is open
+            return
+        if kind == "discard":
+            self._end(f"{OPERATOR}, without saving")
+        if kind == "checkpoint" and self._phase == "update":
+            self._later.add(command.id)
+            text = f"The checkpoint will be written when step {self._trainer.progress.step + 1} is done."
+            self._writer.event(EventRecord("info", "checkpoint", text))
+            return
+        if kind == "checkpoint":
+            self._save(self._before_step if self._phase else None)
+        elif kind == "pause":
+            if self._going != "paused":
+                self._pause("")
+        elif kind == "phase" and self._trainer.compute.ranks.size > 1:
+            outcome = f"refused: {ONE_PROCESS}"
+            self._writer.event(EventRecord("warning", "control", f"{ONE_PROCESS}."))
+        elif kind in ("continue", "step", "phase"):
+            self._going = "on" if kind == "continue" else "step" if kind == "step" else "phase"
+            self._writer.set_state("running")
+        elif kind == "set":
+            outcome = self._change(command)
+        else:
+            outcome = "unknown command"
+        if outcome:
+            self._writer.acknowledge(command.id, outcome)
+
+    def _change(self, command: Command) -> str:
+        """Plan other settings for the next step on all ranks. Returns why not; empty when they wait for that step."""
+        config, changes = self._trainer.config, command.payload.get("changes", {})
+        problems = {setting: config.live_problem(setting, value) for setting, value in changes.items()}
+        if not changes or any(problems.values()):
+            return "refused: " + "; ".join(f"{setting} {problem}" for setting, problem in problems.items() if problem)
+        first = self._trainer.progress.step + (2 if self._phase else 1)  # a step that waits goes on with the settings that it began with
+        ranks = self._trainer.compute.ranks
+        for setting, value in changes.items():
+            ranks.broadcast(CHANGE)
+            ranks.broadcast(list(LIVE_SETTINGS).index(setting))
+            self._trainer.plan(setting, ranks.broadcast_number(float(value)), first)
+        self._writer.forget_later_changes(list(changes))
+        self._changes[command.id] = first
+        return ""
+
+    def _stop(self, reason: str) -> None:
+        """Save and end. After a step's update, which has moved the weights, the little that is left of the step is done first."""
+        if self._phase == "update":
+            self._going = "on"
+            return
+        self._save(self._before_step if self._phase else None)
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self._trainer.compute.ranks.broadcast(STOP)
+        raise StopRequested(reason)

@@ -1,0 +1,268 @@
+"""Going through a run by updates and by phases, and changing its settings meanwhile: what is learned stays exact, and nothing is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.process import control
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.exit_codes import DONE, STOPPED
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+from tests.engine.kill_loop import exit_code, final_weights, fork_engine
+from tests.waiting import wait_until
+
+STEPS = 4
+PHASES = ["rollout", "score", "reference", "advantages", "update"]
+ADAPTIVE = {"kl_controller": "adaptive", "kl_horizon": 50, "kl_target": 0.5}
+
+
+def prepare(run_dir: Path, **changes: dict[str, Any]) -> Path:
+    """A run with everything that a step changes: an adaptive β, dropout, running moments of the scores, prompts in several passes."""
+    settings: dict[str, dict[str, Any]] = {
+        "ppo": {"steps": STEPS, **ADAPTIVE},
+        "lora": {"enabled": True, "r": 4, "dropout": 0.2},
+        "reward": {"scaling": "normalise"},
+        "engine": {"checkpoint_every": 2},
+    }
+    for section, values in changes.items():
+        settings[section] = {**settings.get(section, {}), **values}
+    create_run(run_dir, small_config(run_dir.parent, **settings), name=run_dir.name, state="loading")
+    return run_dir
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    return lambda name="run", **changes: prepare(tmp_path / name, **changes)
+
+
+def at_each_wait(monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Any]) -> None:
+    """Do something instead of waiting."""
+    monkeypatch.setattr(control, "sleep", lambda seconds: answer())
+
+
+def rows(run_dir: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What every step left in the store, but for what depends on the clock; read without our own reader."""
+    with sqlite3.connect(f"{(run_dir / 'run.db').as_uri()}?mode=ro", uri=True) as connection:
+        measured = "name NOT LIKE 'time/%' AND name NOT LIKE 'speed/%' AND name NOT LIKE 'memory/%'"
+        found = {
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+            for table in ("rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "pieces")
+        }
+        found["metrics"] = connection.execute(
+            f"SELECT step, name, value, flag FROM metrics JOIN metric_names ON id = metric WHERE {measured} ORDER BY 1, 2"
+        ).fetchall()
+        assert connection.execute("SELECT count(*) FROM scratch").fetchone() == (0,), "what waited is gone with its step"
+    connection.close()
+    return found
+
+
+def same(run_dir: Path, other: Path, steps: int = STEPS) -> None:
+    ours, theirs = final_weights(run_dir, steps), final_weights(other, steps)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert rows(run_dir) == rows(other)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that went through."""
+    torch.set_num_threads(1)
+    run_dir = prepare(tmp_path_factory.mktemp("whole") / "run")
+    assert run_engine(run_dir, "train") == DONE
+    return run_dir
+
+
+# --- by updates and by phases --------------------------------------------------------------------------------------------------
+
+
+def test_phase_by_phase_is_the_same_run(make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    waits: list[tuple[str, str, int]] = []
+
+    def go_on() -> None:
+        reader = RunReader(run_dir)
+        status, scratch = reader.status(), reader.scratch()
+        waits.append((status.state, status.phase, status.step))
+        if status.phase:
+            assert scratch is not None and (scratch.step, scratch.phase) == (status.step + 1, PHASES[(len(waits) - 2) % 6])
+        else:
+            assert scratch is None, "the step is done, or has not begun"
+        send_command(run_dir, "phase")
+
+    at_each_wait(monkeypatch, go_on)
+    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+    assert run_engine(run_dir, "train") == DONE
+    done = [f"Paused after {name}" for name in ("sampling", "scoring", "the reference pass", "the advantages", "the update")]
+    expected = [("paused", f"{text}, in step {step + 1}" if text else "", step) for step in range(STEPS) for text in ("", *done)]
+    assert waits == expected
+    same(run_dir, whole)
+
+
+def paused_at_first(run_dir: Path, original: Callable[[Any], None]) -> Callable[[Any], None]:
+    sent: list[int] = []
+
+    def before_step(self: Any) -> None:
+        if not sent:
+            sent.append(send_command(run_dir, "pause"))
+        original(self)
+
+    return before_step
+
+
+def test_step_trains_one_update(make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run()
+    seen: list[tuple[str, int]] = []
+
+    def go_on() -> None:
+        status = RunReader(run_dir).status()
+        seen.append((status.state, status.step))
+        send_command(run_dir, "step" if status.step < 2 else "continue")
+
+    at_each_wait(monkeypatch, go_on)
+    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+    assert run_engine(run_dir, "train") == DONE
+    assert seen == [("paused", 0), ("paused", 1), ("paused", 2)]
+    same(run_dir, whole)
+
+
+def answers(run_dir: Path, *commands: str | Callable[[], Any]) -> Callable[[], None]:
+    """One command at each wait, in order."""
+    waiting: Iterator[Any] = iter(commands)
+
+    def go_on() -> None:
+        command = next(waiting)
+        if callable(command):
+            command()
+        else:
+            send_command(run_dir, command)  # type: ignore[arg-type]
+
+    return go_on
+
+
+def test_what_a_waiting_step_holds_is_what_it_then_records(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, seen = make_run(ppo={"steps": 1}), {}
+
+    def look() -> None:
+        scratch = RunReader(run_dir).scratch()
+        if scratch is not None:
+            seen[scratch.phase] = scratch.rollouts
+        send_command(run_dir, "phase")
+
+    at_each_wait(monkeypatch, look)
+    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+    assert run_engine(run_dir, "train") == DONE
+    known = {
+        "rollout": {"logprobs", "entropy", "values"},
+        "score": set(),
+        "reference": {"ref_logprobs", "kl"},
+        "advantages": {"rewards", "deltas", "advantages", "whitened_advantages", "returns"},
+        "update": {"new_logprobs", "ratio", "clipped"},
+    }
+    so_far: set[str] = set()
+    assert list(seen) == list(known)
+    for phase, names in known.items():
+        so_far |= names
+        assert len(seen[phase]) == 3
+        for sample, record in enumerate(seen[phase]):
+            final = RunReader(run_dir).rollout(1, sample)
+            assert (record.prompt, record.response, record.length, record.stopped) == (
+                final.prompt,
+                final.response,
+                final.length,
+                final.stopped,
+            )
+            assert set(record.tokens.arrays) == so_far
+            for name in so_far:
+                np.testing.assert_array_equal(record.tokens.arrays[name], final.tokens.arrays[name])
+            np.testing.assert_array_equal(record.tokens.top_ids, final.tokens.top_ids)
+            assert record.tokens.response_pieces == final.tokens.response_pieces
+            assert math.isnan(record.score) if phase == "rollout" else (record.score, record.parts) == (final.score, final.parts)
+            assert math.isnan(record.kl) if phase in ("rollout", "score") else record.kl == final.kl
+            assert record.tokens.ref_top_ids.shape == (record.length, 0 if phase in ("rollout", "score") else 5)
+
+
+@pytest.mark.parametrize(
+    ("how", "phases"), [*(("stop", phases) for phases in range(1, 6)), ("signal", 2), ("signal", 5), ("discard", 4), ("discard", 5)]
+)
+def test_stopping_inside_a_step_loses_nothing(
+    make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch, how: str, phases: int
+) -> None:
+    """Step 3 waits after each of its phases in turn. The stop saves what the run was after step 2; only where nothing is to be saved is
+    that done before. After a resume the run is the same."""
+    run_dir = make_run(engine={"checkpoint_every": 0})
+    stop = (lambda: os.kill(os.getpid(), signal.SIGTERM)) if how == "signal" else how
+    at_each_wait(monkeypatch, answers(run_dir, "step", "step", *(["checkpoint"] if how == "discard" else []), *["phase"] * phases, stop))
+    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+    assert run_engine(run_dir, "train") == STOPPED
+    reader = RunReader(run_dir)
+    finished = 3 if phases == 5 and how != "discard" else 2  # after its update, a step is finished before the run stops
+    assert (reader.status().state, reader.status().step, reader.scratch()) == ("stopped", finished, None)
+    assert reader.checkpoints()[-1].step == finished
+    assert run_engine(run_dir, "resume") == DONE
+    assert RunReader(run_dir).status().epoch == 1
+    same(run_dir, whole)
+
+
+@pytest.mark.parametrize("phases", [1, 4, 5])
+def test_a_checkpoint_that_is_asked_for_inside_a_step(
+    make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch, phases: int
+) -> None:
+    """It holds the state from before the step; after the update, which has moved the weights, it waits for the step's end."""
+    run_dir = make_run(engine={"checkpoint_every": 0})
+    at_each_wait(monkeypatch, answers(run_dir, "step", *["phase"] * phases, "checkpoint", "continue"))
+    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+    assert run_engine(run_dir, "train") == DONE
+    same(run_dir, whole)
+    written = 2 if phases == 5 else 1
+    assert [point.step for point in RunReader(run_dir).checkpoints()] == [written, STEPS]
+    said = [event.text for event in RunReader(run_dir).events_since(0) if "will be written" in event.text]
+    assert said == (["The checkpoint will be written when step 2 is done."] if phases == 5 else [])
+    for left in (run_dir / "checkpoints" / f"step-{STEPS:06d}").rglob("*.safetensors"):
+        left.write_bytes(b"damaged")
+    assert run_engine(run_dir, "resume") == DONE, "trained again from the checkpoint that was asked for"
+    same(run_dir, whole)
+
+
+@pytest.mark.slow
+def test_killed_while_it_waits_inside_a_step(make_run: Callable[..., Path], whole: Path) -> None:
+    run_dir = make_run()
+    child = fork_engine(run_dir, "train")
+    reader = RunReader(run_dir)
+    wait_until(lambda: reader.status().step == 0 and reader.status().state in ("loading", "running"))
+    send_command(run_dir, "pause")
+    wait_until(lambda: reader.status().state == "paused")
+    at = reader.status().step
+    for phase in PHASES[:3]:
+        send_command(run_dir, "phase")
+        wait_until(lambda phase=phase: (scratch := reader.scratch()) is not None and scratch.phase == phase)
+    os.kill(child, signal.SIGKILL)
+    exit_code(child)
+    assert reader.status().state == "interrupted" and reader.status().step == at and reader.scratch().phase == "reference"
+    assert run_engine(run_dir, "from-start" if at < 2 else "resume") == DONE
+    same(run_dir, whole)
+
+
+def test_several_processes_are_not_stepped_through_by_phases(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The door refuses it where the settings say so, and the engine where only it knows."""
+    run_dir = make_run(ppo={"steps": 1})
+    monkeypatch.setattr(Ranks, "size", 2)
+    at_each_wait(monkeypatch, answers(run_dir, "phase", "step"))
+    with monkeypatch.context() as patch:
+        patch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+        patch.setattr(Ranks, "rows", lambda self, count: slice(0, count))
+        assert run_engine(run_dir, "train") == DONE
+    warnings = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "control"]
+    assert len(warnings) == 1 and "needs a run of one process" in warnings[0]
