@@ -180,7 +180,8 @@ def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found:
 
 
 def _notes(run: RunData, kind: VerdictKind, findings: list[Finding]) -> list[str]:
-    notes = [f"{one.title}; the judge may be fooled by it." for one in findings if one.check == "one-phrase" and one.until is None]
+    phrases = [] if kind == "collapsed" else [one for one in findings if one.check == "one-phrase" and one.until is None]
+    notes = [f"{one.title}; the judge may be fooled by it." for one in phrases]
     told = (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse")
     now = [one for one in findings if one.until is None and one.check in told and one.check != "one-phrase"]
     notes += [f"{one.title}." for one in now if one.level != "note" or one.check in ("length-drift", "length-reward")]

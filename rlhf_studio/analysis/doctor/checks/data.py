@@ -15,7 +15,7 @@ FEWEST_PROMPTS = 32  # recorded prompts that must have been seen before anything
 FEW_DISTINCT, VERY_FEW_DISTINCT = 0.5, 0.1  # share of them that are distinct, after responses per prompt are counted once
 
 PAD_IS_END = "pad token equals its end token"  # of the event that the engine writes when it loads such a tokenizer
-OTHER_TOKENIZER = "other tokenizer"
+OTHER_TOKENIZER = "has another tokenizer than the policy"  # the same
 
 
 @check(

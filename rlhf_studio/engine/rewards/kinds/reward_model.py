@@ -66,6 +66,10 @@ class RewardModelScorer:
         self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
+    def shares(self, tokenizer: PreTrainedTokenizerBase) -> bool:
+        """Whether this model's tokenizer has the same tokens under the same ids."""
+        return self._tokenizer.get_vocab() == tokenizer.get_vocab()
+
     @torch.no_grad()
     def __call__(self, episodes: Episodes) -> Tensor:
         """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
