@@ -15,9 +15,9 @@ from rlhf_studio.analysis.doctor.judges import FALL_SHARE, SURE_FALL, WINDOW
 
 HEAD = """# The doctor
 
-`python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict) and
-what is wrong with it (findings). `--json` gives the same for scripts, with the keys `verdict` and `findings`; `--until STEP` looks at the run
-as it was after that step. `runs show` has the verdict too.
+`python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
+and what is wrong with it (findings). `--json` gives the same for scripts, with the keys `verdict` and `findings`; `--until STEP` looks at
+the run as it was after that step. `runs show` has the verdict too. Before Start, risky settings are told in the same form.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 
@@ -52,14 +52,14 @@ def _verdicts() -> list[str]:
         "| verdict | rule |",
         "|---|---|",
         f"| too early | fewer than {verdicts.FEWEST_STEPS} steps, or none of the others yet |",
-        f"| improving, improved | the mean score of the last tenth of the steps is above the first step's by more than {sure} standard errors and "
-        f"{real} standard deviations of single scores; *improved* when the run has ended |",
-        f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard errors and "
-        f"{FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not fallen with it. "
-        f"Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` is |",
-        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms that hold, one of them of {dead}; or a run that died of numbers that are not finite; or "
-        f"the judge lost {verdicts.REAL_LOSS:g} standard deviations while the score gained less than {verdicts.SMALL_GAIN:g}, far from the "
-        "reference |",
+        f"| improving, improved | the mean score of the last tenth of the steps is above the first step's by more than {sure} standard "
+        f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
+        f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
+        f"errors and {FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not "
+        f"fallen with it. Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` is |",
+        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms that hold, one of them of {dead}; or a run that died of numbers that are not "
+        f"finite; or the judge lost {verdicts.REAL_LOSS:g} standard deviations while the score gained less than {verdicts.SMALL_GAIN:g}, "
+        "far from the reference |",
         f"| nothing learned | none of these when the run has ended, or after {verdicts.LONG_ENOUGH} steps and half of it |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "

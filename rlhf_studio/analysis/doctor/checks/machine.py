@@ -95,7 +95,7 @@ def memory_limit(run: RunData) -> float | None:
 def slower(run: RunData) -> Course | None:
     mean = window_mean(run.column("time/total"), 10)
     length = window_mean(run.column("tokens/response_length"), 10)
-    if len(mean) < 20:
+    if len(mean) < 10:
         return None
     slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
     return Course(levels(note=slow), seen(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import ClassifierReward, RewardModelReward
 from rlhf_studio.config_io import ConfigError, Problem
