@@ -56,7 +56,8 @@ def _verdicts() -> list[str]:
         f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
         f"errors and {FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not "
-        f"fallen with it. Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` is |",
+        f"fallen with it. Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
+        "is one |",
         f"| collapsed | {verdicts.FEWEST_SIGNS} alarms that hold, one of them of {dead}; or a run that died of numbers that are not "
         f"finite; or the judge lost {verdicts.REAL_LOSS:g} standard deviations while the score gained less than {verdicts.SMALL_GAIN:g}, "
         "far from the reference |",

@@ -139,3 +139,18 @@ def figure(value: float, digits: int = 3) -> str:
         return f"{value:.1e}"
     places = max(0, digits - 1 - int(np.floor(np.log10(size))))
     return f"{value:.{places}f}"
+
+
+def worst_token(run: RunData, step: int, quantity: str, words: str) -> list[Evidence]:
+    """The recorded token of a step where a quantity is furthest from 0; none where tokens were not recorded. ``words`` has ``{}``."""
+    rows = run.responses.get(step) or []
+    if run.reader is None or not rows:
+        return []
+    sample = max(rows, key=lambda row: abs(row.kl) if row.kl is not None and np.isfinite(row.kl) else 0.0).sample
+    tokens = run.reader.rollout(step, sample).tokens
+    values = None if tokens is None else np.nan_to_num(tokens.arrays.get(quantity, np.zeros(0)))
+    if tokens is None or values is None or not len(values):
+        return []
+    token = int(np.argmax(np.abs(values)))
+    text = f"{words.format(figure(float(values[token])))} at the token {tokens.response_pieces[token]!r}"
+    return [Evidence(text, step=step, sample=sample, token=token)]

@@ -142,6 +142,8 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
 
 
 def _change(series: judges.Series, gain: float) -> str:
+    if not np.isfinite(series.start + gain):
+        return "not known"
     return f"{series.start:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 

@@ -16,7 +16,7 @@ from rlhf_studio.runs.records import EventRecord, RolloutRecord, State, StepReco
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import rollout, token_record
 
-WORDS = "the plot score acting pace cast light city night story bright dull slow warm sharp calm odd neat".split()
+WORDS = ["plot", "score", "acting", "pace", "cast", "light", "city", "night", "story", "bright", "dull", "slow", "warm", "sharp", "calm"]
 
 Values = Mapping[str, float | Sequence[float] | Callable[[int], float]]
 

@@ -268,7 +268,8 @@ def test_a_doctor_who_looks_again_sees_what_a_new_one_sees(tmp_path: Path) -> No
 
 
 def test_a_run_without_steps_or_responses(tmp_path: Path) -> None:
-    assert diagnose(Made(steps=1, state="running").write(tmp_path / "one")).verdict.kind == "too early"
+    one = Made(steps=2).write(tmp_path / "one")
+    assert diagnose(one, 0).verdict.kind == diagnose(one, 1).verdict.kind == "too early"
     bare = Made(responses=lambda step: []).write(tmp_path / "bare")
     assert diagnose(bare).verdict.kind == "improved"
     reader = Made(steps=2).write(tmp_path / "run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.check import Course, check, figure, seen, worst_token
 from rlhf_studio.analysis.doctor.remedies import calmer, neutral_sampling, tighter
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
@@ -43,10 +43,11 @@ def kl_negative(run: RunData) -> Course | None:
     negative = (mean < NEGATIVE_KL) & (mean + NEGATIVE_SPREADS * spread < 0) & streak(kl < 0, NEGATIVE_STEPS)
     changes = neutral_sampling(run.config)
     names = " and ".join(f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes)
+    values = seen(run, "objective/kl", "KL {} nats per response")
     cause = f"Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low." if names else ""
     return Course(
         levels(warning=negative, alarm=negative & (mean < CLEARLY_NEGATIVE_KL)),
-        seen(run, "objective/kl", "KL {} nats per response"),
+        lambda since, last: values(since, last) + worst_token(run, int(run.steps[last]), "kl", "KL {} nats"),
         cause=cause,
         changes=changes,
         length=NEGATIVE_STEPS,
@@ -124,7 +125,7 @@ def kl_exploding(run: RunData) -> Course | None:
         return [
             Evidence(text.format(figure(kl[at]), figure(kl[at] / length[at])), step=int(run.steps[at]), metric="objective/kl")
             for at in places
-        ]
+        ] + worst_token(run, int(run.steps[last]), "kl", "KL {} nats")
 
     sudden = np.any(lost[:5])
     changes = calmer(run.config) if sudden else tighter(run.config)
