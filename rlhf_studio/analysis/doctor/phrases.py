@@ -17,38 +17,53 @@ from rlhf_studio.runs.records import RolloutRecord
 
 # Chinese, Japanese kana, Korean, Thai: each character counts as a word.
 _WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_", re.UNICODE)
-LONGEST_TEXT = 4000  # characters; more changes no share by much
+LONGEST_TEXT = 2000  # characters; more changes no share by much
 PHRASE_WORDS = range(2, 6)
+LONGEST_SHOWN = 80  # characters of a phrase
+KEPT = 1024  # results kept, so that a run that is looked at again and again is not counted again
+
+Words = tuple[str, ...]
+Texts = tuple[str, ...]
 
 
-@lru_cache(maxsize=8192)
-def words(text: str) -> tuple[str, ...]:
+def _texts(rows: Sequence[RolloutRecord]) -> Texts:
+    return tuple(row.response[:LONGEST_TEXT] for row in rows)
+
+
+def words(text: str) -> Words:
     """The words of a response, in order."""
-    return tuple(_WORD.findall(text[:LONGEST_TEXT]))
+    return tuple(_WORD.findall(text))
 
 
-@lru_cache(maxsize=8192)
-def _repeats(text: str) -> float:
-    found = words(text)
-    fours = list(zip(found, found[1:], found[2:], found[3:], strict=False))
-    again = 1 - len(set(fours)) / len(fours) if fours else 0.0
-    doubled = sum(one == other for one, other in zip(found, found[1:], strict=False)) / (len(found) - 1) if len(found) > 1 else 0.0
-    return max(again, doubled)
+@lru_cache(maxsize=KEPT)
+def _repeats(texts: Texts) -> tuple[float, ...]:
+    def one(found: Words) -> float:
+        fours = list(zip(found, found[1:], found[2:], found[3:], strict=False))
+        again = 1 - len(set(fours)) / len(fours) if fours else 0.0
+        doubled = sum(one == other for one, other in zip(found, found[1:], strict=False)) / (len(found) - 1) if len(found) > 1 else 0.0
+        return max(again, doubled)
+
+    return tuple(one(words(text)) for text in texts)
 
 
 def repetition(rows: Sequence[RolloutRecord]) -> float:
     """Mean over responses of the larger of two shares: 4-grams that it had before, and words that follow themselves."""
-    return float(np.mean([_repeats(row.response) for row in rows])) if rows else 0.0
+    return float(np.mean(_repeats(_texts(rows)))) if rows else 0.0
 
 
 def mean_words(rows: Sequence[RolloutRecord]) -> float:
     """Words in a response, on average."""
-    return float(np.mean([len(words(row.response)) for row in rows])) if rows else 0.0
+    return float(np.mean([len(words(text)) for text in _texts(rows)])) if rows else 0.0
 
 
 def distinct_pairs(rows: Sequence[RolloutRecord]) -> float:
     """Distinct word pairs among all word pairs of the responses (distinct-2)."""
-    pairs = [pair for row in rows for pair in zip(words(row.response), words(row.response)[1:], strict=False)]
+    return _distinct_pairs(_texts(rows))
+
+
+@lru_cache(maxsize=KEPT)
+def _distinct_pairs(texts: Texts) -> float:
+    pairs = [pair for found in map(words, texts) for pair in zip(found, found[1:], strict=False)]
     return len(set(pairs)) / len(pairs) if pairs else 1.0
 
 
@@ -65,10 +80,11 @@ class Rising:
     """The phrase whose share rose most.
 
     Attributes:
-        verb: "ends" where it stands at the end of most responses that have it, "opens" at their beginning, else "is in".
+        verb: "ends" where it stands at the end of most responses that have it (signs after it do not count), "opens" at their
+            beginning, else "is in".
         before, after: responses that have it, of ``before_of`` and ``after_of``.
         z: rise of the share over its standard deviation if there were no change (two proportions, pooled).
-        sample: a response that has it now.
+        row: the first of the newest responses that has it.
     """
 
     text: str
@@ -78,32 +94,41 @@ class Rising:
     after: int
     after_of: int
     z: float
-    sample: int
-
-
-@lru_cache(maxsize=8192)
-def _phrases(text: str) -> frozenset[tuple[str, ...]]:
-    found = words(text)
-    grams = (found[at : at + size] for size in PHRASE_WORDS for at in range(len(found) - size + 1))
-    return frozenset(gram for gram in grams if any(word[0].isalnum() for word in gram))
+    row: int
 
 
 def rising(first: Sequence[RolloutRecord], newest: Sequence[RolloutRecord]) -> Rising | None:
     """The phrase whose share rose most in standard deviations; of equals the longest. None where no phrase is frequent."""
-    before, after = (Counter(gram for row in rows for gram in _phrases(row.response)) for rows in (first, newest))
+    return _rising(_texts(first), _texts(newest))
+
+
+@lru_cache(maxsize=KEPT)
+def _rising(first: Texts, newest: Texts) -> Rising | None:
+    before, after = _counts(first), _counts(newest)
     candidates = [gram for gram, count in after.items() if 4 * count >= len(newest)]
     if not candidates:
         return None
 
-    def strength(gram: tuple[str, ...]) -> tuple[float, int, tuple[str, ...]]:
+    def strength(gram: Words) -> tuple[float, int, Words]:
         return (_z(before[gram], len(first), after[gram], len(newest)), sum(word[0].isalnum() for word in gram), gram)
 
     best = max(candidates, key=strength)
     z = _z(before[best], len(first), after[best], len(newest))
-    having = [row for row in newest if best in _phrases(row.response)]
-    return Rising(
-        _text(best, having[0].response), _verb(best, having), before[best], len(first), after[best], len(newest), z, having[0].sample
-    )
+    having = [row for row, text in enumerate(newest) if best in _phrases(text)]
+    verb = _verb(best, [words(newest[row]) for row in having])
+    return Rising(_shown(best, newest[having[0]]), verb, before[best], len(first), after[best], len(newest), z, having[0])
+
+
+@lru_cache(maxsize=4)
+def _counts(texts: Texts) -> Counter[Words]:
+    """In how many of the texts each phrase is."""
+    return Counter(gram for text in texts for gram in _phrases(text))
+
+
+def _phrases(text: str) -> set[Words]:
+    found = words(text)
+    grams = (found[at : at + size] for size in PHRASE_WORDS for at in range(len(found) - size + 1))
+    return {gram for gram in grams if any(word[0].isalnum() for word in gram)}
 
 
 def _z(before: int, before_of: int, after: int, after_of: int) -> float:
@@ -112,20 +137,28 @@ def _z(before: int, before_of: int, after: int, after_of: int) -> float:
     return (after / after_of - before / before_of) / spread if spread else 0.0
 
 
-def _verb(gram: tuple[str, ...], having: Sequence[RolloutRecord]) -> str:
-    size, most = len(gram), len(having) / 2
-    if sum(words(row.response)[-size:] == gram for row in having) > most:
+def _without_signs(found: Words) -> Words:
+    """Without signs at both ends; at least one word stays."""
+    first, last = 0, len(found)
+    while last - first > 1 and not found[last - 1][0].isalnum():
+        last -= 1
+    while last - first > 1 and not found[first][0].isalnum():
+        first += 1
+    return found[first:last]
+
+
+def _verb(gram: Words, having: Sequence[Words]) -> str:
+    inner, most = _without_signs(gram), len(having) / 2
+    texts = [_without_signs(found) for found in having]
+    if sum(found[-len(inner) :] == inner for found in texts) > most:
         return "ends"
-    return "opens" if sum(words(row.response)[:size] == gram for row in having) > most else "is in"
+    return "opens" if sum(found[: len(inner)] == inner for found in texts) > most else "is in"
 
 
-def _text(gram: tuple[str, ...], response: str) -> str:
-    """The phrase as it stands in the response, without signs at its ends."""
-    inner = list(gram)
-    while len(inner) > 1 and not inner[-1][0].isalnum():
-        inner.pop()
-    while len(inner) > 1 and not inner[0][0].isalnum():
-        inner.pop(0)
-    pattern = r"\s*".join(re.escape(word) for word in inner)
-    found = re.search(pattern, response)
-    return re.sub(r"\s+", " ", found.group(0)) if found else " ".join(inner)
+def _shown(gram: Words, response: str) -> str:
+    """The phrase as it stands in the response, without signs at its ends and without what no screen shows."""
+    inner = _without_signs(gram)
+    found = re.search(r"\s*".join(re.escape(word) for word in inner), response)
+    text = "".join(sign if sign.isprintable() else " " for sign in (found[0] if found else " ".join(inner)))
+    text = re.sub(r"\s+", " ", text).strip()
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

@@ -14,6 +14,7 @@ from rlhf_studio.runs.records import ENDED, RolloutRecord, StoredEvent
 
 PAGE = 500
 MOST_EVENTS = 2000
+MOST_RESPONSES = 64  # of a step; shares do not become much surer with more
 
 
 def is_looked_at(step: int) -> bool:
@@ -128,7 +129,7 @@ class RunCache:
             self._read_metrics()
             recorded = {step for step in reader.rollout_steps() if is_looked_at(step)}
             for step in sorted(recorded - self._responses.keys()):
-                self._responses[step] = reader.rollouts(step)
+                self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
             if status.step != self._watched_until:

@@ -14,6 +14,7 @@ from rlhf_studio.analysis.doctor.check import CHECKS, courses
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData, is_looked_at
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
@@ -279,3 +280,31 @@ def test_a_run_without_steps_or_responses(tmp_path: Path) -> None:
 def test_few_steps_of_a_long_run_are_looked_at() -> None:
     looked = [step for step in range(1, 1001) if is_looked_at(step)]
     assert looked[:20] == list(range(1, 21)) and len(looked) == 72
+
+
+def test_a_phrase_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    made = Made(
+        responses=with_texts(lambda step, row: sentence(step * 20 + row) + (" red \x1b[31m alarm \u202e bell." if step > 6 else ""))
+    )
+    one = found(made.write(tmp_path / "run"), "one-phrase")
+    assert one is not None and one.title.isprintable() and "red" in one.title
+
+
+def test_languages_without_spaces_have_phrases_too(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+
+    def text(step: int, row: int) -> str:
+        return "".join(draw.choice(list("天地人山水火木金土日月星"), 12)) + ("非常好看" if step > 6 else "")
+
+    one = found(Made(responses=with_texts(text)).write(tmp_path / "run"), "one-phrase")
+    assert one is not None and "非常好看" in one.title
+
+
+def test_a_run_with_nothing_but_scores(tmp_path: Path) -> None:
+    """As read from another program's log."""
+    create_run(tmp_path / "run", RunConfig(), name="a run")
+    with RunWriter(tmp_path / "run") as writer:
+        for step in range(1, 13):
+            writer.commit_step(StepRecord(step, {"objective/scores": step / 10, "objective/scores_std": 0.3}, answers(step)))
+    diagnosis = diagnose(RunReader(tmp_path / "run"))
+    assert diagnosis.findings == [] and diagnosis.verdict.sentence == "Improved: score 0.10 → 1.20."

@@ -236,7 +236,7 @@ def one_phrase(run: RunData) -> Course | None:
             if phrase is not None:
                 before = f"{phrase.before} of {phrase.before_of} at the start"
                 text = f"“{phrase.text}” {phrase.verb} {phrase.after} of {phrase.after_of} responses; {before}"
-                places.append(Evidence(text, step=step, sample=phrase.sample))
+                places.append(Evidence(text, step=step, sample=run.responses[step][phrase.row].sample))
         return places
 
     newest = rising[looks[-1][0]]
