@@ -153,7 +153,7 @@ WELL: dict[str, Made] = {
         metrics={"policy/clipfrac_avg": 0.0},
         settings={"ppo": {"steps": 24, "ppo_epochs": 1, "batch_size": 32, "mini_batch_size": 32}},
     ),
-    "steps-too-large": Made(metrics={"val/ratio_var": lambda step: 0.8 if step % 3 == 0 else 0.05}),
+    "steps-too-large": Made(metrics={"val/ratio_var": lambda step: 5.3 if step % 3 == 0 else 0.05}),
     "early-stops": Made(events={step: EventRecord("info", "early_stop", "Early.") for step in range(1, 17, 2)}),
     "gradient-spikes": Made(metrics={"optim/grad_norm": lambda step: 3.0 if step > 10 else 0.5}),
     "not-finite": Made(state="failed", cause="The disk is full."),

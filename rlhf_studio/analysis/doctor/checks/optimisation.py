@@ -15,10 +15,11 @@ FAMILY = "Optimisation"
 MUCH_CLIPPED, MUCH_STEPS = 0.3, 5  # the usual range ends at 0.2; with 0.3 clipping decides a third of the update
 NONE_STEPS = 20
 
-RATIO_VARIANCE, RATIO_STEPS = 0.5, 3  # the recipes reach 0.12 in single steps; ratios within 0.8 to 1.2 have at most 0.04
-WILD_VARIANCE = 5.0  # a single step is enough: old samples say nothing of such a policy
+# Ratios within 0.8 to 1.2 have a variance of at most 0.04. A few rare tokens can make it large in one step of a healthy run (a LoRA run
+# reached 5.3 once, with an approximate KL of 0.02), so that one step alone says nothing.
+RATIO_VARIANCE, RATIO_STEPS = 0.5, 3
 LARGE_MOVE = 0.1  # nats per token, twice the limit of the table of metrics: the LoRA recipe passes 0.1 in single steps
-WILD_MOVE = 10.0
+WILD_MOVE = 10.0  # a single step is enough: the old responses say nothing of such a policy
 
 SPIKE, SPIKE_HISTORY = 10.0, 10  # times the median of the steps before; healthy gradients stay within a factor of 4
 MANY_SPIKES, SPIKE_WINDOW = 3, 20
@@ -68,14 +69,14 @@ def clip_fraction_zero(run: RunData) -> Course | None:
     title="Single updates move the policy too far",
     rule=f"ratio variance above {RATIO_VARIANCE:g} or approximate KL of an update above {LARGE_MOVE:g} nats per token, "
     f"{RATIO_STEPS} steps in "
-    f"a row; in any step: above {WILD_VARIANCE:g} or {WILD_MOVE:g}",
+    f"a row; in any step: an approximate KL above {WILD_MOVE:g}",
     cause="After such a step the sampled responses are no longer those of the policy that learns from them, so the update is not to be "
     "trusted.",
     advice="Lower the learning rate; an early stop KL of 0.02 ends the passes in time.",
 )
 def steps_too_large(run: RunData) -> Course | None:
     variance, move = run.column("val/ratio_var"), run.column("policy/approxkl_avg")
-    wild = (variance > WILD_VARIANCE) | (move > WILD_MOVE)
+    wild = move > WILD_MOVE
     large = streak((variance > RATIO_VARIANCE) | (move > LARGE_MOVE), RATIO_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
