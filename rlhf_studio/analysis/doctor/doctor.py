@@ -11,7 +11,7 @@ from rlhf_studio.runs.reader import RunReader
 
 
 class Doctor:
-    """Diagnoses one run again and again, and reads only what is new in it each time."""
+    """Diagnoses one run again and again, and reads only what is new in it each time. For one thread at a time."""
 
     def __init__(self, reader: RunReader):
         self._cache = RunCache(reader)

@@ -34,7 +34,7 @@ TOO_EARLY, NOTHING, IMPROVING, EXPLOITING, COLLAPSED = range(5)
 def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
     """The verdict on a run from what its checks said."""
     if not len(run.steps):
-        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.")
+        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.", _failure(run))
     with np.errstate(invalid="ignore", divide="ignore"):
         kinds = _kinds(run, found)
         now = int(kinds[-1])
@@ -194,7 +194,13 @@ def _notes(run: RunData, kind: VerdictKind, findings: list[Finding]) -> list[str
         gain, error = (float(part[-1]) for part in rise(gold))
         if gain < 2 * error:
             notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
-    if run.state == "failed" and kind != "collapsed":
-        cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
-        notes.append(f"The run failed: {cause}.")
+    if kind != "collapsed":
+        notes += _failure(run)
     return notes
+
+
+def _failure(run: RunData) -> list[str]:
+    if run.state != "failed":
+        return []
+    cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
+    return [f"The run failed: {cause}."]

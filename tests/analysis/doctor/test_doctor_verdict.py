@@ -56,6 +56,8 @@ def test_a_run_that_died_of_its_numbers_has_collapsed(tmp_path: Path) -> None:
     assert verdict(made, tmp_path / "a").kind == "collapsed"
     other = verdict(Made(state="failed", cause="the disk is full. Make room."), tmp_path / "b")
     assert other.kind == "improved" and other.notes[-1] == "The run failed: the disk is full."
+    none = verdict(Made(steps=0, settings={"ppo": {"steps": 9}}, state="failed", cause="the disk is full. Make room."), tmp_path / "c")
+    assert none.kind == "too early" and none.notes == ["The run failed: the disk is full."]
 
 
 def test_gold_that_falls_while_the_score_rises_is_exploitation(tmp_path: Path) -> None:
