@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,12 @@ def test_a_run_with_nothing_but_scores(tmp_path: Path) -> None:
             writer.commit_step(StepRecord(step, {"objective/scores": step / 10, "objective/scores_std": 0.3}, answers(step)))
     diagnosis = diagnose(RunReader(tmp_path / "run"))
     assert diagnosis.findings == [] and diagnosis.verdict.sentence == "Improved: score 0.10 → 1.20."
+
+
+def test_a_length_penalty_is_tried_only_where_longer_pays(tmp_path: Path) -> None:
+    made = ILL[LENGTH][0]
+    one = found(made.write(tmp_path / "longer"), LENGTH)
+    assert one is not None and one.changes == {"reward.length_penalty": 0.01}
+    shorter = Made(responses=lambda step: [replace(row, score=-row.score) for row in long_pays(step)])
+    one = found(shorter.write(tmp_path / "shorter"), LENGTH)
+    assert one is not None and one.changes == {} and one.level == "note"

@@ -162,7 +162,8 @@ def length_reward(run: RunData) -> Course | None:
             for step in dict.fromkeys([steps[0], steps[-1]])
         ]
 
-    return Course(carried(run.steps, found), evidence, changes={"reward.length_penalty": 0.01})
+    longer_pays = any(level and correlations[step] > 0 for step, level in found.items())
+    return Course(carried(run.steps, found), evidence, changes={"reward.length_penalty": 0.01} if longer_pays else {})
 
 
 def _length_correlations(run: RunData) -> dict[int, float]:
