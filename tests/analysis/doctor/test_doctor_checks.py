@@ -84,7 +84,7 @@ ILL: dict[str, tuple[Made, str, int]] = {
         9,
     ),
     "held-out-falls": (Made(steps=10, watched=watched), "warning", 8),
-    "critic-no-use": (Made(steps=24, metrics={"val/explained_variance": -0.2}), "warning", 20),
+    "critic-no-use": (Made(steps=24, metrics={"val/explained_variance": -0.4}), "warning", 20),
     "value-loss-overflow": (Made(metrics={"loss/value_avg": after(5, 40.0, 0.1)}), "warning", 7),
     "clip-fraction-high": (Made(metrics={"policy/clipfrac_avg": after(3, 0.4, 0.1)}), "warning", 7),
     "clip-fraction-zero": (Made(steps=24, metrics={"policy/clipfrac_avg": 0.0}), "note", 20),

@@ -13,6 +13,7 @@ FAMILY = "Value function"
 BAD_FIT_STEPS = 10  # the recipes dip below 0 for 2 steps at most
 BAD_FIT_FROM = 10  # steps that a critic which starts at 0 has to find the mean of the returns
 BAD_FIT = 0.0  # by the definition of explained variance: below 0, a constant would predict better
+HARMFUL_FIT = -0.25  # the critic's errors add a quarter to the variance; near 0 a reward that is almost earned has little left to predict
 
 OVERFLOW_STEPS = 3
 OVERFLOW = 30.0  # times what a critic that always says the mean would lose at the start, half the scores' variance
@@ -23,18 +24,20 @@ LOST = 1e4  # the same, for values that have run away
     "critic-no-use",
     FAMILY,
     title="The critic predicts worse than a constant",
-    rule=f"explained variance below {BAD_FIT:g}, {BAD_FIT_STEPS} steps in a row after the first {BAD_FIT_FROM}",
+    rule=f"explained variance below {BAD_FIT:g}, {BAD_FIT_STEPS} steps in a row after the first {BAD_FIT_FROM}; "
+    f"warning: below {HARMFUL_FIT:g}",
     cause="The values do not follow the returns: the critic learns too slowly for a reward that moves, or a shared trunk "
     "is pulled elsewhere. "
     "Advantages are then noisier than without any critic.",
     advice="Raise the critic's learning rate or the value coefficient, warm the critic up before the policy, or use λ closer to 1.",
 )
 def critic_no_use(run: RunData) -> Course | None:
-    bad = streak((run.column("val/explained_variance") < BAD_FIT) & (np.arange(len(run.steps)) >= BAD_FIT_FROM), BAD_FIT_STEPS)
+    fit, late = run.column("val/explained_variance"), np.arange(len(run.steps)) >= BAD_FIT_FROM
+    bad, harmful = (streak((fit < limit) & late, BAD_FIT_STEPS) for limit in (BAD_FIT, HARMFUL_FIT))
     ppo = run.config.ppo
     rate = min(1.0, float(f"{3 * (ppo.critic_learning_rate or ppo.learning_rate):.2g}"))
     evidence = seen(run, "val/explained_variance", "explained variance {}")
-    return Course(levels(warning=bad), evidence, changes={"ppo.critic_learning_rate": rate}, length=BAD_FIT_STEPS)
+    return Course(levels(note=bad, warning=harmful), evidence, changes={"ppo.critic_learning_rate": rate}, length=BAD_FIT_STEPS)
 
 
 @check(
