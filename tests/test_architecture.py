@@ -33,7 +33,7 @@ ppo:
 recipes: config config_io
 units:
 runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
-analysis: config metrics runs
+analysis: config metrics recipes runs
 inputs: child_process config config_io
 estimate: config config_io inputs
 preflight: config config_io estimate inputs

@@ -35,7 +35,8 @@ class Finding:
     Attributes:
         check: the check's stable short name, e.g. ``kl-negative``.
         title: what is the matter, a short sentence.
-        since: the step at which it was first so.
+        since: the step at which it was first so, at this level, for somebody who looked at the run then.
+        until: the last step at which it was so; None when it is so at the newest step.
         threshold: the rule that was applied, in words and figures.
         cause: where this usually comes from, in plain words.
         advice: what to do about it.
@@ -53,6 +54,7 @@ class Finding:
     advice: str
     changes: dict[str, Any] = field(default_factory=dict)
     fork_step: int | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Start reading in :mod:`.main`, which knows all commands and imports neither torc
 
 - :mod:`.train`: ``train``, ``resume`` and ``stop``; the first two make or check the run folder and hand it to :mod:`.engine`.
 - :mod:`.engine`: what happens around an engine: other settings, the environment of torch, one process or several, ``stop``.
-- :mod:`.score`, :mod:`.show` (``runs``, ``recipes``), :mod:`.prepare` (``convert``, ``from-trl``).
+- :mod:`.score`, :mod:`.show` (``runs``, ``recipes``), :mod:`.doctor`, :mod:`.prepare` (``convert``, ``from-trl``).
 - :mod:`.options`: what several commands read from their options.
 
 ``app`` and ``world`` read their own arguments, in :mod:`rlhf_studio.ui.app` and :mod:`rlhf_studio.world_build.command`.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import fork, prepare, score, show, train
+from rlhf_studio.cli import doctor, fork, prepare, score, show, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     score.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
+    doctor.add_commands(commands)
     prepare.add_commands(commands)
     return parser
 

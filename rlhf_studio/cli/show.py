@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.cli.options import default_workspace
 from rlhf_studio.config_io import config_to_yaml
@@ -53,7 +55,7 @@ def _runs_list(options: argparse.Namespace) -> int:
 def _runs_show(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.show import show_text, show_values
 
-    values = show_values(options.folder)
+    values = show_values(options.folder) | _verdict_values(options.folder)
     print(json.dumps(values, indent=1) if options.json else show_text(values))
     return DONE
 
@@ -65,6 +67,16 @@ def _runs_config(options: argparse.Namespace) -> int:
     config = config_to_replay(options.folder) if options.with_changes else RunReader(options.folder).config()
     print(config_to_yaml(config), end="")
     return DONE
+
+
+def _verdict_values(folder: Path) -> dict[str, Any]:
+    """The doctor's verdict on a run, and its findings of this moment in one line each."""
+    from rlhf_studio.analysis.doctor import diagnose
+    from rlhf_studio.runs.reader import RunReader
+
+    diagnosis = diagnose(RunReader(folder))
+    findings = [{"check": one.check, "level": one.level, "since": one.since, "title": one.title} for one in diagnosis.findings]
+    return {"verdict": dataclasses.asdict(diagnosis.verdict), "findings": findings}
 
 
 def _recipes_list(options: argparse.Namespace) -> int:

@@ -76,7 +76,7 @@ def _status_values(status: RunStatus) -> dict[str, Any]:
 
 
 def show_text(values: dict[str, Any]) -> str:
-    """A few lines for people."""
+    """A few lines for people; with the doctor's ``verdict`` and ``findings`` where the values have them."""
     silent = f"; the engine has not answered for {values['silent']} s" if values["silent"] is not None else ""
     lines = [
         f"{values['name']} ({values['run_id']})",
@@ -88,6 +88,10 @@ def show_text(values: dict[str, Any]) -> str:
     if values["recorded"] > values["step"]:
         kept = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
         lines.insert(3, f"kept         {kept}")
+    if "verdict" in values:
+        lines += [f"verdict      {values['verdict']['sentence']}"]
+        lines += [f"note         {note}" for note in values["verdict"]["notes"]]
+        lines += [f"{one['level']:13}{one['title']} (since step {one['since']})" for one in values["findings"] if one["level"] != "note"]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
     lines += [f"checkpoint   {checkpoint['path']}{' (the best)' if checkpoint['best'] else ''}" for checkpoint in values["checkpoints"]]
     return "\n".join(lines)

@@ -51,6 +51,7 @@ def build_trainer(
     policy, reference = make_policy(config, compute, loaded, start, report)
     scorer = build_scorer(config.reward, compute, report, permissions)
     models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
+    notes = [*_other_tokenizers(scorer, loaded.tokenizer), *notes]
     notes = [*loaded.notes, *start.notes, *prompts.notes(config.data), *held_out.notes, *notes]
     return make_trainer(models, prompts, held_out), notes + _few_prompts(config, len(prompts.ids) - len(held_out.aside))
 
@@ -135,6 +136,11 @@ def _shard(policy: Policy, reference: Reference, compute: Compute) -> None:
         if model is not None:
             shard(model, compute.ranks, compute.device, compute.dtype)
     policy.value_head.to(compute.device)
+
+
+def _other_tokenizers(scorer: Scorer, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    others = {model.name for _, model in scorer.reward_models() if not model.shares(tokenizer)}
+    return [f"{name} has another tokenizer than the policy: it reads each response as text, tokenised anew." for name in sorted(others)]
 
 
 def _few_prompts(config: RunConfig, prompts: int) -> list[str]:

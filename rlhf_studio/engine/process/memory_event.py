@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import psutil
+import torch
+
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.units import format_bytes
 
@@ -12,9 +15,17 @@ def memory_event(estimated: tuple[int, int] | None, peak: float) -> EventRecord:
     ``estimated``: the least and the most bytes of the estimate that was made when the run was prepared. It is not made again here: that
     would read the models' files and thousands of prompts, and ask the hub, while every other process waits.
     """
-    text, data = f"After the first step the most memory held was {format_bytes(peak)}", {"peak": peak}
+    text = f"After the first step the most memory held was {format_bytes(peak)}"
+    data = {"peak": peak, "limit": memory_limit()}
     if estimated is None:
         return EventRecord("info", "memory", f"{text}; nothing was estimated before the start.", data)
     low, high = estimated
     text = f"{text}; the estimate was {format_bytes(low)} to {format_bytes(high)}."
     return EventRecord("info", "memory", text, {**data, "low": low, "high": high})
+
+
+def memory_limit() -> float:
+    """Bytes of memory that there are, of the kind that ``memory/peak`` counts: of this process's GPU, or without one of the machine."""
+    if torch.cuda.is_initialized():
+        return float(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return float(psutil.virtual_memory().total)

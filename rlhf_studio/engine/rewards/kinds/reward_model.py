@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import ClassifierReward, RewardModelReward
 from rlhf_studio.config_io import ConfigError, Problem
@@ -65,6 +65,10 @@ class RewardModelScorer:
         self._packs = compute.device.type == "cpu" and self._reads_last and enable_packing(loaded.model)
         self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
+
+    def shares(self, tokenizer: PreTrainedTokenizerBase) -> bool:
+        """Whether this model's tokenizer has the same tokens under the same ids."""
+        return self._tokenizer.get_vocab() == tokenizer.get_vocab()
 
     @torch.no_grad()
     def __call__(self, episodes: Episodes) -> Tensor:

@@ -1,0 +1,3 @@
+"""The checks, one file for each family. Importing this registers all of them in the order of the docs."""
+
+from . import kl, entropy, text, reward, value, optimisation, machine, data  # noqa: F401, I001  (the order of the docs)

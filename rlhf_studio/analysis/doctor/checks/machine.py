@@ -1,0 +1,101 @@
+"""The machine: where the time goes, and memory."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
+from rlhf_studio.analysis.records import Evidence
+
+FAMILY = "Machine"
+
+PHASES = {"rollout": "sampling", "score": "scoring", "reference": "the reference", "update": "the update", "record": "recording"}
+TIME_STEPS = 10
+DOMINATES = 0.85  # share of a step; sampling takes 60 to 80 % elsewhere (prior work on RLHF systems), the update 75 % in the recipes
+RECORDING = 0.25  # share of a step that recording should never reach
+WORTH = 0.5  # seconds a step: below this nobody waits
+
+NEAR_LIMIT = 0.92  # share of the memory; allocators fail before all of it is used, because free memory lies in pieces
+MEMORY_GROWS, GROWTH_STEPS = 1.5, 20  # times what it was so many steps before
+
+
+@check(
+    "one-phase-dominates",
+    FAMILY,
+    title="One phase takes almost all of the time",
+    rule=f"one phase above {DOMINATES:.0%} of the step time (recording: {RECORDING:.0%}) on average over {TIME_STEPS} steps of more than "
+    f"{WORTH:g} s",
+    cause="The rest of the machine waits for this phase.",
+    advice="Sampling: shorter responses, a larger sampling batch. Scoring: a smaller reward model, or a faster server. "
+    "Update: fewer passes, a "
+    "larger micro-batch. Recording: fewer recorded responses, or a faster disk.",
+)
+def one_phase_dominates(run: RunData) -> Course | None:
+    total = window_mean(run.column("time/total"), TIME_STEPS)
+    shares = {name: window_mean(run.column(f"time/{name}"), TIME_STEPS) / total for name in PHASES}
+    over = {name: (share > (RECORDING if name == "record" else DOMINATES)) & (total > WORTH) for name, share in shares.items()}
+    found = np.any(list(over.values()), axis=0)
+    if not found.any():
+        return Course(levels(note=found), lambda since, last: [])
+    last = int(np.flatnonzero(found)[-1])
+    name = max((name for name in PHASES if over[name][last]), key=lambda name: shares[name][last])
+    text = f"{PHASES[name]} took {shares[name][last]:.0%} of the last {TIME_STEPS} steps"
+    evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
+    return Course(levels(note=found), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name]}")
+
+
+@check(
+    "memory-near-limit",
+    FAMILY,
+    title="Memory is nearly used up",
+    rule=f"peak memory above {NEAR_LIMIT:.0%} of what the machine has (where the run's records say how much), or "
+    f"{MEMORY_GROWS:g} times what "
+    f"it was {GROWTH_STEPS} steps before, after the first ones",
+    cause="Longer responses, larger batches or something that grows with every step. The next long batch may end the run.",
+    advice="A smaller micro-batch or sampling batch needs less and changes nothing else; then gradient checkpointing.",
+)
+def memory_near_limit(run: RunData) -> Course | None:
+    peak = run.column("memory/peak")
+    limit = memory_limit(run)
+    near = peak > NEAR_LIMIT * limit if limit else np.zeros(len(peak), dtype=bool)
+    before = np.concatenate([np.full(min(GROWTH_STEPS, len(peak)), np.nan), peak[:-GROWTH_STEPS]])
+    grows = streak(peak > MEMORY_GROWS * before, 3) & (np.arange(len(peak)) >= GROWTH_STEPS + 5)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        of = f" of {limit / 1e9:.1f} GB" if limit else ""
+        return [Evidence(f"{figure(peak[last] / 1e9)} GB{of}", step=int(run.steps[last]), metric="memory/peak")]
+
+    ppo = run.config.ppo
+    half = next((size for size in range(ppo.micro_batch // 2, 0, -1) if ppo.mini_batch_size % size == 0), 0)
+    changes = {"ppo.micro_batch_size": half} if half else {"model.gradient_checkpointing": True}
+    return Course(levels(note=grows, warning=near), evidence, changes=changes)
+
+
+def memory_limit(run: RunData) -> float | None:
+    """Bytes that the run may use, from its ``memory`` event's ``limit``, or from a GPU's name that says its size; None when not known."""
+    for event in run.events:
+        if event.kind == "memory" and isinstance(event.data.get("limit"), int | float) and event.data["limit"] > 0:
+            return float(event.data["limit"])
+    size = re.search(r"\b(\d{1,3}) ?GB\b", run.device)
+    return float(size[1]) * 1e9 if size else None
+
+
+@check(
+    "slower",
+    FAMILY,
+    title="Steps take longer and longer",
+    rule="mean step time of 10 steps more than twice that of the first 10, with responses no longer than 1.2 times, for more than 1 s",
+    cause="The machine is shared, too hot, or short of memory and swaps.",
+    advice="Look at what else runs on it.",
+)
+def slower(run: RunData) -> Course | None:
+    mean = window_mean(run.column("time/total"), 10)
+    length = window_mean(run.column("tokens/response_length"), 10)
+    if len(mean) < 10:
+        return None
+    slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
+    return Course(levels(note=slow), seen(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10)

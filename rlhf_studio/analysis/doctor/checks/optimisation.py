@@ -1,0 +1,220 @@
+"""Optimisation: step sizes, gradients, and whether anything changes at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import levels, streak, window_median
+from rlhf_studio.analysis.records import Evidence
+
+FAMILY = "Optimisation"
+
+MUCH_CLIPPED, MUCH_STEPS = 0.3, 5  # the usual range ends at 0.2; with 0.3 clipping decides a third of the update
+NONE_STEPS = 20
+
+# Ratios within 0.8 to 1.2 have a variance of at most 0.04. A few rare tokens can make it large in one step of a healthy run (a LoRA run
+# reached 5.3 once, with an approximate KL of 0.02), so that one step alone says nothing.
+RATIO_VARIANCE, RATIO_STEPS = 0.5, 3
+LARGE_MOVE = 0.1  # nats per token, twice the limit of the table of metrics: the LoRA recipe passes 0.1 in single steps
+WILD_MOVE = 10.0  # a single step is enough: the old responses say nothing of such a policy
+
+SPIKE, SPIKE_HISTORY = 10.0, 10  # times the median of the steps before; healthy gradients stay within a factor of 4
+MANY_SPIKES, SPIKE_WINDOW = 3, 20
+
+SAME_STEPS, SAME_MOVE, SAME_KL = 5, 1e-11, 1e-6  # nats; float32 rounding of a log-probability leaves about 1e-12 of squared change
+DECAYED, DECAYED_STEPS = (
+    0.01,
+    0.1,
+)  # share of the planned rate; share of the planned steps. A linear schedule spends 1 % there, a cosine 6 %
+
+NO_UPDATE_STEPS = 3
+
+
+@check(
+    "clip-fraction-high",
+    FAMILY,
+    title="A third of the tokens is clipped",
+    rule=f"clip fraction above {MUCH_CLIPPED:g}, {MUCH_STEPS} steps in a row",
+    cause="Each batch moves the policy so far that clipping throws much of it away: the learning rate or the number of passes is too high.",
+    advice="Lower the learning rate, make fewer passes, or set an early stop KL.",
+)
+def clip_fraction_high(run: RunData) -> Course | None:
+    high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
+    return Course(levels(warning=high), seen(run, "policy/clipfrac_avg", "clip fraction {}"), changes=calmer(run.config), length=MUCH_STEPS)
+
+
+@check(
+    "clip-fraction-zero",
+    FAMILY,
+    title="Clipping never acts",
+    rule=f"clip fraction exactly 0, {NONE_STEPS} steps in a row, where a batch is used for more than one optimizer step",
+    cause="The steps are so small that no token reaches the edge of the clip range. The run may be slower than it needs to be.",
+    advice="If the score rises too slowly, raise the learning rate.",
+)
+def clip_fraction_zero(run: RunData) -> Course | None:
+    ppo = run.config.ppo
+    if ppo.ppo_epochs * (ppo.batch_size // ppo.mini_batch_size) < 2:  # the ratio is 1 by definition
+        return None
+    none = streak((run.column("policy/clipfrac_avg") == 0) & (run.column("lr") > 0), NONE_STEPS)
+    evidence = seen(run, "policy/clipfrac_avg", "clip fraction {}")
+    return Course(levels(note=none), evidence, changes=bolder(run.config), length=NONE_STEPS)
+
+
+@check(
+    "steps-too-large",
+    FAMILY,
+    title="Single updates move the policy too far",
+    rule=f"ratio variance above {RATIO_VARIANCE:g} or approximate KL of an update above {LARGE_MOVE:g} nats per token, "
+    f"{RATIO_STEPS} steps in "
+    f"a row; in any step: an approximate KL above {WILD_MOVE:g}",
+    cause="After such a step the sampled responses are no longer those of the policy that learns from them, so the update is not to be "
+    "trusted.",
+    advice="Lower the learning rate; an early stop KL of 0.02 ends the passes in time.",
+)
+def steps_too_large(run: RunData) -> Course | None:
+    variance, move = run.column("val/ratio_var"), run.column("policy/approxkl_avg")
+    wild = move > WILD_MOVE
+    large = streak((variance > RATIO_VARIANCE) | (move > LARGE_MOVE), RATIO_STEPS)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        text = "ratio variance {}, approximate KL {} nats per token"
+        return [
+            Evidence(text.format(figure(variance[at]), figure(move[at])), step=int(run.steps[at]), metric="val/ratio_var")
+            for at in dict.fromkeys([since, last])
+        ]
+
+    return Course(levels(warning=large | wild), evidence, changes=calmer(run.config), length=1 if wild.any() else RATIO_STEPS)
+
+
+@check(
+    "early-stops",
+    FAMILY,
+    title="Most updates end early",
+    rule="the early stop KL ended the passes in at least 8 of 10 steps",
+    cause="The early stop KL is small beside what a pass moves, so most of each batch's passes are never made.",
+    advice="Fewer passes or a lower learning rate do the same without the waste.",
+)
+def early_stops(run: RunData) -> Course | None:
+    stopped = {event.step for event in run.events if event.kind == "early_stop"}
+    if not stopped:
+        return None
+    early = np.isin(run.steps, list(stopped)).astype(float)
+    share = np.convolve(early, np.ones(10))[: len(early)]
+    evidence = seen(run, "optim/steps", "only {} optimizer steps were made")
+    fewer = max(1, run.config.ppo.ppo_epochs // 2)
+    return Course(
+        levels(note=share >= 8), evidence, changes={"ppo.ppo_epochs": fewer} if fewer < run.config.ppo.ppo_epochs else {}, length=10
+    )
+
+
+@check(
+    "gradient-spikes",
+    FAMILY,
+    title="The gradient has spikes",
+    rule=f"gradient norm above {SPIKE:g} times the median of the {SPIKE_HISTORY} steps before; warning: {MANY_SPIKES} times within "
+    f"{SPIKE_WINDOW} steps, or without a gradient clip",
+    cause="Single batches pull far harder than others: an outlier in the rewards, a very long response, or numbers near overflow.",
+    advice="Keep the gradient clip on (1 is usual), and look at the responses of that step.",
+)
+def gradient_spikes(run: RunData) -> Course | None:
+    norm = run.column("optim/grad_norm")
+    spike = norm > SPIKE * window_median(norm, SPIKE_HISTORY)
+    recent = np.convolve(spike.astype(float), np.ones(SPIKE_WINDOW))[: len(spike)]
+    unclipped = run.config.ppo.max_grad_norm == 0
+    grave = recent >= MANY_SPIKES
+    warning = grave | spike if unclipped else grave
+    changes = {"ppo.max_grad_norm": 1.0} if unclipped else calmer(run.config)
+    return Course(levels(note=spike, warning=warning), seen(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
+
+
+@check(
+    "not-finite",
+    FAMILY,
+    title="A number is not finite",
+    rule="NaN or infinity in any metric, a minibatch left out for one, or a run that ended because of one",
+    cause="Something overflowed: a learning rate that is too high, a reward without bounds, or half precision.",
+    advice="Go back to before that step with a lower learning rate, a gradient clip, and float32 if it was half precision.",
+)
+def not_finite(run: RunData) -> Course | None:
+    places = dict(reversed(run.non_finite))
+    skipped = {event.step: event.text for event in run.events if event.kind == "skip" and "not finite" in event.text}
+    bad = np.isin(run.steps, [*places, *skipped])
+    died = run.state == "failed" and "not finite" in run.cause
+    if died:
+        bad[-1] = True
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        found = [Evidence(f"{name} is not finite", step=step, metric=name) for step, name in sorted(places.items())[:3]]
+        found += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
+        return found + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
+
+    return Course(levels(alarm=bad), evidence, changes=calmer(run.config))
+
+
+@check(
+    "not-training",
+    FAMILY,
+    title="The policy does not change",
+    rule=f"approximate KL of an update below {SAME_MOVE:g} and KL to the reference below {SAME_KL:g} nats, {SAME_STEPS} "
+    f"steps in a row with a "
+    "learning rate above 0",
+    cause="Optimizer steps are made, but none reaches the policy: its weights are frozen, the learning rate is far too "
+    "small, or the gradient "
+    "is zero.",
+    advice="Look at the gradient norm: is it 0? Then see which weights learn; if not, raise the learning rate.",
+)
+def not_training(run: RunData) -> Course | None:
+    learns = (run.column("lr") > 0) & (run.steps > run.config.ppo.critic_warmup_steps)
+    same = (run.column("policy/approxkl_avg") < SAME_MOVE) & (np.abs(run.column("objective/kl")) < SAME_KL)
+    still = streak(learns & same, SAME_STEPS)
+    lora = run.config.lora.enabled
+    return Course(
+        levels(alarm=still),
+        seen(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token"),
+        title="The adapter does not train" if lora else "",
+        cause="Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target modules, "
+        "or the learning "
+        "rate is that of full training, which is about ten times too small for adapters."
+        if lora
+        else "",
+        changes=bolder(run.config),
+        length=SAME_STEPS,
+        from_start=True,
+    )
+
+
+@check(
+    "learning-rate-gone",
+    FAMILY,
+    title="The learning rate is zero",
+    rule=f"learning rate 0 in 2 steps in a row after the warm-up, or below {DECAYED:.0%} of the planned one for {DECAYED_STEPS:.0%} of the "
+    "planned steps (at least 3)",
+    cause="The schedule has decayed away, or ends before the run does: these steps cost time and teach nothing.",
+    advice="Plan fewer steps, or use the constant schedule.",
+)
+def learning_rate_gone(run: RunData) -> Course | None:
+    ppo, rate = run.config.ppo, run.column("lr")
+    after = run.steps > max(ppo.warmup_steps, 1)
+    small = streak((rate < DECAYED * ppo.learning_rate) & after, max(3, int(DECAYED_STEPS * ppo.steps)))
+    changes = {"ppo.lr_schedule": "constant"} if ppo.lr_schedule != "constant" else {}
+    return Course(levels(warning=small | streak((rate == 0) & after, 2)), seen(run, "lr", "learning rate {}"), changes=changes, length=3)
+
+
+@check(
+    "no-updates",
+    FAMILY,
+    title="Steps pass without an update",
+    rule=f"no optimizer step, {NO_UPDATE_STEPS} steps in a row",
+    cause="Every minibatch was left out: its ratio was beyond the ratio threshold, or a reward or a number failed.",
+    advice="The events say why they were left out.",
+)
+def no_updates(run: RunData) -> Course | None:
+    if not run.has("optim/steps"):
+        return None
+    made = run.column("optim/steps")
+    return Course(
+        levels(alarm=streak(~(made > 0), NO_UPDATE_STEPS)), seen(run, "optim/steps", "{} optimizer steps"), length=NO_UPDATE_STEPS
+    )

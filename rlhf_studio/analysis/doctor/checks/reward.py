@@ -1,0 +1,270 @@
+"""Reward: whether it says anything, and whether it says what was meant."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.remedies import tighter
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
+from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.runs.records import RolloutRecord
+
+FAMILY = "Reward"
+
+SPREAD_STEPS, SPREAD_SHARE = 5, 0.02  # share of the start's spread that is left; the recipes keep 0.15 or more
+NO_SPREAD = 1e-7  # points; equal up to rounding
+
+PINNED_SHARE = 0.5  # share of a step's recorded scores that stand exactly at the clip
+PINNED_RESPONSES = 8
+
+EQUAL_STEPS = 3
+ZERO_ADVANTAGE, ZERO_LOSS = 1e-6, 1e-7  # rounding of float32 in advantages of size 1, and in their mean
+
+TINY_BATCH = (
+    8  # episodes: the standard deviation of 8 numbers is known to a quarter of itself, 1 / sqrt(2 (n - 1)); the field uses 64 to 512
+)
+TINY_STEPS = 3
+
+LENGTH_POOL = 64  # responses: a correlation of 0.7 among 64 is known to about 0.07
+LENGTH_CORRELATION = 0.7
+LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
+
+GOLD_ROSE = 0.25  # standard deviations of single scores that the score must have gained for "the score rose"
+
+
+@check(
+    "reward-no-spread",
+    FAMILY,
+    title="All responses earn the same",
+    rule=f"spread of the scores within a step below {SPREAD_SHARE:.0%} of the start's, {SPREAD_STEPS} steps in a row; a "
+    f"note where the score "
+    "has risen since the start; without any spread from the first step on a warning",
+    cause="The reward cannot tell the responses apart any more, or never could, so the advantages are noise.",
+    advice="If the score has reached its highest value, the task is done: stop here. If not, look at what the reward "
+    "gives for two different "
+    "answers.",
+)
+def reward_no_spread(run: RunData) -> Course | None:
+    spread, series = run.column("objective/scores_std"), judges.score(run)
+    if run.batch < 2:
+        return None
+    start = at_start(spread)
+    flat = streak(spread <= max(SPREAD_SHARE * start, NO_SPREAD), SPREAD_STEPS)
+    risen = series.values > series.start + GOLD_ROSE * max(series.spread, NO_SPREAD)
+    evidence = seen(run, "objective/scores_std", f"spread of the scores {{}}; {start:.3g} at the start")
+    return Course(levels(note=flat, warning=flat & ~risen), evidence, length=SPREAD_STEPS)
+
+
+@check(
+    "score-pinned",
+    FAMILY,
+    title="Scores stand at the clip",
+    rule=f"at least {PINNED_SHARE:.0%} of a step's recorded scores exactly at plus or minus the score clip",
+    cause="The clip is narrower than what the reward gives, so better answers earn no more than good ones.",
+    advice="Use a wider clip, or scale the scores first.",
+)
+def score_pinned(run: RunData) -> Course | None:
+    reward = run.config.reward
+    if not reward.score_clip or reward.length_penalty:
+        return None
+
+    def share(rows: list[RolloutRecord]) -> float:
+        return float(np.mean([abs(abs(row.score) - reward.score_clip) < 1e-5 * max(1.0, reward.score_clip) for row in rows]))
+
+    shares = {step: share(rows) for step, rows in run.looks if len(rows) >= PINNED_RESPONSES}
+    found = {step: WARNING * (value >= PINNED_SHARE) for step, value in shares.items()}
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        places = [step for step, level in found.items() if level][:1] + [step for step, level in found.items() if level][-1:]
+        return [
+            Evidence(f"{shares[step]:.0%} of the scores at the clip of {reward.score_clip:g}", step=step) for step in dict.fromkeys(places)
+        ]
+
+    return Course(carried(run.steps, found), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
+
+
+@check(
+    "tiny-batch",
+    FAMILY,
+    title="Advantages are whitened over very few responses",
+    rule=f"whitening on, with fewer than {TINY_BATCH} responses in a step, said after {TINY_STEPS} steps",
+    cause="Mean and spread of so few advantages are mostly chance, and whitening divides by that chance.",
+    advice="Use a larger batch. If memory is short, keep the micro-batch small: that changes nothing else.",
+)
+def tiny_batch(run: RunData) -> Course | None:
+    if not run.config.ppo.whiten_advantages or run.batch >= TINY_BATCH:
+        return None
+    late = np.arange(len(run.steps)) >= TINY_STEPS - 1
+    evidence = [Evidence(f"{run.batch} responses in a step", metric="objective/scores_std")]
+    return Course(levels(warning=late), lambda since, last: evidence, changes={"ppo.batch_size": 64}, from_start=True)
+
+
+@check(
+    "advantages-zero",
+    FAMILY,
+    title="All advantages are zero",
+    rule=f"policy loss 0 and all recorded advantages below {ZERO_ADVANTAGE:g}, {EQUAL_STEPS} steps in a row",
+    cause="Every token earned exactly what the critic expected, so nothing becomes likelier: the reward is constant, or γ and λ leave "
+    "nothing of it.",
+    advice="Look at the reward of two different answers, and at γ, λ and the whitening.",
+)
+def advantages_zero(run: RunData) -> Course | None:
+    still = np.abs(run.column("loss/policy_avg")) < ZERO_LOSS
+    quiet = streak(still, EQUAL_STEPS)
+    confirmed = np.zeros(len(run.steps), dtype=bool)
+    for start in np.flatnonzero(quiet & ~np.concatenate([[False], quiet[:-1]])):  # the first step of each quiet stretch stands for it
+        if _zero_advantages(run, int(run.steps[start])):
+            end = start + int(np.argmin(np.append(quiet[start:], False)))
+            confirmed[start:end] = True
+    evidence = seen(run, "loss/policy_avg", "policy loss {}, and every recorded advantage is 0")
+    return Course(levels(alarm=confirmed), evidence, length=EQUAL_STEPS)
+
+
+def _zero_advantages(run: RunData, step: int) -> bool:
+    if run.reader is None:
+        return False
+    samples = [row.sample for row in run.reader.rollouts(step)][:4]
+    tokens = [run.reader.rollout(step, sample).tokens for sample in samples]
+    arrays = [one.arrays["advantages"] for one in tokens if one is not None and "advantages" in one.arrays]
+    return bool(arrays) and all(np.all(np.abs(array) < ZERO_ADVANTAGE) for array in arrays)
+
+
+@check(
+    "length-reward",
+    FAMILY,
+    title="The score follows the length",
+    rule=f"correlation of score and length above {LENGTH_CORRELATION:g} (or below minus that) over at least "
+    f"{LENGTH_POOL} recorded responses; "
+    f"warning: the length moved by {LENGTH_MOVED:.0%} the way that pays",
+    cause="The reward takes length for quality, a common weakness of reward models.",
+    advice="Add a length component that pulls the other way, or judge with a reward that was trained on answers of equal length.",
+)
+def length_reward(run: RunData) -> Course | None:
+    if any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty:
+        return None
+    correlations = _length_correlations(run)
+    length = run.column("tokens/response_length")
+    start = at_start(length, 2)
+    found = {}
+    for step, value in correlations.items():
+        moved = length[int(np.searchsorted(run.steps, step))] / start - 1
+        paid = moved * np.sign(value) > LENGTH_MOVED
+        found[step] = 0 if abs(value) <= LENGTH_CORRELATION else WARNING if paid else NOTE
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        steps = [step for step, level in found.items() if level]
+        text = "correlation {:.2f} between score and length"
+        return [
+            Evidence(text.format(correlations[step]), step=step, metric="tokens/response_length")
+            for step in dict.fromkeys([steps[0], steps[-1]])
+        ]
+
+    longer_pays = any(level and correlations[step] > 0 for step, level in found.items())
+    return Course(carried(run.steps, found), evidence, changes={"reward.length_penalty": 0.01} if longer_pays else {})
+
+
+def _length_correlations(run: RunData) -> dict[int, float]:
+    """Within steps, so that a drift of both does not count: over as many looks back as make up the pool."""
+    found, pool = {}, []
+    for step, rows in run.looks:
+        pairs = np.array([(row.score, row.length) for row in rows if row.score is not None and np.isfinite(row.score)], dtype=float)
+        if len(pairs) < 2:
+            continue
+        pool.append(pairs - pairs.mean(axis=0))
+        while sum(map(len, pool[1:])) >= LENGTH_POOL:
+            pool.pop(0)
+        joined = np.concatenate(pool)
+        spread = joined.std(axis=0)
+        if len(joined) >= LENGTH_POOL and spread.min() > 1e-6:
+            found[step] = float((joined[:, 0] * joined[:, 1]).mean() / spread.prod())
+    return found
+
+
+@check(
+    "judge-falls",
+    FAMILY,
+    title="The score rises while the gold score falls",
+    rule=f"mean gold of {judges.WINDOW} steps below its best by more than {judges.SURE_FALL:g} standard errors and a third of what it had "
+    f"gained, while the score is no lower than then and above its start by {GOLD_ROSE:g} standard deviations",
+    cause="The policy found what the reward model likes, not what it stands for: it exploits the reward (Gao et al. "
+    "2022, arXiv:2210.10760).",
+    advice="Take the policy from before the fall, and go on from there with a stronger KL coefficient; stop when gold turns.",
+)
+def judge_falls(run: RunData) -> Course | None:
+    gold, score = judges.gold(run), judges.score(run)
+    if gold is None:
+        return None
+    fall = judges.fall(gold)
+    now, error = score.window(judges.WINDOW)
+    then = np.where(fall.best_at >= judges.WINDOW - 1, now[fall.best_at], score.start)
+    up = (now > then - 2 * error) & (now > score.start + GOLD_ROSE * score.spread)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        at = last
+        best = int(run.steps[fall.best_at[at]])
+        texts = [
+            (f"gold {figure(fall.best[at])} at its best", best, "gold/score"),
+            (f"gold {figure(fall.now[at])}, score {figure(now[at])}", int(run.steps[at]), "gold/score"),
+            (f"score {figure(then[at])} when gold was at its best", best, "objective/scores"),
+        ]
+        return [Evidence(text, step=step, metric=metric) for text, step, metric in texts] + _widest(run, int(run.steps[at]))
+
+    falls = fall.surely & up
+    first = int(np.argmax(falls))
+    length = max(judges.WINDOW, int(run.steps[first] - run.steps[fall.best_at[first]]))  # a fork goes on from where gold was best
+    return Course(levels(warning=falls), evidence, changes=tighter(run.config), length=length)
+
+
+def _widest(run: RunData, until: int) -> list[Evidence]:
+    """The response of the newest look whose score is furthest above its gold."""
+    looks = [(step, rows) for step, rows in run.looks if step <= until]
+    rows = [row for row in looks[-1][1] if row.gold is not None and np.isfinite(row.score - row.gold)] if looks else []
+    if not rows:
+        return []
+    worst = max(rows, key=lambda row: row.score - (row.gold or 0.0))
+    return [Evidence(f"score {worst.score:.2f} with gold {worst.gold:.2f}", step=looks[-1][0], sample=worst.sample)]
+
+
+@check(
+    "held-out-falls",
+    FAMILY,
+    title="The score rises in training and falls on the watched prompts",
+    rule="mean score of the watched prompts below its best by more than 4 standard errors of the paired differences and "
+    "a third of the gain, "
+    "at two answers in a row, with 6 or more watched prompts",
+    cause="The policy learns the training prompts by heart instead of the task.",
+    advice="Use more prompts, fewer passes over each batch, or stop earlier.",
+)
+def held_out_falls(run: RunData) -> Course | None:
+    scores = run.watched_scores
+    if len(scores) < 4:
+        return None
+    steps = sorted(scores)
+    table = np.stack([scores[step] for step in steps])  # (answers, prompts)
+    if table.shape[1] < 6 or not np.isfinite(table).all():
+        return None
+    means = table.mean(axis=1)
+    found, before = {}, False
+    for row in range(1, len(steps)):
+        best = int(np.argmax(means[: row + 1]))
+        drops = table[best] - table[row]
+        error = max(float(drops.std(ddof=1) / np.sqrt(len(drops))), 1e-9)
+        falls = drops.mean() > max(4 * error, (means[best] - means[0]) / 3) and means[best] > means[0]
+        found[steps[row]] = WARNING * bool(falls and before)
+        before = bool(falls)
+    training = judges.score(run)
+    up = training.values > training.start + GOLD_ROSE * training.spread
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        best = int(np.argmax(means))
+        return [
+            Evidence(f"watched prompts: score {means[at]:.2f}", step=steps[at], metric="objective/scores")
+            for at in dict.fromkeys([best, len(steps) - 1])
+        ]
+
+    found_levels = carried(run.steps, found)
+    found_levels[~up] = 0
+    return Course(found_levels, evidence, changes=tighter(run.config))

@@ -1,0 +1,255 @@
+"""What is written: how it ends, how long it is, whether it repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor import phrases
+from rlhf_studio.analysis.doctor.check import Course, check, seen
+from rlhf_studio.analysis.doctor.remedies import calmer, tighter
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, at_start, carried, levels, streak, window_mean
+from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.runs.records import RolloutRecord
+
+FAMILY = "Text"
+
+ALL = 0.95  # share of the responses that counts as all of them
+ENDED_BEFORE = 0.5  # most that were cut off at the start of a run whose policy could end its answers
+HALF_CUT, FEW_CUT, CUT_RISING_STEPS = 0.5, 0.2, 5
+END_STEPS = 3
+MANY_CUT = 0.3  # share cut off at the start, so that "all end by themselves" is news
+
+AT_ONCE_TOKENS, AT_ONCE_SHARE = 3.0, 0.25  # tokens, the stop token included; share of the length at the start
+
+DRIFT_STEPS = 5
+DRIFT_NOTED, DRIFT_FAR = 1.4, 2.0  # times longer or shorter; the recipes drift by up to 1.15
+
+# Share of 4-grams that a response has had before ("seq-rep-4"): people 0.6 %, greedy GPT-2 44 % (Welleck et al. 2019, arXiv:1908.04319).
+REPEATS, MOSTLY_REPEATS = 0.2, 0.5
+MOST_LOOKS_ALIKE, ALL_ALIKE = 0.5, 0.9  # share of responses that stand in the step more than once, to different prompts
+DISTINCT_LOST = 0.5  # share of the start's distinct-2 (Li et al. 2016, arXiv:1510.03055) that is left
+FEWEST_RESPONSES, FEWEST_WORDS = 8, 3.0  # below these, shares say nothing; short answers repeat rightly
+
+PHRASE_SHARE, PHRASE_RISE = 0.5, 0.35  # share of the responses that have the phrase now, and by how much it rose
+PHRASE_Z = 4.0  # standard deviations; among the some hundred phrases of a step, 4 happen by chance about once in a hundred steps
+
+
+@check(
+    "all-cut-off",
+    FAMILY,
+    title="No response ends by itself",
+    rule=f"at least {ALL:.0%} cut off, {END_STEPS} steps in a row; alarm: when at most {ENDED_BEFORE:.0%} were cut off at the start",
+    cause="The policy writes no stop token before the length limit: it forgot how to end, or the limit is shorter than its answers.",
+    advice="If it was so from the beginning, allow more tokens. If not, the policy is damaged: go back, with a lower learning rate or a "
+    "penalty for missing ends.",
+)
+def all_cut_off(run: RunData) -> Course | None:
+    if run.config.generation.stop_token == "none":
+        return None
+    cut = run.column("tokens/cut_off")
+    all_cut, lost = streak(cut >= ALL, END_STEPS), at_start(cut) <= ENDED_BEFORE
+    none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
+    found = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
+    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
+    longer = min(8192, 2 * run.config.generation.response_length)
+    changes = calmer(run.config) if lost else {"generation.response_length": longer}
+    return Course(found, evidence, changes=changes, length=END_STEPS, from_start=not lost)
+
+
+@check(
+    "cut-off-rising",
+    FAMILY,
+    title="More and more responses do not end",
+    rule=f"at least {HALF_CUT:.0%} cut off, {CUT_RISING_STEPS} steps in a row, after at most {FEW_CUT:.0%} at the start",
+    cause="Longer answers earn more, or the stop token became unlikely.",
+    advice="A penalty for responses without an end makes ending worth it again.",
+)
+def cut_off_rising(run: RunData) -> Course | None:
+    cut = run.column("tokens/cut_off")
+    if run.config.generation.stop_token == "none" or not at_start(cut) <= FEW_CUT:
+        return None
+    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
+    rising = streak(cut >= HALF_CUT, CUT_RISING_STEPS)
+    return Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
+
+
+@check(
+    "all-end",
+    FAMILY,
+    title="Every response now ends by itself",
+    rule=f"none cut off, 5 steps in a row, after at least {MANY_CUT:.0%} at the start",
+    cause="The policy learned to finish in time: the reward, or a penalty for missing ends, asks for it.",
+    advice="Usually good. Read some endings: a short stock phrase may do the ending.",
+)
+def all_end(run: RunData) -> Course | None:
+    cut = run.column("tokens/cut_off")
+    if not at_start(cut) >= MANY_CUT:
+        return None
+    return Course(levels(note=streak(cut == 0, 5)), seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start"))
+
+
+@check(
+    "ends-at-once",
+    FAMILY,
+    title="Responses end almost at once",
+    rule=f"mean length below {AT_ONCE_TOKENS:g} tokens and below {AT_ONCE_SHARE:.0%} of the start, {END_STEPS} steps in a row",
+    cause="Writing nothing has become the safest answer: the reward punishes text more than silence.",
+    advice="Look at what the reward gives for an empty answer. A stronger KL coefficient keeps the policy writing.",
+)
+def ends_at_once(run: RunData) -> Course | None:
+    length = run.column("tokens/response_length")
+    short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * at_start(length)), END_STEPS)
+    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {at_start(length):.1f} at the start")
+    return Course(levels(alarm=short), evidence, changes=tighter(run.config), length=END_STEPS)
+
+
+@check(
+    "length-drift",
+    FAMILY,
+    title="The responses have changed their length",
+    rule=f"mean length of {DRIFT_STEPS} steps more than {DRIFT_NOTED:g} times (warning: {DRIFT_FAR:g} times) the "
+    f"start's, or less than that "
+    "part of it",
+    cause="Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds up over tokens, makes short "
+    "ones cheap.",
+    advice="Compare score and length of the responses. A length component or penalty in the reward holds it.",
+)
+def length_drift(run: RunData) -> Course | None:
+    length = run.column("tokens/response_length")
+    start = at_start(length, 2)
+    factor = window_mean(length, DRIFT_STEPS) / start
+    times = np.maximum(factor, 1 / factor)
+    wanted = any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty > 0
+    far = streak(times > DRIFT_FAR, 2) & (not wanted)
+    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
+    found = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
+    return Course(found, evidence, changes={} if wanted else tighter(run.config), length=DRIFT_STEPS)
+
+
+def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.ndarray:
+    """Levels (S,) from what ``judge`` says of each step's recorded responses."""
+    return carried(run.steps, {step: judge(rows) for step, rows in run.looks})
+
+
+@check(
+    "repetition",
+    FAMILY,
+    title="Responses repeat themselves",
+    rule=f"share of a response's 4-grams that it had before, or of its words that follow themselves, on average above {REPEATS:.0%} "
+    f"(alarm: {MOSTLY_REPEATS:.0%}) and {REPEATS:.0%} more than at the start",
+    cause="A word or phrase that the reward likes pays again each time that it is written.",
+    advice="Raise the KL coefficient; a repetition component in the reward makes repeats cost something.",
+)
+def repetition(run: RunData) -> Course | None:
+    looks = run.looks
+    if not looks:
+        return None
+    start = phrases.repetition(looks[0][1])
+
+    def judge(rows: list[RolloutRecord]) -> int:
+        share = phrases.repetition(rows)
+        if share <= REPEATS or share <= start + REPEATS:
+            return 0
+        return ALARM if share > MOSTLY_REPEATS else WARNING
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        found = []
+        for step in _steps(run, since, last):
+            rows = run.responses[step]
+            worst = max(rows, key=lambda row: phrases.repetition([row]))
+            text = f"{phrases.repetition(rows):.0%} repeats on average; most in response {worst.sample}"
+            found.append(Evidence(text, step=step, sample=worst.sample))
+        return found
+
+    return Course(_looked(run, judge), evidence, changes=tighter(run.config))
+
+
+def _steps(run: RunData, since: int, last: int) -> list[int]:
+    """The looked-at steps that stand for these indices: the newest at or before each."""
+    looked = [step for step, _ in run.looks]
+    chosen = [max((step for step in looked if step <= int(run.steps[at])), default=looked[0]) for at in (since, last)]
+    return list(dict.fromkeys(chosen))
+
+
+@check(
+    "diversity-loss",
+    FAMILY,
+    title="Different prompts get the same response",
+    rule=f"more than {MOST_LOOKS_ALIKE:.0%} (alarm: {ALL_ALIKE:.0%}) of a step's responses word for word the same as another one's, to a "
+    f"different prompt; note: fewer than {DISTINCT_LOST:.0%} as many distinct word pairs as at the start",
+    cause="The policy found one answer that always pays and gives it to everything.",
+    advice="Raise the KL coefficient, lower the learning rate, or reward answers that fit their prompt.",
+)
+def diversity_loss(run: RunData) -> Course | None:
+    looks = [rows for _, rows in run.looks if len(rows) >= FEWEST_RESPONSES]
+    if not looks:
+        return None
+    start, start_alike = phrases.distinct_pairs(looks[0]), phrases.alike(looks[0])
+
+    def judge(rows: list[RolloutRecord]) -> int:
+        if len(rows) < FEWEST_RESPONSES or phrases.mean_words(rows) < FEWEST_WORDS:
+            return 0
+        alike = phrases.alike(rows)
+        if alike > MOST_LOOKS_ALIKE and alike > start_alike + 0.25:
+            return ALARM if alike > ALL_ALIKE else WARNING
+        return NOTE if phrases.distinct_pairs(rows) < DISTINCT_LOST * start else 0
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        text = "{:.0%} of the responses are alike; distinct word pairs {:.0%}, {:.0%} at the start"
+        return [
+            Evidence(text.format(phrases.alike(run.responses[step]), phrases.distinct_pairs(run.responses[step]), start), step=step)
+            for step in _steps(run, since, last)
+        ]
+
+    found = _looked(run, judge)
+    title = "The responses have become less varied" if found.max(initial=0) == NOTE else ""
+    return Course(found, evidence, title=title, changes=tighter(run.config))
+
+
+@check(
+    "one-phrase",
+    FAMILY,
+    title="One phrase is taking over",
+    rule=f"a phrase of 2 to 5 words in at least {PHRASE_SHARE:.0%} of a step's responses, {PHRASE_RISE:.0%} more than at "
+    f"the start, by more "
+    f"than {PHRASE_Z:g} standard deviations",
+    cause="The reward likes this phrase more than what it should judge, so the policy adds it everywhere.",
+    advice="Read the responses that have it beside those that have not. If the reward is fooled, a stronger KL "
+    "coefficient slows it down; a "
+    "better reward cures it.",
+)
+def one_phrase(run: RunData) -> Course | None:
+    looks = [(step, rows) for step, rows in run.looks if len(rows) >= FEWEST_RESPONSES]
+    if len(looks) < 2:
+        return None
+    first = looks[0][1]
+    rising = {step: phrases.rising(first, rows) for step, rows in looks[1:]}
+    found = {step: NOTE * _takes_over(phrase) for step, phrase in rising.items()}
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        places = []
+        for step in _steps(run, since, last):
+            phrase = rising.get(step)
+            if phrase is not None:
+                before = f"{phrase.before} of {phrase.before_of} at the start"
+                text = f"“{phrase.text}” {phrase.verb} {phrase.after} of {phrase.after_of} responses; {before}"
+                places.append(Evidence(text, step=step, sample=run.responses[step][phrase.row].sample))
+        return places
+
+    newest = rising[looks[-1][0]]
+    title = ""
+    if newest is not None and _takes_over(newest):
+        title = f"“{newest.text}” is taking over: it {newest.verb} {newest.after} of {newest.after_of} responses"
+    return Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.config))
+
+
+def _takes_over(phrase: phrases.Rising | None) -> bool:
+    return (
+        phrase is not None
+        and phrase.after >= PHRASE_SHARE * phrase.after_of
+        and phrase.after / phrase.after_of - phrase.before / phrase.before_of >= PHRASE_RISE
+        and phrase.z > PHRASE_Z
+    )

@@ -1,0 +1,46 @@
+"""The diagnosis of a run: all checks, and the verdict."""
+
+from __future__ import annotations
+
+from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
+from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
+from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
+from rlhf_studio.analysis.doctor.verdict import verdict
+from rlhf_studio.analysis.records import Diagnosis, Finding
+from rlhf_studio.runs.reader import RunReader
+
+
+class Doctor:
+    """Diagnoses one run again and again, and reads only what is new in it each time. For one thread at a time."""
+
+    def __init__(self, reader: RunReader):
+        self._cache = RunCache(reader)
+
+    def diagnose(self, until: int | None = None) -> Diagnosis:
+        """As :func:`diagnose`."""
+        return diagnosis(self._cache.read().up_to(until))
+
+
+def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
+    """What is wrong with a run, and what it came to.
+
+    Args:
+        until: look at the run as it was after this step, when it went on; None looks at it as it is now.
+
+    Raises:
+        StoreError: the folder is not a run or cannot be read.
+    """
+    return Doctor(reader).diagnose(until)
+
+
+def diagnosis(run: RunData) -> Diagnosis:
+    """The diagnosis of what was read."""
+    found = courses(run)
+    findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
+    findings.sort(key=_order)
+    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, verdict(run, found, findings), findings)
+
+
+def _order(one: Finding) -> tuple[int, int, str]:
+    """Gravest first, then earliest."""
+    return -LEVELS.index(one.level), one.since, one.check

@@ -1,0 +1,174 @@
+"""What the checks look at: a run's metrics as columns, and the recorded responses of some of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ENDED, RolloutRecord, StoredEvent
+
+PAGE = 500
+MOST_EVENTS = 2000
+MOST_RESPONSES = 64  # of a step; shares do not become much surer with more
+
+
+def is_looked_at(step: int) -> bool:
+    """Whether the checks read this step's responses.
+
+    Each of the first 20 steps, then every 5th up to 100, every 25th up to 1,000, every 250th after that: 72 of 1,000 steps. The rule
+    does not depend on how long the run is, so that a later look does not change what an earlier one saw.
+    """
+    if step <= 20:
+        return True
+    return step % (5 if step <= 100 else 25 if step <= 1000 else 250) == 0
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
+
+    Attributes:
+        state, cause, device: as in :class:`~rlhf_studio.runs.records.RunStatus`.
+        total_steps: planned.
+        steps: the recorded steps, shape (S,).
+        metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
+        non_finite: (step, metric) of every number that was not finite.
+        responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
+        watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
+        checkpoints: steps that have a complete checkpoint.
+    """
+
+    config: RunConfig
+    state: str
+    cause: str
+    device: str
+    total_steps: int
+    steps: np.ndarray
+    metrics: dict[str, np.ndarray]
+    events: Sequence[StoredEvent] = ()
+    non_finite: Sequence[tuple[int, str]] = ()
+    responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+    watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
+    checkpoints: Sequence[int] = ()
+    reader: RunReader | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more steps come by themselves."""
+        return self.state in ENDED
+
+    @property
+    def batch(self) -> int:
+        """Episodes in a step."""
+        return self.config.ppo.batch_size
+
+    def column(self, name: str) -> np.ndarray:
+        """A metric by name, shape (S,); all NaN when the run has none of that name."""
+        found = self.metrics.get(name)
+        return np.full(len(self.steps), np.nan) if found is None else found
+
+    def has(self, name: str) -> bool:
+        """Whether any step has a number for this metric."""
+        return bool(np.isfinite(self.column(name)).any())
+
+    @cached_property
+    def looks(self) -> list[tuple[int, list[RolloutRecord]]]:
+        """(step, its recorded responses), in order; steps without any are left out."""
+        return [(step, rows) for step, rows in sorted(self.responses.items()) if rows]
+
+    def up_to(self, step: int | None) -> RunData:
+        """The same run as it was after an earlier step: still running, and without what came later. None changes nothing."""
+        if step is None or not len(self.steps) or step >= self.steps[-1]:
+            return self
+        count = int(np.searchsorted(self.steps, step, side="right"))
+        return replace(
+            self,
+            state="running",
+            cause="",
+            steps=self.steps[:count],
+            metrics={name: column[:count] for name, column in self.metrics.items()},
+            events=[event for event in self.events if event.step <= step],
+            non_finite=[(at, name) for at, name in self.non_finite if at <= step],
+            responses={at: rows for at, rows in self.responses.items() if at <= step},
+            watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
+            checkpoints=[at for at in self.checkpoints if at <= step],
+        )
+
+
+class RunCache:
+    """Reads a run, and afterwards only what is new in it. One for each run that is looked at again and again."""
+
+    def __init__(self, reader: RunReader):
+        self._reader = reader
+        self._forget()
+
+    def _forget(self) -> None:
+        self._epoch: int | None = None
+        self._rows: list[tuple[int, dict[str, float | None]]] = []
+        self._responses: dict[int, list[RolloutRecord]] = {}
+        self._events: list[StoredEvent] = []
+        self._config: RunConfig | None = None
+        self._watched: dict[int, np.ndarray] = {}
+        self._watched_until = -1
+
+    def read(self) -> RunData:
+        """The run as it is now. Raises StoreError."""
+        reader = self._reader
+        with reader.snapshot():
+            status = reader.status()
+            if self._epoch != status.epoch:  # it went back to an earlier step: what is kept may be of steps that are trained again
+                self._forget()
+                self._epoch = status.epoch
+            if self._config is None:
+                self._config = reader.config()
+            self._read_metrics()
+            recorded = {step for step in reader.rollout_steps() if is_looked_at(step)}
+            for step in sorted(recorded - self._responses.keys()):
+                self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
+            newest = self._events[-1].id if self._events else 0
+            self._events += reader.events_since(newest, MOST_EVENTS)
+            if status.step != self._watched_until:
+                self._watched, self._watched_until = _watched_scores(reader), status.step
+            non_finite = [(step, name) for step, name, _ in reader.non_finite()]
+        return RunData(
+            config=self._config,
+            state=status.state,
+            cause=status.cause,
+            device=status.device,
+            total_steps=status.total_steps,
+            steps=np.array([step for step, _ in self._rows], dtype=np.int64),
+            metrics=_columns(self._rows),
+            events=list(self._events),
+            non_finite=non_finite,
+            responses=dict(self._responses),
+            watched_scores=self._watched,
+            checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
+            reader=reader,
+        )
+
+    def _read_metrics(self) -> None:
+        while page := self._reader.metrics_since(self._rows[-1][0] if self._rows else 0, PAGE):
+            self._rows += page
+
+
+def _columns(rows: list[tuple[int, dict[str, float | None]]]) -> dict[str, np.ndarray]:
+    names = {name for _, values in rows for name in values}
+    columns = {name: np.full(len(rows), np.nan) for name in sorted(names)}
+    for index, (_, values) in enumerate(rows):
+        for name, value in values.items():
+            if value is not None:
+                columns[name][index] = value
+    return columns
+
+
+def _watched_scores(reader: RunReader) -> dict[int, np.ndarray]:
+    found: dict[int, list[float]] = {}
+    for step, record in reader.watched():
+        found.setdefault(step, []).append(np.nan if record.score is None else record.score)
+    width = max(map(len, found.values()), default=0)
+    return {step: np.array(scores) for step, scores in found.items() if len(scores) == width}

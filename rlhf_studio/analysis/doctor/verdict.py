@@ -1,0 +1,206 @@
+"""What a run came to, in one sentence: improving, improved, exploiting the reward, collapsed, or nothing learned.
+
+The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor.check import Course, figure
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import ALARM, WARNING, window_mean
+from rlhf_studio.analysis.records import Finding, Verdict, VerdictKind
+
+FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
+SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so that 2 would be reached by chance
+REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
+SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
+LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+
+DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
+BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
+FEWEST_SIGNS = 2
+EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
+
+KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "improving", "exploiting the reward", "collapsed")
+TOO_EARLY, NOTHING, IMPROVING, EXPLOITING, COLLAPSED = range(5)
+
+
+def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
+    """The verdict on a run from what its checks said."""
+    if not len(run.steps):
+        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.", _failure(run))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        kinds = _kinds(run, found)
+        now = int(kinds[-1])
+        changed = np.flatnonzero(kinds != now)
+        since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
+        if run.ended and now == TOO_EARLY:  # nothing more will come
+            now, since = NOTHING, int(run.steps[-1])
+        kind: VerdictKind = "improved" if now == IMPROVING and run.ended else KINDS[now]
+        sentence, reason = _words(run, kind, found)
+        return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
+
+
+def _level(run: RunData, found: Mapping[str, Course], name: str) -> np.ndarray:
+    course = found.get(name)
+    return np.zeros(len(run.steps), dtype=np.int8) if course is None else course.levels
+
+
+def _last_means(values: np.ndarray) -> np.ndarray:
+    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
+    count = np.arange(1, len(values) + 1)
+    size = np.maximum(1, count // 10)
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
+    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
+    number = known[count] - known[count - size]
+    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
+
+
+def rise(series: judges.Series) -> tuple[np.ndarray, np.ndarray]:
+    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,)."""
+    size = np.maximum(1, np.arange(1, len(series.values) + 1) // 10)
+    return _last_means(series.values) - series.start, np.sqrt(_last_means(series.errors**2) / size + series.start_error**2)
+
+
+def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
+    score, gold = judges.score(run), judges.gold(run)
+    count = np.arange(1, len(run.steps) + 1)
+    gain, error = rise(score)
+    risen = (gain > SURE_RISE * error) & (gain > REAL_RISE * score.spread)
+    kinds = np.full(len(run.steps), TOO_EARLY)
+    late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
+    if run.ended:
+        late[-1] = True
+    kinds[late] = NOTHING
+    kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
+    kinds[_exploiting(run, found, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
+    kinds[_collapsed(run, found, score, gold)] = COLLAPSED
+    return kinds
+
+
+def _exploiting(run: RunData, found: Mapping[str, Course], independent: bool) -> np.ndarray:
+    if independent:
+        return _level(run, found, "judge-falls") >= WARNING
+    signs = np.sum([_level(run, found, name) >= WARNING for name in EXPLOIT_SIGNS], axis=0)
+    return np.asarray((signs >= FEWEST_SIGNS) | (_level(run, found, "held-out-falls") >= WARNING))
+
+
+def _collapsed(run: RunData, found: Mapping[str, Course], score: judges.Series, gold: judges.Series | None) -> np.ndarray:
+    """Two alarms that hold, one of them of a policy that has no choice left; or a policy far away that every judge finds worse."""
+    alarms = {name: _level(run, found, name) >= ALARM for name in BROKEN_SIGNS}
+    signs = np.sum(list(alarms.values()), axis=0)
+    dead: np.ndarray = np.any([alarms[name] for name in DEAD_SIGNS], axis=0)
+    judge = gold or score
+    spread = judge.spread * np.ones(len(run.steps))
+    mean = window_mean(judge.values, judges.WINDOW)
+    worse = (mean - judge.start < -REAL_LOSS * spread) & (
+        window_mean(score.values, judges.WINDOW) - score.start < SMALL_GAIN * score.spread
+    )
+    broken_numbers = _level(run, found, "not-finite") >= ALARM
+    lost = worse & (alarms["kl-exploding"] | (_level(run, found, "repetition") >= WARNING) | dead)
+    died = np.zeros(len(run.steps), dtype=bool)
+    died[-1] = run.state == "failed" and bool(broken_numbers[-1])
+    return np.asarray(((signs >= FEWEST_SIGNS) & dead) | lost | died)
+
+
+# --- words -------------------------------------------------------------------------------------------------------------------------
+
+
+def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tuple[str, str]:
+    score, gold = judges.score(run), judges.gold(run)
+    gain, error = rise(score)
+    change = f"Score {_change(score, gain[-1])}"
+    if gold is not None:
+        change += f", gold {_change(gold, rise(gold)[0][-1])}"
+    spans = f"first {'step' if score.first_steps == 1 else f'{score.first_steps} steps'} and the last tenth of {len(run.steps)} steps"
+    if kind == "too early":
+        more = max(FEWEST_STEPS - len(run.steps), 0)
+        reason = (
+            f"A verdict needs {FEWEST_STEPS} steps." if more else f"The score has not risen beyond chance ({_sure(gain[-1], error[-1])})."
+        )
+        return "Too early to say.", reason
+    if kind == "collapsed":
+        signs = _signs(run, found)
+        return f"Collapsed: {signs}. {change}.", "The policy no longer writes useful text, whatever its score says."
+    if kind == "exploiting the reward":
+        return _exploit_words(run, change, gold, found)
+    if kind == "nothing learned":
+        fell = gain[-1] < -SURE_RISE * error[-1]
+        what = "The score fell" if fell else "Nothing learned: the score did not rise beyond chance"
+        return f"{what}. {change}.", f"Compared are the {spans}: {_sure(gain[-1], error[-1])}; {SURE_RISE:g} are asked."
+    word = "Improved" if kind == "improved" else "Improving"
+    kl = run.column("objective/kl")
+    reason = f"Compared are the {spans}: the score rose by {figure(gain[-1])}, {_sure(gain[-1], error[-1])}; {SURE_RISE:g} are asked."
+    distance = f", KL {figure(float(_last_means(kl)[-1]), 2)} nats" if np.isfinite(kl).any() else ""
+    return f"{word}: {change[0].lower()}{change[1:]}{distance}.", reason
+
+
+def _change(series: judges.Series, gain: float) -> str:
+    if not np.isfinite(series.start + gain):
+        return "not known"
+    return f"{series.start:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _sure(gain: float, error: float) -> str:
+    if not np.isfinite(gain):
+        return "no score is known"
+    return f"{gain / max(error, 1e-9):.1f} standard errors".replace("-", "−") if error > 1e-9 else "without any spread"
+
+
+def _signs(run: RunData, found: Mapping[str, Course]) -> str:
+    newest = {name for name, course in found.items() if course.levels[-1] >= ALARM}
+    words = {
+        "entropy-collapse": "the policy has no choice left at any token",
+        "all-cut-off": "no response ends by itself",
+        "ends-at-once": "responses end at once",
+        "diversity-loss": "all prompts get the same response",
+        "repetition": "responses repeat themselves",
+        "kl-exploding": f"the KL is {figure(run.column('objective/kl')[-1])} nats",
+        "not-finite": "its numbers are no longer finite",
+    }
+    told = [text for name, text in words.items() if name in newest][:3]
+    return (
+        " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else (told or ["every judge finds it worse than at the start"])[0]
+    )
+
+
+def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found: Mapping[str, Course]) -> tuple[str, str]:
+    if gold is None:
+        names = [name.replace("-", " ") for name in EXPLOIT_SIGNS if name in found and found[name].levels[-1] >= WARNING]
+        reason = f"The score rose, and the text shows signs of it: {', '.join(names) or 'held-out prompts do worse'}."
+        return f"Exploiting the reward. {change}.", reason
+    fall = judges.fall(gold)
+    best = int(run.steps[fall.best_at[-1]])
+    reason = f"Gold was {fall.best[-1]:.2f} around step {best} and is {fall.now[-1]:.2f} now, while the score kept rising."
+    return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
+
+
+def _notes(run: RunData, kind: VerdictKind, findings: list[Finding]) -> list[str]:
+    phrases = [] if kind == "collapsed" else [one for one in findings if one.check == "one-phrase" and one.until is None]
+    notes = [f"{one.title}; the judge may be fooled by it." for one in phrases]
+    told = (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse")
+    now = [one for one in findings if one.until is None and one.check in told and one.check != "one-phrase"]
+    notes += [f"{one.title}." for one in now if one.level != "note" or one.check in ("length-drift", "length-reward")]
+    gold = judges.gold(run)
+    if gold is None and kind in ("improving", "improved"):
+        notes.append("No gold score: nothing independent of the reward judges this run.")
+    if gold is not None and kind in ("improving", "improved"):
+        gain, error = (float(part[-1]) for part in rise(gold))
+        if gain < 2 * error:
+            notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+    if kind != "collapsed":
+        notes += _failure(run)
+    return notes
+
+
+def _failure(run: RunData) -> list[str]:
+    if run.state != "failed":
+        return []
+    cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
+    return [f"The run failed: {cause}."]

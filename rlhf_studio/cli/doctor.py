@@ -1,0 +1,39 @@
+"""The command ``doctor``: what is wrong with a run, and what it came to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rlhf_studio.exit_codes import DONE
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add ``doctor``."""
+    doctor = commands.add_parser("doctor", help="a verdict on a run, and what is wrong with it", allow_abbrev=False)
+    doctor.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    doctor.add_argument("--until", type=_step, metavar="STEP", help="as it was after this step")
+    doctor.add_argument("--json", action="store_true", help="machine-readable")
+    doctor.set_defaults(run=_doctor)
+
+
+def _step(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"should be a step from 1 on, not {text[:40]!r}")
+    return int(text)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from rlhf_studio.analysis.doctor import diagnose
+    from rlhf_studio.analysis.doctor.report import diagnosis_text, diagnosis_values
+    from rlhf_studio.runs.reader import RunReader
+
+    reader = RunReader(options.folder)
+    diagnosis, status = diagnose(reader, options.until), reader.status()
+    if options.json:
+        about = {"run_id": status.run_id, "name": status.name, "state": status.state}
+        print(json.dumps({**about, **diagnosis_values(diagnosis)}, indent=1, allow_nan=False))
+    else:
+        print(f"{status.name} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{diagnosis_text(diagnosis)}")
+    return DONE

@@ -1,0 +1,320 @@
+"""Each check finds the illness that a made run has, at the right level and step; and is silent where it is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.analysis.doctor import Doctor, diagnose
+from rlhf_studio.analysis.doctor.check import CHECKS, courses
+from rlhf_studio.analysis.doctor.run_data import RunCache, RunData, is_looked_at
+from rlhf_studio.analysis.records import Finding
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.writer import RunWriter
+from tests.analysis.doctor.made_runs import HEALTHY, Made, after, answers, sentence, still_tokens, with_texts
+from tests.runs.store_helpers import rollout
+
+LENGTH = "length-reward"
+
+
+def watched(step: int) -> list[WatchRecord]:
+    """Better until step 4, then worse, on eight prompts."""
+    scores = {0: 0.0, 2: 0.5, 4: 1.0, 6: 0.2, 8: 0.1, 10: 0.0}
+    return [WatchRecord(row, f"p{row}", "a", scores[step] + 0.01 * row, None) for row in range(8)] if step in scores else []
+
+
+def long_pays(step: int) -> list[Any]:
+    return [
+        rollout(row, prompt=f"p {step} {row}", response=sentence(step * 50 + row, 5 + row), length=5 + row, score=row / 3)
+        for row in range(10)
+    ]
+
+
+def at_the_clip(step: int) -> list[Any]:
+    return [rollout(row, prompt=f"p {step} {row}", response=sentence(step * 20 + row), score=1.0) for row in range(10)]
+
+
+# check -> (the ill run, level, since)
+ILL: dict[str, tuple[Made, str, int]] = {
+    "kl-negative": (Made(metrics={"objective/kl": after(4, -1.5, 0.1)}, settings={"generation": {"top_k": 20, "top_p": 0.9}}), "alarm", 8),
+    "first-ratio": (Made(metrics={"policy/first_log_ratio": 0.01}), "warning", 2),
+    "kl-above-target": (
+        Made(metrics={"objective/kl": 14.0}, settings={"ppo": {"steps": 16, "kl_controller": "adaptive", "kl_target": 6.0}}),
+        "warning",
+        10,
+    ),
+    "kl-exploding": (Made(metrics={"objective/kl": after(6, 60.0, 1.0)}), "alarm", 6),
+    "entropy-collapse": (Made(metrics={"policy/entropy_avg": after(5, 0.01, 1.1)}), "alarm", 7),
+    "all-cut-off": (Made(metrics={"tokens/cut_off": after(5, 1.0, 0.1)}), "alarm", 7),
+    "cut-off-rising": (Made(metrics={"tokens/cut_off": after(5, 0.7, 0.1)}), "warning", 9),
+    "all-end": (Made(metrics={"tokens/cut_off": after(5, 0.0, 0.6)}), "note", 9),
+    "ends-at-once": (Made(metrics={"tokens/response_length": after(5, 1.2, 22.0)}), "alarm", 7),
+    "length-drift": (Made(metrics={"tokens/response_length": after(5, 60.0, 22.0)}), "warning", 8),
+    "repetition": (
+        Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) if step < 6 else "good " * 8 + str(row))),
+        "alarm",
+        6,
+    ),
+    "diversity-loss": (
+        Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) if step < 6 else "the one answer that always pays")),
+        "alarm",
+        6,
+    ),
+    "one-phrase": (
+        Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else "."))),
+        "note",
+        7,
+    ),
+    "reward-no-spread": (Made(metrics={"objective/scores_std": after(4, 0.0, 0.9), "objective/scores": 0.0}), "warning", 8),
+    "score-pinned": (Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 1.0}}, responses=at_the_clip), "warning", 1),
+    "tiny-batch": (Made(settings={"ppo": {"steps": 16, "batch_size": 2, "mini_batch_size": 2}}), "warning", 3),
+    "advantages-zero": (Made(steps=5, metrics={"loss/policy_avg": 0.0}, responses=still_tokens), "alarm", 3),
+    LENGTH: (Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}, responses=long_pays), "warning", 8),
+    "judge-falls": (
+        Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.6 - 0.15 * (step - 6)}),
+        "warning",
+        9,
+    ),
+    "held-out-falls": (Made(steps=10, watched=watched), "warning", 8),
+    "critic-no-use": (Made(steps=24, metrics={"val/explained_variance": -0.4}), "warning", 20),
+    "value-loss-overflow": (Made(metrics={"loss/value_avg": after(5, 40.0, 0.1)}), "warning", 7),
+    "clip-fraction-high": (Made(metrics={"policy/clipfrac_avg": after(3, 0.4, 0.1)}), "warning", 7),
+    "clip-fraction-zero": (Made(steps=24, metrics={"policy/clipfrac_avg": 0.0}), "note", 20),
+    "steps-too-large": (Made(metrics={"val/ratio_var": after(3, 0.8, 0.01)}), "warning", 5),
+    "early-stops": (
+        Made(events={step: EventRecord("info", "early_stop", "The passes over this batch ended early.") for step in range(1, 17)}),
+        "note",
+        8,
+    ),
+    "gradient-spikes": (Made(metrics={"optim/grad_norm": lambda step: 50.0 if step in (11, 13, 15) else 0.5}), "warning", 15),
+    "not-finite": (Made(metrics={"loss/value_avg": after(9, math.nan, 0.1)}), "alarm", 9),
+    "not-training": (
+        Made(metrics={"policy/approxkl_avg": 0.0, "objective/kl": 0.0}, settings={"ppo": {"steps": 16}, "lora": {"enabled": True}}),
+        "alarm",
+        5,
+    ),
+    "learning-rate-gone": (Made(metrics={"lr": after(10, 0.0, 2e-4)}), "warning", 11),
+    "no-updates": (Made(metrics={"optim/steps": after(6, 0.0, 8.0)}), "alarm", 8),
+    "one-phase-dominates": (Made(metrics={"time/total": 2.0, "time/rollout": 1.9}), "note", 10),
+    "memory-near-limit": (
+        Made(metrics={"memory/peak": after(7, 9.6e9, 8e9)}, events={1: EventRecord("info", "memory", "Memory.", {"limit": 1e10})}),
+        "warning",
+        7,
+    ),
+    "slower": (Made(steps=24, metrics={"time/total": after(12, 9.0, 0.8)}), "note", 13),
+    "duplicate-prompts": (Made(responses=lambda step: [rollout(row, prompt="the same") for row in range(10)]), "warning", 4),
+    "pad-is-end": (
+        Made(events={1: EventRecord("info", "health", "The tokenizer's pad token equals its end token. Masks come from lengths here.")}),
+        "note",
+        1,
+    ),
+    "tokenizers-differ": (
+        Made(
+            events={1: EventRecord("info", "health", "some/model has another tokenizer than the policy: it reads each response as text.")}
+        ),
+        "note",
+        1,
+    ),
+}
+# The same settings and neighbouring numbers, without the illness.
+WELL: dict[str, Made] = {
+    "kl-negative": Made(metrics={"objective/kl": lambda step: 0.3 * (-1) ** step}),
+    "first-ratio": Made(metrics={"policy/first_log_ratio": 0.01}, device="NVIDIA H200, bfloat16"),
+    "kl-above-target": Made(metrics={"objective/kl": 7.0}, settings={"ppo": {"steps": 16, "kl_controller": "adaptive"}}),
+    "kl-exploding": Made(metrics={"objective/kl": 60.0, "tokens/response_length": 300.0}),
+    "entropy-collapse": Made(metrics={"policy/entropy_avg": 0.09, "objective/entropy": 22 * 0.1}),
+    "all-cut-off": Made(metrics={"tokens/cut_off": 1.0}, settings={"ppo": {"steps": 16}, "generation": {"stop_token": "none"}}),
+    "cut-off-rising": Made(metrics={"tokens/cut_off": 0.4}),
+    "all-end": Made(metrics={"tokens/cut_off": 0.0}),
+    "ends-at-once": Made(metrics={"tokens/response_length": 2.0}),
+    "length-drift": Made(metrics={"tokens/response_length": after(5, 26.0, 22.0)}),
+    "repetition": Made(responses=with_texts(lambda step, row: "good " * 8 + str(row))),  # it was so from the beginning
+    "diversity-loss": Made(responses=with_texts(lambda step, row: "yes" if row % 2 else "no")),
+    "one-phrase": Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) + ". A masterpiece.")),
+    "reward-no-spread": Made(metrics={"objective/scores_std": after(4, 0.1, 0.9)}),
+    "score-pinned": Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 3.0}}),
+    "tiny-batch": Made(settings={"ppo": {"steps": 16, "batch_size": 8, "mini_batch_size": 8}}),
+    "advantages-zero": Made(steps=5, metrics={"loss/policy_avg": 0.0}),
+    LENGTH: Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}),
+    "judge-falls": Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.55 + 0.04 * (-1) ** step}),
+    "held-out-falls": Made(steps=10, watched=lambda step: [WatchRecord(row, f"p{row}", "a", 0.1 * step, None) for row in range(8)]),
+    "critic-no-use": Made(steps=24, metrics={"val/explained_variance": lambda step: 0.1 if step % 8 == 0 else -0.2}),
+    "value-loss-overflow": Made(metrics={"loss/value_avg": after(5, 4.0, 0.4)}),
+    "clip-fraction-high": Made(metrics={"policy/clipfrac_avg": lambda step: 0.4 if step % 4 == 0 else 0.2}),
+    "clip-fraction-zero": Made(
+        steps=24,
+        metrics={"policy/clipfrac_avg": 0.0},
+        settings={"ppo": {"steps": 24, "ppo_epochs": 1, "batch_size": 32, "mini_batch_size": 32}},
+    ),
+    "steps-too-large": Made(metrics={"val/ratio_var": lambda step: 5.3 if step % 3 == 0 else 0.05}),
+    "early-stops": Made(events={step: EventRecord("info", "early_stop", "Early.") for step in range(1, 17, 2)}),
+    "gradient-spikes": Made(metrics={"optim/grad_norm": lambda step: 3.0 if step > 10 else 0.5}),
+    "not-finite": Made(state="failed", cause="The disk is full."),
+    "not-training": Made(metrics={"policy/approxkl_avg": 0.0, "objective/kl": 395.0}),
+    "learning-rate-gone": Made(metrics={"lr": lambda step: 2e-4 * (17 - step) / 16}),
+    "no-updates": Made(metrics={"optim/steps": lambda step: 0.0 if step in (3, 4) else 8.0}),
+    "one-phase-dominates": Made(),
+    "memory-near-limit": Made(metrics={"memory/peak": 8e9}, events={1: EventRecord("info", "memory", "Memory.", {"limit": 1e10})}),
+    "slower": Made(steps=24, metrics={"time/total": after(12, 9.0, 0.8), "tokens/response_length": after(12, 220.0, 22.0)}),
+    "duplicate-prompts": Made(),
+    "pad-is-end": Made(),
+    "tokenizers-differ": Made(),
+}
+
+
+def found(reader: RunReader, check: str) -> Finding | None:
+    return next((one for one in diagnose(reader).findings if one.check == check), None)
+
+
+def test_every_check_has_an_ill_run_and_a_well_one() -> None:
+    assert set(ILL) == set(WELL) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_the_illness_is_found(name: str, tmp_path: Path) -> None:
+    made, level, since = ILL[name]
+    reader = made.write(tmp_path / "run")
+    one = found(reader, name)
+    assert one is not None
+    assert (one.level, one.since) == (level, since)
+    assert one.title and one.threshold and one.cause and one.advice and one.evidence
+    # Whoever looked before had not been told, and whoever looked then had.
+    assert not any(other.check == name and other.level == level for other in diagnose(reader, since - 1).findings)
+    (then,) = [other for other in diagnose(reader, since).findings if other.check == name]
+    assert (then.level, then.since) == (level, since)
+
+
+@pytest.mark.parametrize("name", WELL)
+def test_it_is_not_found_where_it_is_not(name: str, tmp_path: Path) -> None:
+    assert found(WELL[name].write(tmp_path / "run"), name) is None
+
+
+@pytest.mark.parametrize("gold", [True, False])
+def test_a_healthy_run_has_no_finding_at_any_step(gold: bool, tmp_path: Path) -> None:
+    reader = Made(steps=30, gold=gold).write(tmp_path / "run")
+    assert [(step, one.check) for step in range(1, 31) for one in diagnose(reader, step).findings] == []
+
+
+def test_what_a_check_says_of_a_step_does_not_depend_on_later_ones() -> None:
+    """On numbers drawn at random over many orders of size, with gaps: all checks, all steps."""
+    data = at_random(np.random.default_rng(0))
+    whole = courses(data)
+    assert sum(bool(course.levels.any()) for course in whole.values()) >= 8  # there is something to compare
+    for step in range(1, len(data.steps)):
+        for name, course in courses(data.up_to(step)).items():
+            assert course.levels.tolist() == whole[name].levels[:step].tolist(), (name, step)
+
+
+def at_random(draw: np.random.Generator) -> RunData:
+    steps = np.arange(1, 41)
+    metrics = {}
+    for name, value in {**HEALTHY, "gold/score": lambda step: 0.5, "gold/score_se": lambda step: 0.04}.items():
+        column = np.array([value(step) for step in steps]) * np.where(draw.random(40) < 0.5, 1, 10 ** draw.uniform(-8, 4, 40))
+        column[draw.random(40) < 0.1] = np.nan
+        column[10:25] = column[10] if draw.random() < 0.5 else column[10:25]
+        metrics[name] = column
+    texts = {step: answers(step) if step % 7 else with_texts(lambda s, r: "good good good good good")(step) for step in range(1, 21)}
+    return RunData(RunConfig(), "running", "", "cpu", 40, steps, metrics, responses=texts, checkpoints=[20])
+
+
+def test_an_illness_that_has_passed_says_so(tmp_path: Path) -> None:
+    clip = [0.1] * 3 + [0.5] * 6 + [0.1] * 7
+    one = found(Made(metrics={"policy/clipfrac_avg": clip}).write(tmp_path / "run"), "clip-fraction-high")
+    assert one is not None and (one.since, one.until) == (8, 9)
+
+
+def test_negative_kl_names_the_sampling_that_is_not_neutral(tmp_path: Path) -> None:
+    one = found(ILL["kl-negative"][0].write(tmp_path / "run"), "kl-negative")
+    assert one is not None and one.changes == {"generation.top_k": 0, "generation.top_p": 1.0}
+    assert "top_k 20 and top_p 0.9" in one.cause
+
+
+def test_an_adapter_is_called_one(tmp_path: Path) -> None:
+    one = found(ILL["not-training"][0].write(tmp_path / "run"), "not-training")
+    assert one is not None and one.title == "The adapter does not train"
+
+
+def test_the_phrase_is_named_with_its_counts(tmp_path: Path) -> None:
+    one = found(ILL["one-phrase"][0].write(tmp_path / "run"), "one-phrase")
+    assert one is not None and one.title == "“A masterpiece” is taking over: it ends 10 of 10 responses"
+    assert (one.evidence[0].step, one.evidence[0].text) == (7, "“A masterpiece” ends 10 of 10 responses; 0 of 10 at the start")
+
+
+def test_scores_that_end_at_the_top_are_no_warning(tmp_path: Path) -> None:
+    made = Made(metrics={"objective/scores": after(4, 1.0, 0.2), "objective/scores_std": after(4, 0.0, 0.4)})
+    one = found(made.write(tmp_path / "run"), "reward-no-spread")
+    assert one is not None and one.level == "note"
+
+
+def test_a_doctor_who_looks_again_sees_what_a_new_one_sees(tmp_path: Path) -> None:
+    reader = Made(steps=4, state="running").write(tmp_path / "run")
+    doctor = Doctor(reader)
+    assert doctor.diagnose().step == 4
+    with RunWriter(tmp_path / "run") as writer:
+        for step in range(5, 12):
+            values = {name: value(step) for name, value in HEALTHY.items()} | {"policy/entropy_avg": 0.001}
+            writer.commit_step(StepRecord(step, values, answers(step)))
+        assert doctor.diagnose() == diagnose(reader)
+        assert doctor.diagnose().step == 11
+        writer.go_back(6)
+        assert doctor.diagnose() == diagnose(reader)
+        assert doctor.diagnose().step == 6
+
+
+def test_a_run_without_steps_or_responses(tmp_path: Path) -> None:
+    one = Made(steps=2).write(tmp_path / "one")
+    assert diagnose(one, 0).verdict.kind == diagnose(one, 1).verdict.kind == "too early"
+    bare = Made(responses=lambda step: []).write(tmp_path / "bare")
+    assert diagnose(bare).verdict.kind == "improved"
+    reader = Made(steps=2).write(tmp_path / "run")
+    assert RunCache(reader).read().up_to(0).steps.size == 0
+
+
+def test_few_steps_of_a_long_run_are_looked_at() -> None:
+    looked = [step for step in range(1, 1001) if is_looked_at(step)]
+    assert looked[:20] == list(range(1, 21)) and len(looked) == 72
+
+
+def test_a_phrase_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    made = Made(
+        responses=with_texts(lambda step, row: sentence(step * 20 + row) + (" red \x1b[31m alarm \u202e bell." if step > 6 else ""))
+    )
+    one = found(made.write(tmp_path / "run"), "one-phrase")
+    assert one is not None and one.title.isprintable() and "red" in one.title
+
+
+def test_languages_without_spaces_have_phrases_too(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+
+    def text(step: int, row: int) -> str:
+        return "".join(draw.choice(list("天地人山水火木金土日月星"), 12)) + ("非常好看" if step > 6 else "")
+
+    one = found(Made(responses=with_texts(text)).write(tmp_path / "run"), "one-phrase")
+    assert one is not None and "非常好看" in one.title
+
+
+def test_a_run_with_nothing_but_scores(tmp_path: Path) -> None:
+    """As read from another program's log."""
+    create_run(tmp_path / "run", RunConfig(), name="a run")
+    with RunWriter(tmp_path / "run") as writer:
+        for step in range(1, 13):
+            writer.commit_step(StepRecord(step, {"objective/scores": step / 10, "objective/scores_std": 0.3}, answers(step)))
+    diagnosis = diagnose(RunReader(tmp_path / "run"))
+    assert diagnosis.findings == [] and diagnosis.verdict.sentence == "Improved: score 0.10 → 1.20."
+
+
+def test_a_length_penalty_is_tried_only_where_longer_pays(tmp_path: Path) -> None:
+    made = ILL[LENGTH][0]
+    one = found(made.write(tmp_path / "longer"), LENGTH)
+    assert one is not None and one.changes == {"reward.length_penalty": 0.01}
+    shorter = Made(responses=lambda step: [replace(row, score=-row.score) for row in long_pays(step)])
+    one = found(shorter.write(tmp_path / "shorter"), LENGTH)
+    assert one is not None and one.changes == {} and one.level == "note"

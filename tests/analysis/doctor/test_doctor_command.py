@@ -1,0 +1,59 @@
+"""The command, ``runs show``, and the page of the docs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio.cli.main import main
+from tests.analysis.doctor.made_runs import Made, after
+from tools.doctor_page import doctor_document
+
+ILL = Made(gold=True, metrics={"objective/kl": after(6, 60.0, 1.0)})
+
+
+def test_doctor_says_verdict_and_findings_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ILL.write(tmp_path / "run")
+    assert main(["doctor", str(tmp_path / "run"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"]["kind"] == "improved" and said["step"] == 16 and said["state"] == "finished"
+    assert [(one["check"], one["since"], one["level"]) for one in said["findings"]] == [("kl-exploding", 6, "alarm")]
+    assert main(["doctor", str(tmp_path / "run"), "--json", "--until", "5"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_doctor_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ILL.write(tmp_path / "run")
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "verdict      improved, since step 5" in said
+    assert "alarm        The policy has left its reference far behind (kl-exploding, since step 6)" in said
+    assert "step 6: KL 60.0 nats per response, 2.73 per token" in said
+    Made().write(tmp_path / "well")
+    assert main(["doctor", str(tmp_path / "well")]) == 0
+    assert "Nothing was found." in capsys.readouterr().out
+
+
+def test_runs_show_has_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ILL.write(tmp_path / "run")
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "verdict      Improved: score 0.10 → 1.26" in said
+    assert "alarm        The policy has left its reference far behind (since step 6)" in said
+    assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["verdict"]["kind"] == "improved" and [one["check"] for one in values["findings"]] == ["kl-exploding"]
+
+
+def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["doctor", str(tmp_path), "--until", "0"]) == 2
+    assert "should be a step from 1 on, not '0'" in capsys.readouterr().err
+
+
+def test_the_page_of_the_docs_is_the_registry() -> None:
+    page = Path(__file__).parents[3] / "docs" / "doctor.md"
+    assert page.read_text(encoding="utf-8") == doctor_document(), "run: python -m tools.doctor_page > docs/doctor.md"

@@ -1,0 +1,128 @@
+"""What a made run comes to, since when, and why."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.records import Verdict
+from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_texts
+
+
+def verdict(made: Made, folder: Path, until: int | None = None) -> Verdict:
+    return diagnose(made.write(folder / "run"), until).verdict
+
+
+FLAT: Values = {"objective/scores": lambda step: 0.1 + 0.02 * (-1) ** step}
+DESTROYED: dict[str, Any] = {  # as a learning rate of 0.9 leaves the world
+    "objective/scores": after(2, 0.24, 0.02),
+    "objective/scores_std": after(2, 0.12, 1.0),
+    "gold/score": after(2, -1.0, -0.06),
+    "gold/score_se": after(2, 0.0, 0.07),
+    "objective/kl": after(2, 395.0, 0.0),
+    "policy/entropy_avg": after(2, 0.0, 0.15),
+    "tokens/cut_off": after(2, 1.0, 0.02),
+    "tokens/response_length": after(2, 32.0, 23.7),
+}
+GAMED: dict[str, Any] = {  # gold turns at step 6 and the score goes on
+    "gold/score": lambda step: 0.1 * step if step <= 6 else 0.6 - 0.15 * (step - 6),
+    "gold/score_se": 0.04,
+}
+
+
+def test_a_run_that_goes_on_improves_and_one_that_ended_has_improved(tmp_path: Path) -> None:
+    ended = verdict(Made(gold=True), tmp_path / "a")
+    assert (ended.kind, ended.since) == ("improved", 5)
+    assert ended.sentence == "Improved: score 0.10 → 1.26, gold 0.14 → 0.68, KL 3.6 nats."  # 1.3 - 1.2 · 0.8^16 and so on, by hand
+    assert verdict(Made(gold=True), tmp_path / "b", until=15).kind == "improving"
+    assert verdict(Made(gold=True), tmp_path / "c", until=4).kind == "too early"
+
+
+def test_a_destroyed_policy_has_collapsed_whatever_its_score_says(tmp_path: Path) -> None:
+    made = Made(metrics=DESTROYED, responses=with_texts(lambda step, row: sentence(row) if step < 2 else "charming " * 32))
+    found = verdict(made, tmp_path)
+    assert (found.kind, found.since) == ("collapsed", 2)
+    assert found.sentence.startswith(
+        "Collapsed: the policy has no choice left at any token, no response ends by itself and all prompts get"
+    )
+
+
+def test_a_run_that_died_of_its_numbers_has_collapsed(tmp_path: Path) -> None:
+    made = Made(metrics=FLAT, state="failed", cause="the gradient norm is not finite (nan). Begin again.")
+    assert verdict(made, tmp_path / "a").kind == "collapsed"
+    other = verdict(Made(state="failed", cause="the disk is full. Make room."), tmp_path / "b")
+    assert other.kind == "improved" and other.notes[-1] == "The run failed: the disk is full."
+    none = verdict(Made(steps=0, settings={"ppo": {"steps": 9}}, state="failed", cause="the disk is full. Make room."), tmp_path / "c")
+    assert none.kind == "too early" and none.notes == ["The run failed: the disk is full."]
+
+
+def test_gold_that_falls_while_the_score_rises_is_exploitation(tmp_path: Path) -> None:
+    found = verdict(Made(metrics=GAMED), tmp_path)
+    assert (found.kind, found.since) == ("exploiting the reward", 9)
+    assert "Gold was 0.52 around step 7 and is −0.75 now" in found.reason  # means of 5 to 7 and of 14 to 16
+
+
+def test_gold_that_falls_with_the_score_is_not(tmp_path: Path) -> None:
+    found = verdict(Made(metrics={**GAMED, "objective/scores": GAMED["gold/score"]}), tmp_path)
+    assert found.kind != "exploiting the reward"
+
+
+def test_a_verdict_that_no_longer_holds_goes(tmp_path: Path) -> None:
+    """Gold dips in the middle and comes back."""
+    metrics = {"gold/score": [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.0, 0.0, 0.0, 0.5, 0.55, 0.6, 0.6, 0.6, 0.6, 0.6], "gold/score_se": 0.03}
+    made = Made(metrics=metrics)
+    assert verdict(made, tmp_path / "a", until=9).kind == "exploiting the reward"
+    found = verdict(made, tmp_path / "b")
+    assert (found.kind, found.since) == ("improved", 11)  # the mean of 9 to 11 is 0.35, within 5 standard errors of the best, 0.47
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9])
+def test_nothing_learned_is_said_at_the_end(rate: float, tmp_path: Path) -> None:
+    made = Made(metrics={**FLAT, "lr": rate})
+    assert verdict(made, tmp_path / "a").kind == "nothing learned"
+    assert verdict(made, tmp_path / "b", until=12).kind == "too early"
+
+
+def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
+    found = verdict(Made(metrics={"objective/scores": after(4, -0.9, 0.1)}), tmp_path)
+    assert found.kind == "nothing learned" and found.sentence == "The score fell. Score 0.10 → −0.90."
+
+
+def test_without_gold_the_verdict_says_that_nobody_else_judges(tmp_path: Path) -> None:
+    found = verdict(Made(), tmp_path)
+    assert found.kind == "improved" and found.notes == ["No gold score: nothing independent of the reward judges this run."]
+
+
+def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
+    repeats = with_texts(lambda step, row: sentence(step * 20 + row) if step < 6 else "good good good " + sentence(step * 20 + row, 3))
+    one = verdict(Made(responses=repeats), tmp_path / "a")
+    assert one.kind == "improved" and "Responses repeat themselves." in one.notes
+    two = verdict(Made(responses=repeats, metrics={"objective/kl": after(8, 40.0, 2.0)}), tmp_path / "b")
+    assert (two.kind, two.since) == ("exploiting the reward", 10)
+
+
+def test_the_phrase_stands_in_the_notes_of_a_good_run(tmp_path: Path) -> None:
+    made = Made(gold=True, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
+    found = verdict(made, tmp_path)
+    assert found.kind == "improved"
+    assert found.notes == ["“A masterpiece” is taking over: it ends 10 of 10 responses; the judge may be fooled by it."]
+
+
+def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:
+    found = verdict(Made(metrics={"gold/score": 0.1, "gold/score_se": 0.05}), tmp_path)
+    assert found.notes == ["The gold score did not rise with it: the reward may be something else than what was meant."]
+
+
+def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> None:
+    found = verdict(Made(metrics={"objective/scores": math.nan, "objective/scores_std": math.nan}), tmp_path)
+    assert found.kind in ("nothing learned", "collapsed") and "nan" not in found.sentence + found.reason
+
+
+def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:
+    reader = Made(metrics=GAMED).write(tmp_path / "run")
+    kinds = [diagnose(reader, step).verdict.kind for step in range(1, 16)]
+    assert kinds == ["too early"] * 4 + ["improving"] * 4 + ["exploiting the reward"] * 7

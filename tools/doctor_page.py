@@ -1,0 +1,77 @@
+"""The page of the doctor's checks in docs/doctor.md, made from the registry of checks.
+
+``python -m tools.doctor_page > docs/doctor.md`` writes it; a test compares.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
+from rlhf_studio.analysis.doctor import verdict as verdicts
+from rlhf_studio.analysis.doctor.check import CHECKS, Check
+from rlhf_studio.analysis.doctor.checks.reward import GOLD_ROSE
+from rlhf_studio.analysis.doctor.judges import FALL_SHARE, SURE_FALL, WINDOW
+
+HEAD = """# The doctor
+
+`python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
+and what is wrong with it (findings). `--json` gives the same for scripts, with the keys `verdict` and `findings`; `--until STEP` looks at
+the run as it was after that step. `runs show` has the verdict too. Before Start, risky settings are told in the same form.
+
+Made by `python -m tools.doctor_page > docs/doctor.md`.
+
+## Levels
+
+A **note** is worth knowing and often normal. A **warning**: the run is probably not doing what was wanted. An **alarm**: numbers or policy
+are spoilt. Each finding says since when it is so, the rule that was applied, where to look (step, response, token), where it usually comes
+from, what to do, and where a setting helps, which one a fork would try and from which checkpoint.
+
+Every check works on a beginning of the run. What it says of step 12 does not depend on what came later, so "since step 12" means that
+somebody who watched the run would have read it then. Responses are read at each of the first 20 steps, then every 5th up to 100, every 25th
+up to 1,000 and every 250th after that; the checks of text are as exact as that.
+
+## Verdicts
+"""
+
+
+def doctor_document() -> str:
+    """The whole page as Markdown."""
+    lines = [HEAD.rstrip("\n"), "", *_verdicts()]
+    for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
+        lines += ["", f"## {family}", "", "| check | finding | rule | where it comes from | what to do |", "|---|---|---|---|---|"]
+        lines += [_row(one) for one in group]
+    return "\n".join(lines) + "\n"
+
+
+def _verdicts() -> list[str]:
+    sure, real = f"{verdicts.SURE_RISE:g}", f"{verdicts.REAL_RISE:g}"
+    dead = ", ".join(f"`{name}`" for name in verdicts.DEAD_SIGNS)
+    signs = ", ".join(f"`{name}`" for name in verdicts.EXPLOIT_SIGNS)
+    return [
+        "| verdict | rule |",
+        "|---|---|",
+        f"| too early | fewer than {verdicts.FEWEST_STEPS} steps, or none of the others yet |",
+        f"| improving, improved | the mean score of the last tenth of the steps is above the first step's by more than {sure} standard "
+        f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
+        f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
+        f"errors and {FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not "
+        f"fallen with it. Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
+        "is one |",
+        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms that hold, one of them of {dead}; or a run that died of numbers that are not "
+        f"finite; or the judge lost {verdicts.REAL_LOSS:g} standard deviations while the score gained less than {verdicts.SMALL_GAIN:g}, "
+        "far from the reference |",
+        f"| nothing learned | none of these when the run has ended, or after {verdicts.LONG_ENOUGH} steps and half of it |",
+        "",
+        "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
+        "independent of the reward judges the run.",
+    ]
+
+
+def _row(one: Check) -> str:
+    cells = (f"`{one.name}`", one.title, one.rule, one.cause, one.advice)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    print(doctor_document(), end="")
