@@ -1,7 +1,7 @@
 // The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { duration, number, percent } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
 
 const AXES = { step: "step", episode: "episodes", time: "minutes" };

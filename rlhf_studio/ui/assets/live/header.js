@@ -2,7 +2,7 @@
 import { forceStop } from "../shared/dialogs.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes, clock, duration, lower, number, percent, signed } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const ALIVE = new Set(["loading", "running", "paused"]);
 export const isAlive = (state) => ALIVE.has(state);

@@ -12,7 +12,7 @@ import { Poller } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
-import { mountTips, setGlossary } from "./tips.js";
+import { mountTips, setGlossary } from "../shared/tips.js";
 import { WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;

@@ -1,7 +1,7 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
 import { el, setText, show, svg } from "../shared/dom.js";
 import { number, percent } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const WIDTH = 96;
 const HEIGHT = 22;

@@ -1,7 +1,7 @@
 // From series to Plotly's traces and layout. Plotly reads <b>, <a href> and %{...} in every text it is given. So it
 // gets no text that a person or a model wrote: our own legend shows names and values.
 import { smooth } from "./store.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const MARGIN = { l: 40, r: 40, t: 8, b: 20 };
 const PATH_POINTS = 200;

@@ -1,6 +1,6 @@
 // Samples and inspector together: which step, response and token are shown, what is fetched, and the keys.
 import { el, setText, show } from "../shared/dom.js";
-import { Inspector } from "./inspector.js";
+import { Inspector } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
 
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);

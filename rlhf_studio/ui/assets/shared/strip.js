@@ -1,6 +1,6 @@
 // Bars of the chosen quantity, one per token, with the value head's line over them.
-import { el, fill, show, svg } from "../shared/dom.js";
-import { lower, number } from "../shared/format.js";
+import { el, fill, show, svg } from "./dom.js";
+import { lower, number } from "./format.js";
 import { extent, valuesOf } from "./tokens.js";
 
 const HEIGHT = 92;

@@ -1,7 +1,7 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { integer, lower, number, spoken } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
+import { el, fill, memory, setText, show } from "./dom.js";
+import { integer, lower, number, spoken } from "./format.js";
+import { Segments } from "./segments.js";
 import { TokenCard } from "./card.js";
 import { Strip } from "./strip.js";
 import { term } from "./tips.js";

@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
-import { el, fill, show } from "../shared/dom.js";
-import { lower, number, pieces, spoken } from "../shared/format.js";
+import { el, fill, show } from "./dom.js";
+import { lower, number, pieces, spoken } from "./format.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;

@@ -1,6 +1,6 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
-import { el, fill } from "../shared/dom.js";
-import { decimalsThatAddUp, fixed, number, percent } from "../shared/format.js";
+import { el, fill } from "./dom.js";
+import { decimalsThatAddUp, fixed, number, percent } from "./format.js";
 import { term } from "./tips.js";
 import { tokenContent, valuesOf } from "./tokens.js";
 
