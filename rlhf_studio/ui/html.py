@@ -32,7 +32,7 @@ STYLES = {
     "live": (
         *_SHARED_STYLES,
         *TOKEN_STYLES,
-        *("live/live.css", "live/header.css", "live/charts.css", "live/samples.css", "live/diary.css"),
+        *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/diary.css"),
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css"),
 }

@@ -28,7 +28,7 @@ KINDS = ("diagnosis", "learned")
 MOST_RUNS = 64
 MOST_WAITING = 200
 REST = 10  # how many times as long as an analysis took, the next one of a run that goes on is waited for
-LONGEST_REST = 30.0
+LEAST_REST, LONGEST_REST = 2.0, 30.0  # seconds
 FORGET_AFTER = 30.0  # seconds without a viewer after which a run's new steps are left alone
 BROKEN = "This analysis could not be made. The app's own log says why."
 NOT_YET = "Nothing to say before the first step."
@@ -198,7 +198,7 @@ class Insights:
                 if kind == "diagnosis" and record is not None:
                     known.verdict = live_data.encode_text(_headline(record))
                     known.version = f"{place.epoch}-{record['step']}-{int(place.ended)}"
-            known.next_at = time.monotonic() + (0.0 if place.ended else min(LONGEST_REST, REST * took))
+            known.next_at = time.monotonic() + (0.0 if place.ended else max(LEAST_REST, min(LONGEST_REST, REST * took)))
             ready = [pair for pair in known.waiting if pair[0] in known.answers]
             known.waiting = [pair for pair in known.waiting if pair[0] not in known.answers]
             bodies = {kind: body for kind, (_, body) in known.answers.items()}

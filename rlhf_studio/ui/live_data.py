@@ -135,6 +135,10 @@ class Series:
         column = self._columns.get(name)
         return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
 
+    def first(self, name: str) -> float | None:
+        """The value at the first step; None where it is missing."""
+        return finite(self.column(name)[0]) if self.count else None
+
     def payload(self, after: int = -1, limit: int = MAX_POINTS, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
         """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once.
 
@@ -184,7 +188,7 @@ def status_payload(
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention.
 
-    ``first_and_last`` is what :meth:`~rlhf_studio.runs.reader.RunReader.first_and_last` gives for an ended run, else empty.
+    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
     return {
         "run": status.run_id,

@@ -20,12 +20,13 @@ from starlette.responses import Response
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import describe_field
 from rlhf_studio.ui.insights import KINDS as INSIGHT_KINDS
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from rlhf_studio.ui.problems import plain
@@ -140,6 +141,13 @@ def _refusals() -> Iterator[None]:
         raise gr.Error(str(error), print_exception=False) from error
 
 
+def about_settings() -> dict[str, Any]:
+    """What the page says of settings: the ``settings``' titles by dotted name, and those that can be ``steered`` as the form has them."""
+    fields = dict(walk_fields())
+    titles = {name: info.title for name, info in fields.items() if "." in name}
+    return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in live_data.STEERED]}
+
+
 @dataclass(frozen=True)
 class LivePage:
     """The built page.
@@ -175,7 +183,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     """
-    page_data = live_data.encode_text(live_charts.page_data())
+    page_data = live_data.encode_text({**live_charts.page_data(), **about_settings()})
     insights = feed.insights
 
     async def poll(data: Any, request: gr.Request) -> Response:

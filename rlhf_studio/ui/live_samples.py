@@ -104,14 +104,14 @@ def _tokens(tokens: TokenRecord) -> bytes:
 def scratch_payload(scratch: Any, sample: int) -> bytes:
     """What a step holds while it waits between two phases: its rows, and the tokens of ``sample`` (of the first where there is no such).
 
-    ``scratch`` is what RunReader.scratch() gives: ``step``, the ``phase`` that waits, and RolloutRecords with the arrays known so far;
-    None for a run that holds nothing. ``waiting`` is null then.
+    ``scratch`` is what RunReader.scratch() gives: ``step``, the last ``phase`` that is done, and ``rollouts`` with the arrays known so
+    far; None for a run that holds nothing. ``phase`` is null then.
     """
     if scratch is None or not scratch.rollouts:
-        return encode_text({"waiting": None})
+        return encode_text({"phase": None})
     rollouts = scratch.rollouts
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
-    head = {"waiting": scratch.phase, "step": scratch.step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
+    head = {"phase": scratch.phase, "step": scratch.step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     chosen = next((record for record in rollouts if record.sample == sample), rollouts[0])
     return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen) + b"}"
 

@@ -60,6 +60,7 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
 
 def test_what_is_shared_serves_two_pages():
     tokens = {"tokens.js", "strip.js", "inspector.js", "card.js", "tips.js"}  # every page that shows tokens may use them
+    tokens |= {"lasting.js"}  # and every page that has preferences
     for path in (html.ASSETS / "shared").glob("*.js"):
         assert path.name in tokens or sum(path in reached_from(page) for page in PAGES) >= 2, (
             f"{path.name} belongs to the one page that uses it"

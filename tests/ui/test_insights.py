@@ -42,6 +42,7 @@ def made(monkeypatch):
     own = {"diagnosis": fake_insights.diagnosis, "learned": fake_insights.learned}
     monkeypatch.setattr(insights, "analyses", lambda: {kind: counted(kind, analysis) for kind, analysis in own.items()})
     monkeypatch.setattr(insights, "REST", 0)
+    monkeypatch.setattr(insights, "LEAST_REST", 0)
     return calls
 
 

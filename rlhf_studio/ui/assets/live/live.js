@@ -1,18 +1,23 @@
 // The Live page: it asks the server for news of one run again and again, and gives each part what concerns it.
 // The script in ui/html.py calls mount().
-import { BeforeAndNow } from "./before.js";
+import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { loadPlotly } from "./charts.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, show } from "../shared/dom.js";
+import { Ending } from "./ending.js";
 import { EventPanel } from "./events.js";
+import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
+import { LearnedPanel } from "./learned.js";
 import { Poller } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { SettingsPanel } from "./settings.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
+import { Verdict } from "./verdict.js";
 import { WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;
@@ -36,24 +41,44 @@ class LivePage {
 
   build() {
     const { page } = this;
-    this.header = new Header((event) => this.steer(event));
-    this.banner = new Banner({ vary: () => this.vary(), runs: () => this.trigger("open_runs", {}) });
+    this.header = new Header((event, more) => this.steer(event, more), page.steered);
+    // The dialog that exports a run is mounted here: takeHome = (run) => dialog.open(run), its node into this.main.
+    const takeHome = null;
+    this.ending = new Ending({
+      host: this.host,
+      trigger: this.trigger,
+      run: () => this.status,
+      vary: (failed) => this.vary(failed),
+      takeHome,
+    });
+    this.banner = new Banner(this.ending);
     this.lost = new LostBar(() => this.poller.wake());
-    this.tiles = new Tiles(page.tiles);
+    this.verdict = new Verdict({
+      fetch: this.fetch,
+      go: (place) => this.go(place),
+      fork: (data) => this.trigger("fork_run", { run: this.run, ...data }),
+      title: (name) => page.settings[name] || name,
+    });
+    this.tiles = new Tiles(page.tiles, (metric) => this.chartPanel.reveal(metric));
     this.chartPanel = new ChartPanel(page.charts, this.store, this.host);
     this.charts = this.chartPanel.charts;
     this.work = new WorkArea({ quantities: page.quantities, fetch: this.fetch, onchoice: () => this.keepChoice() });
-    this.before = new BeforeAndNow(this.fetch);
+    this.guide = new Guide(this.work.inspector);
+    this.answers = new Answers(this.fetch, page.quantities);
+    this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
+    this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
     this.events = new EventPanel(this.fetch);
     this.waiting = el("section", { class: "rs-waiting", hidden: true });
     this.content = el(
       "div",
       { class: "rs-content" },
+      this.verdict.node,
       this.tiles.node,
       this.waiting,
-      this.chartPanel.node,
+      el("div", { class: "rs-story" }, this.charts.first, this.learned.node, this.answers.node),
       this.work.node,
-      this.before.node,
+      this.chartPanel.node,
+      this.settingsPanel.node,
       this.events.node,
     );
     this.main = el("div", { class: "rs-main", hidden: true }, this.header.node, this.banner.node, this.content);
@@ -64,17 +89,24 @@ class LivePage {
   }
 
   /** Send a button's event; gives false when the person went back. Only Resume can have a question. */
-  async steer(event) {
+  async steer(event, more = {}) {
     const run = this.run;
-    let more = {};
     if (event === "resume_run") {
       // no answer: go on without a question; if the run cannot be resumed, the event says why
       const answer = await this.server.resume_question({ run }).catch(() => ({}));
       if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
-      if (answer.text) more = { from_start: true };
+      if (answer.text) more.from_start = true;
     }
     this.trigger(event, { run, ...more });
     return true;
+  }
+
+  /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token. */
+  go({ step = null, sample = null, token = null, metric = "" }) {
+    if (metric) this.chartPanel.reveal(metric);
+    if (step === null || (metric && sample === null)) return;
+    this.work.go({ step, sample, token });
+    if (!metric) this.work.node.scrollIntoView({ block: "start" });
   }
 
   start() {
@@ -88,7 +120,7 @@ class LivePage {
           token: whole(this.query.get("token")),
         };
     this.poller = new Poller({
-      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), ...this.position }),
+      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), insight: this.insight, ...this.position }),
       onreply: (reply) => this.receive(reply),
       onlost: (lost) => this.setLost(lost),
       onfailure: () => this.askWhetherRestarted(),
@@ -127,7 +159,11 @@ class LivePage {
     this.charts.run = run;
     this.charts.marks = [];
     this.work.reset(choice);
-    this.before.reset();
+    this.insight = "";
+    this.verdict.reset();
+    this.learned.reset();
+    this.answers.reset();
+    this.settingsPanel.reset();
     this.events.reset();
     this.keepChoice();
     show(this.main, false);
@@ -165,6 +201,12 @@ class LivePage {
     this.operator = reply.operator;
     this.header.whyNot(reply.why_not);
     if (!reply.same) this.takeIn(reply);
+    if (reply.insight !== undefined) {
+      this.insight = reply.insight;
+      this.verdict.update(reply.insight, reply.verdict);
+      this.learned.update(reply.insight);
+    }
+    this.verdict.allow(reply.operator);
     this.showStatus();
     return isAlive(this.status.state) || this.status.state === "queued" ? undefined : IDLE_WAIT;
   }
@@ -195,8 +237,8 @@ class LivePage {
 
   showNews() {
     const begun = this.store.points > 0;
-    show(this.tiles.node, begun);
-    show(this.chartPanel.node, begun);
+    for (const node of [this.verdict.node, this.tiles.node, this.learned.node, this.chartPanel.node]) show(node, begun);
+    for (const node of this.charts.first) if (!begun) show(node, false);
     this.tiles.update(this.store, this.settings);
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
@@ -211,13 +253,14 @@ class LivePage {
       epoch: this.position.epoch,
       settings: this.settings,
       alive: isAlive(this.status.state),
+      waiting: this.status.state === "paused" ? this.position.version : "",
     });
     const watched = Math.floor(this.status.step / (this.settings?.watch_every || 1));
     const key =
       this.status.state === "queued"
         ? ""
         : `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
-    if (key) this.before.update(key);
+    if (key) this.answers.update(key);
   }
 
   showStatus() {
@@ -225,7 +268,7 @@ class LivePage {
     show(this.empty, false);
     show(this.main, true);
     this.host.dataset.state = status.state;
-    this.header.update(status, this.operator, this.serverNow());
+    this.header.update(status, this.operator, this.serverNow(), this.settings);
     this.banner.update(bannerOf(status, this.operator));
     this.showWaiting(status);
   }
@@ -252,12 +295,16 @@ class LivePage {
     );
   }
 
-  /** Open the form with this run's settings. */
-  async vary() {
-    const { name, run } = this.status;
+  /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
+  async vary(failed) {
+    const { name, run, cause } = this.status;
     const answer = await this.fetch({ kind: "settings" });
     if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
-    handOver(answer, name || run);
+    const named = failed && Object.keys(answer.values).filter((setting) => cause.includes(setting));
+    const field = failed
+      ? named.sort((one, other) => other.length - one.length)[0] || (await this.verdict.suspect())
+      : "";
+    handOver(answer, name || run, field);
     return this.trigger("open_train", {});
   }
 

@@ -57,7 +57,10 @@ class TrainPage {
 
   /** Other runs start and end meanwhile: check again when the page is shown, and every few seconds while runs wait. */
   keepUpToDate() {
-    whenShown(this.root, () => this.checkSoon());
+    whenShown(this.root, () => {
+      this.checkSoon();
+      this.showWanted();
+    });
     setInterval(() => isOnScreen(this.root) && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
   }
 
@@ -332,6 +335,15 @@ class TrainPage {
     const known = this.boot.recipes.some((recipe) => recipe.name === basis);
     this.choose(known ? basis : this.boot.recipes[0].name, values);
     this.say(`These are the settings of ${name}.`);
+    this.showWanted();
+  }
+
+  /** Lead to the setting that another page asked to be looked at. */
+  showWanted() {
+    const field = memory.get("train.field", "");
+    if (!field || !isOnScreen(this.root)) return;
+    memory.set("train.field", "");
+    this.sections.reveal(field);
   }
 
   say(text, wrong = false, action = null) {
