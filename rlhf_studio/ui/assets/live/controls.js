@@ -170,12 +170,11 @@ export class Controls {
   }
 
   make(spec) {
-    const kind = spec.primary ? "rs-primary" : spec.stop ? "rs-stop" : "";
     const node = el(
       "button",
       {
         type: "button",
-        class: `rs-button rs-small ${kind}`,
+        class: spec.stop ? "rs-button rs-small rs-stop" : "rs-button rs-small",
         "data-event": spec.event,
         "data-tip": spec.menu ? null : spec.tip,
         onclick: () =>
@@ -229,7 +228,8 @@ export class Controls {
   draw() {
     const { status } = this;
     show(this.node, this.operator);
-    for (const { node, menu, states, label, event } of this.buttons) {
+    for (const { node, menu, states, label, event, primary } of this.buttons) {
+      node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
       show(menu?.node || node, states.includes(status.state));
       const events = menu ? menu.items.map((item) => item.event) : [event];
       for (const item of menu?.items || []) show(item.node, !item.forced || status.may_force_stop);

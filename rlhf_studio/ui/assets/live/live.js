@@ -18,6 +18,7 @@ import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Verdict } from "./verdict.js";
+import { Empty, Waiting } from "./waiting.js";
 import { WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;
@@ -68,23 +69,29 @@ class LivePage {
     this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
     this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
     this.events = new EventPanel(this.fetch);
-    this.waiting = el("section", { class: "rs-waiting", hidden: true });
+    this.waiting = new Waiting();
     this.content = el(
       "div",
       { class: "rs-content" },
-      this.verdict.node,
       this.tiles.node,
-      this.waiting,
+      this.waiting.node,
       el("div", { class: "rs-story" }, this.charts.first, this.learned.node, this.answers.node),
       this.work.node,
       this.chartPanel.node,
       this.settingsPanel.node,
       this.events.node,
     );
-    this.main = el("div", { class: "rs-main", hidden: true }, this.header.node, this.banner.node, this.content);
-    this.empty = el("section", { class: "rs-empty", hidden: true });
+    this.main = el(
+      "div",
+      { class: "rs-main", hidden: true },
+      this.header.node,
+      this.verdict.node,
+      this.banner.node,
+      this.content,
+    );
+    this.empty = new Empty(this.trigger);
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
-    fill(this.host, this.opening, this.lost.node, this.main, this.empty);
+    fill(this.host, this.opening, this.lost.node, this.main, this.empty.node);
     mountTips(this.host);
   }
 
@@ -187,7 +194,7 @@ class LivePage {
 
   /** One poll reply. Returns the milliseconds until the next poll, or nothing for the usual time. */
   receive(reply) {
-    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.hidden);
+    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.node.hidden);
     if (reply.opening) return OPENING_WAIT;
     if (!this.run) return this.receiveListing(reply);
     if (reply.run !== this.run || reply.missing)
@@ -265,34 +272,19 @@ class LivePage {
 
   showStatus() {
     const { status } = this;
-    show(this.empty, false);
+    show(this.empty.node, false);
     show(this.main, true);
     this.host.dataset.state = status.state;
-    this.header.update(status, this.operator, this.serverNow(), this.settings);
+    this.header.update(status, this.operator, this.serverNow(), this.settingsNow());
     this.banner.update(bannerOf(status, this.operator));
-    this.showWaiting(status);
+    this.waiting.update(status, this.store.points === 0, this.settings);
   }
 
-  /** In place of the charts while there is nothing to draw. */
-  showWaiting(status) {
-    const coming = this.store.points === 0 && isAlive(status.state);
-    show(this.waiting, coming);
-    if (!coming) return;
-    const running = status.state === "running";
-    const title = running ? "The first step is under way" : status.phase || "Starting the engine";
-    const batch = this.settings ? `${this.settings.batch_size} responses` : "a batch of responses";
-    const text = running
-      ? `The policy writes ${batch}; they are scored, every token gets its reward and advantage, and the policy ` +
-        "learns from them. The first points appear right after."
-      : "Models are being read. Large ones take a while the first time, later starts are quicker.";
-    if (this.waiting.dataset.text === title) return;
-    this.waiting.dataset.text = title;
-    fill(
-      this.waiting,
-      el("div", { class: "rs-spinner", "aria-hidden": "true" }),
-      el("strong", {}, title),
-      el("p", {}, text),
-    );
+  /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */
+  settingsNow() {
+    const moved = this.settings?.kl_target ? this.store.last("objective/kl_coef") : null;
+    if (moved === null) return this.settings;
+    return { ...this.settings, steered: { ...this.settings.steered, "ppo.kl_coef": Number(moved.toPrecision(3)) } };
   }
 
   /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
@@ -314,42 +306,13 @@ class LivePage {
       return OPENING_WAIT;
     }
     show(this.main, false);
-    show(this.empty, true);
-    if (!this.empty.firstChild || this.empty.dataset.kind !== "none") {
-      this.empty.dataset.kind = "none";
-      const steps = [
-        "Open Train. The tiny world is chosen already; it needs no download and takes about a minute.",
-        "Press Start run.",
-        "Watch here: curves rise, tokens colour, answers change.",
-      ];
-      fill(
-        this.empty,
-        el("h2", {}, "No run yet"),
-        el(
-          "ol",
-          {},
-          steps.map((text) => el("li", {}, text)),
-        ),
-        el(
-          "button",
-          { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trigger("open_train", {}) },
-          "Open Train",
-        ),
-      );
-    }
+    this.empty.none();
     return undefined;
   }
 
   say(title, text, wait) {
     show(this.main, false);
-    show(this.empty, true);
-    this.empty.dataset.kind = title;
-    const more = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.trigger("open_runs", {}) },
-      "See all runs",
-    );
-    fill(this.empty, el("h2", {}, title), el("p", {}, text), more);
+    this.empty.say(title, text);
     return wait;
   }
 

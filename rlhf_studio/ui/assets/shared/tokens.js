@@ -64,13 +64,13 @@ export function colouredTokens(tokens, quantity, given, stopped) {
     const body =
       stopped && index === last ? [el("span", { class: "rs-eos" }, "⟂ ", tokenContent(text))] : tokenContent(text);
     const tip = inWords(quantity, values[index], 3);
-    const node = el("span", { class: "rs-token", "data-tip": tip }, el("span", { class: "rs-token-text" }, body));
+    const node = el("span", { class: "rs-tinted", "data-tip": tip }, el("span", { class: "rs-token-text" }, body));
     tint(node, values[index], scale, quantity);
     return node;
   });
   return el(
     "span",
-    { class: "rs-tokens", data: { scale: quantity.scale } },
+    { class: "rs-tinted-tokens", data: { scale: quantity.scale } },
     nodes.flatMap((node) => [node, el("wbr")]),
   );
 }
