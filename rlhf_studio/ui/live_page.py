@@ -67,7 +67,7 @@ def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, no
 
 
 def steer(workspace: Workspace, action: str, data: Any) -> None:
-    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``steps`` to go on with,
+    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``steps`` to train beyond its end,
     ``changes`` of settings.
 
     ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
@@ -78,7 +78,8 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
             changes = changed_settings(workspace.reader(run).config(), sent.member(data, "changes"))
             send_command(workspace.run_dir(run), "set", {"changes": changes})
         elif action == "go_on_run":
-            workspace.go_on(run, _steps(sent.member(data, "steps")))
+            more = _steps(sent.member(data, "steps"))
+            workspace.go_on(run, workspace.status(run).total_steps + more)
         elif action == "resume_run":
             workspace.resume(run, from_start=sent.member(data, "from_start") is True)
         elif action == "force_stop_run":

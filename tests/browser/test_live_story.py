@@ -99,6 +99,9 @@ def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
 
 def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
     asked = []
+    run.checkpoint(3)
+    run.checkpoint(5)
+    run.step()
     monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or run.run_id, raising=False)
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("button", name="why?").click()
@@ -112,9 +115,9 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
     page.wait_for_function("document.querySelector('.rs-card-title')?.textContent.startsWith('Token 4 of')")
     finding.get_by_role("button", name="score goes on rising").click()
     page.wait_for_function("document.activeElement.dataset.chart === 'score'")
-    finding.get_by_role("button", name="Fork from step 4 with KL coefficient 0.2").click()
+    finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
     page.wait_for_timeout(1500)
-    assert asked == [(run.run_id, 4, {"ppo.kl_coef": 0.2})]
+    assert asked == [(run.run_id, 3, {"ppo.kl_coef": 0.2})]
     viewer = open_page(f"?run={run.run_id}&view=1")
     viewer.get_by_role("button", name="why?").click()
     viewer.locator(".rs-finding").wait_for()

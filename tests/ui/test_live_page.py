@@ -88,7 +88,7 @@ def test_a_finished_run_goes_on_with_more_steps(workspace, run, monkeypatch):
     for steps in (0, -1, True, "30", 1.5, None, 10**9):
         with pytest.raises(gr.Error, match="whole number"):
             live_page.steer(workspace, "go_on_run", {"run": run.run_id, "steps": steps})
-    assert asked == [(run.run_id, 30)]
+    assert asked == [(run.run_id, 90)]  # the fake run has 60 steps
 
 
 def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):

@@ -152,7 +152,7 @@ function answer(label, item, base, quantity, given) {
     "div",
     { class: base ? "rs-answer" : "rs-answer rs-was" },
     el("span", { class: "rs-answer-label" }, label),
-    el("p", { class: "rs-answer-text" }, text),
+    el("p", { class: "rs-answer-text", tabindex: "0" }, text),
     el(
       "span",
       { class: "rs-answer-numbers" },

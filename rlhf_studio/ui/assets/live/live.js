@@ -59,6 +59,7 @@ class LivePage {
       go: (place) => this.go(place),
       fork: (data) => this.trigger("fork_run", { run: this.run, ...data }),
       title: (name) => page.settings[name] || name,
+      saved: () => this.status.checkpoints.map((point) => point.step),
     });
     this.tiles = new Tiles(page.tiles, (metric) => this.chartPanel.reveal(metric));
     this.chartPanel = new ChartPanel(page.charts, this.store, this.host);

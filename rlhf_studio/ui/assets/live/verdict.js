@@ -10,9 +10,10 @@ export class Verdict {
    * @param go     called with a piece of evidence that a person wants to see
    * @param fork   called with {step, changes} when a way out is chosen
    * @param title  title of a setting, by its dotted name
+   * @param saved  gives the steps that have a checkpoint, in ascending order
    */
-  constructor({ fetch, go, fork, title }) {
-    Object.assign(this, { fetch, go, fork, title });
+  constructor({ fetch, go, fork, title, saved }) {
+    Object.assign(this, { fetch, go, fork, title, saved });
     this.sentence = el("p", { class: "rs-verdict-sentence" });
     this.counts = el("span", { class: "rs-verdict-counts" });
     this.why = el(
@@ -167,10 +168,12 @@ export class Verdict {
   }
 
   /** One button that starts a run with what would help; for operators, and where a setting helps. */
-  wayOut({ changes, fork_step: step }) {
+  wayOut({ changes, fork_step: latest }) {
     const names = Object.keys(changes);
     if (!names.length || !this.operator) return null;
     const list = names.map((name) => `${this.title(name)} ${said(changes[name])}`).join(", ");
+    const before = latest === null ? [] : this.saved().filter((known) => known <= latest);
+    const step = before.at(-1) ?? null; // a fork goes on from a checkpoint
     const from = step === null ? "Start again" : `Fork from step ${step}`;
     const press = (event) => {
       const button = event.currentTarget;

@@ -93,14 +93,15 @@ export class WorkArea {
   showScratch() {
     const { scratch } = this;
     const { step } = scratch;
+    setText(this.picker.title, `Step ${step}, not complete`);
     if (this.drawn === scratch && this.shown.step === step) return;
     this.drawn = scratch;
+    this.stepTicket = this.sampleTicket = null; // what was asked for before comes too late
     this.shown = { step, sample: scratch.chosen.sample, epoch: -1 };
     this.scales = scratch.scales;
     this.table.set(scratch.rows);
     this.table.choose(scratch.chosen.sample);
     this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales);
-    setText(this.picker.title, `Step ${step}, not complete`);
     setText(this.hint, `Step ${step} waits: ${DONE[scratch.phase] || scratch.phase}. You see what is known so far.`);
     show(this.hint, true);
   }
