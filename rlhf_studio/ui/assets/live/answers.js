@@ -94,7 +94,7 @@ export class Answers {
     if (this.pair) this.draw(this.pair, false);
   }
 
-  /** @param early  the tokens are still on their way: what is there stays until they come, unless it is another prompt */
+  /** @param early  the tokens are still on their way: what is there stays until then, unless it is another prompt */
   draw(pair, early) {
     if (early && this.pair?.sample === pair.sample) return;
     this.pair = pair;

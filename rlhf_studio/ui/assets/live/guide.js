@@ -134,6 +134,7 @@ export class Guide {
     const left = Math.max(8, Math.min(box.left - frame.left, frame.width - own.width - 8));
     const above = box.height > 120;
     this.node.style.left = `${left}px`;
-    this.node.style.top = `${above ? Math.max(8, box.top - frame.top - own.height - GAP) : box.bottom - frame.top + GAP}px`;
+    const top = above ? Math.max(8, box.top - frame.top - own.height - GAP) : box.bottom - frame.top + GAP;
+    this.node.style.top = `${top}px`;
   }
 }

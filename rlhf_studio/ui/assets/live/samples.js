@@ -184,7 +184,8 @@ export class StepPicker {
         type: "button",
         class: "rs-live-button",
         "data-tip":
-          "Follow the newest step. The samples stay still while the pointer or the focus is on them, and when you choose a step, a response or a token.",
+          "Follow the newest step. The samples stay still while the pointer or the focus is on them, and when you " +
+          "choose a step, a response or a token.",
         onclick: () => this.onchoose(null),
       },
       el("i", { "aria-hidden": "true" }),
