@@ -54,7 +54,7 @@ const BUTTONS = [
       {
         event: "discard_run",
         label: "Stop without saving",
-        tip: "End after the present phase. A resume goes on from the last checkpoint that there is.",
+        tip: "Finish the present step and end without a checkpoint. A resume goes on from the last one that there is.",
       },
       {
         event: "force_stop_run",

@@ -149,7 +149,8 @@ function rangeOptions(traces, side, fromZero, least) {
     (edge, value) => [Math.min(edge[0], value), Math.max(edge[1], value)],
     [Infinity, -Infinity],
   );
-  const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), (least - (high - low)) / 2);
+  const missing = (least - (high - low)) / (fromZero ? 1 : 2); // an axis from 0 can grow at its upper end alone
+  const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), missing);
   const [bottom, top] = [fromZero ? Math.min(0, low - 0.04 * (high - low)) : low - pad, high + pad];
   return {
     autorangeoptions: { clipmin: bottom, clipmax: top, ...(high - low < least ? { include: [bottom, top] } : {}) },
