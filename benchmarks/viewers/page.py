@@ -1,7 +1,8 @@
 """A viewer of the Live page, without a browser: the same questions at the same times as ``live.js`` and ``work.js`` of ``ui/assets/live/``.
 
-One kept connection, one poll a second after the last answer; after a new step its samples, the first response's tokens, and the
-watched answers when they are due. Compression is asked for as browsers do. As light as possible, because it runs beside the training.
+One kept connection, one poll a second after the last answer. After a new step: its samples and the first response's tokens. When they
+are due: the watched answers, and one of them token by token. With every new verdict: what was learned. Compression is asked for as
+browsers do. As light as possible, because it runs beside the training.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Viewer:
         self._port, self._component, self._run, self._seen = port, component, run, seen
         self._session = f"viewer{number}"
         self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
-        self._shown, self._watched = -1, ""
+        self._shown, self._watched, self._insight = -1, "", ""
         self._watch_every = 1
 
     async def watch(self) -> None:
@@ -49,13 +50,16 @@ class Viewer:
                 opening = bool(reply.get("opening"))
                 if not opening and not reply.get("same"):
                     await self._take_in(reply)
+                if "insight" in reply:
+                    self._insight = reply["insight"]
+                    await self._fetch("learned")
                 await asyncio.sleep(OPENING_SECONDS if opening else POLL_SECONDS)
         finally:
             self._writer.close()
 
     async def _poll(self) -> dict[str, Any]:
         began = time.perf_counter()
-        reply, size = await self._ask("poll", {"run": self._run, "view": False, **self._position})
+        reply, size = await self._ask("poll", {"run": self._run, "view": False, "insight": self._insight, **self._position})
         self._seen.latencies.append(time.perf_counter() - began)
         self._seen.poll_bytes.append(size)
         return reply
@@ -76,7 +80,8 @@ class Viewer:
         key = f"{reply['epoch']}:{status['step'] // self._watch_every}:{status['step'] > 0}:{status['state']}"
         if key != self._watched:
             self._watched = key
-            await self._fetch("watched")
+            if rows := (await self._fetch("watched"))["rows"]:
+                await self._fetch("answer", sample=rows[0]["sample"])
 
     async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> dict[str, Any]:
         reply, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})

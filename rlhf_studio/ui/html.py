@@ -26,12 +26,13 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 
 # The stylesheets of each page, in the order in which their rules follow each other.
 _SHARED_STYLES = ("shared/page.css", "shared/segments.css")
+TOKEN_STYLES = ("shared/colours.css", "shared/inspector.css", "shared/card.css")  # of pages that show tokens
 STYLES = {
     "train": (*_SHARED_STYLES, "train/train.css", "train/form.css", "train/rewards.css", "train/devices.css"),
     "live": (
         *_SHARED_STYLES,
-        *("live/live.css", "live/header.css", "live/charts.css", "live/samples.css"),
-        *("live/inspector.css", "live/card.css", "live/diary.css"),
+        *TOKEN_STYLES,
+        *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/diary.css"),
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),

@@ -1,7 +1,7 @@
 """Which charts, tiles and token quantities the Live page shows: data only, shared by the page's JavaScript and the tests.
 
 A metric says by itself which charts and which tile show it, and in which colour (:mod:`rlhf_studio.metrics`); this file says which
-charts there are. A colour is a name (``score``), which ``assets/live/live.css`` defines as ``--q-score``, for light and for dark pages.
+charts there are. A colour is a name (``score``), which ``assets/shared/colours.css`` defines as ``--q-score``, for light and for dark.
 """
 
 from __future__ import annotations
@@ -63,12 +63,14 @@ class Quantity:
     Attributes:
         scale: ``diverging`` around 0, ``sequential`` from 0, or ``flag`` for yes and no.
         noise: values up to this size are rounding errors of the forward pass, in the quantity's unit; they get no colour.
+        centred: the middle of the scale is the mean over the step's tokens, not 0.
     """
 
     name: str
     label: str
     scale: Literal["diverging", "sequential", "flag"] = "diverging"
     noise: float = 1e-4
+    centred: bool = False
 
 
 QUANTITIES = (
@@ -76,7 +78,7 @@ QUANTITIES = (
     Quantity("kl", "KL"),
     Quantity("advantages", "Advantage"),
     Quantity("returns", "Return"),
-    Quantity("values", "Value"),
+    Quantity("values", "Value", centred=True),
     Quantity("log_ratio", "Log-ratio"),
     Quantity("entropy", "Entropy", "sequential"),
     Quantity("clipped", "Clipped", "flag"),

@@ -16,7 +16,7 @@ import orjson
 
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
@@ -102,6 +102,10 @@ class Series:
         column = self._columns.get(name)
         return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
 
+    def first(self, name: str) -> float | None:
+        """The value at the first step; None where it is missing."""
+        return finite(self.column(name)[0]) if self.count else None
+
     def payload(self, after: int = -1, limit: int = MAX_POINTS, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
         """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once.
 
@@ -151,7 +155,7 @@ def status_payload(
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention.
 
-    ``first_and_last`` is what :meth:`~rlhf_studio.runs.reader.RunReader.first_and_last` gives for an ended run, else empty.
+    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
     return {
         "run": status.run_id,
@@ -177,11 +181,24 @@ def status_payload(
     }
 
 
-def settings_payload(config: RunConfig) -> dict[str, Any]:
-    """The settings that the charts and the inspector need."""
+STEERED = ("ppo.kl_coef", "ppo.kl_target", "ppo.learning_rate", "generation.temperature")
+"""The settings that can be changed while a run goes on, as the page offers them."""
+
+
+def settings_payload(config: RunConfig, changes: Sequence[SettingChange] = ()) -> dict[str, Any]:
+    """The settings that the charts, the inspector and the questions need, with what was changed while the run went on.
+
+    ``kl_targets`` are (first step, value): the target in force from that step on; empty without an adaptive controller.
+    """
     ppo = config.ppo
+    now = {name: getattr(getattr(config, name.split(".")[0]), name.split(".")[1]) for name in STEERED}
+    now.update({change.setting: change.new for change in changes if change.setting in now})
+    adaptive = ppo.kl_controller == "adaptive"
+    targets = [[1, ppo.kl_target], *([change.step, change.new] for change in changes if change.setting == "ppo.kl_target")]
     return {
-        "kl_target": ppo.kl_target if ppo.kl_controller == "adaptive" else None,
+        "steered": {name: value for name, value in now.items() if adaptive or name != "ppo.kl_target"},
+        "kl_targets": targets if adaptive else [],
+        "kl_target": now["ppo.kl_target"] if adaptive else None,
         "kl_estimator": ppo.kl_estimator,
         "kl_placement": ppo.kl_placement,
         "cliprange": ppo.cliprange,
@@ -216,66 +233,3 @@ def step_ranges(steps: Sequence[int]) -> list[list[int]]:
         else:
             ranges.append([step, step])
     return ranges
-
-
-def samples_payload(step: int, rollouts: Sequence[RolloutRecord]) -> bytes:
-    """The sample table of one step."""
-    return encode_text({"step": step, "rows": [{**_sample(record), "length": record.length} for record in rollouts]})
-
-
-def _sample(record: RolloutRecord) -> dict[str, Any]:
-    return {
-        "sample": record.sample,
-        "prompt": record.prompt,
-        "response": record.response,
-        "score": finite(record.score),
-        "parts": [[name, finite(value)] for name, value in record.parts.items()],
-        "gold": finite(record.gold),
-        "kl": finite(record.kl),
-        "stopped": record.stopped,
-    }
-
-
-def tokens_payload(step: int, record: RolloutRecord) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
-    text = {"step": step, **_sample(record)}
-    if record.tokens is None:
-        return encode_text({**text, "tokens": None})
-    return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"
-
-
-def _tokens(tokens: TokenRecord) -> bytes:
-    words = {
-        "prompt_pieces": tokens.prompt_pieces,
-        "response_pieces": tokens.response_pieces,
-        "pieces": [[int(token), piece] for token, piece in tokens.top_pieces.items()],
-        "gamma": tokens.gamma,
-        "lam": tokens.lam,
-        "kl_coef": tokens.kl_coef,
-    }
-    numbers = {
-        "response_ids": tokens.response_ids,
-        "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
-        "top_ids": np.ascontiguousarray(tokens.top_ids),
-        "top_logprobs": np.ascontiguousarray(tokens.top_logprobs, np.float32),
-        "ref_top_ids": np.ascontiguousarray(tokens.ref_top_ids),
-        "ref_top_logprobs": np.ascontiguousarray(tokens.ref_top_logprobs, np.float32),
-    }
-    return encode_text(words)[:-1] + b"," + encode_numbers(numbers)[1:]
-
-
-def watched_payload(watched: Sequence[tuple[int, WatchRecord]]) -> bytes:
-    """Before and now: for each watched prompt the first and the newest answer."""
-    first: dict[int, tuple[int, WatchRecord]] = {}
-    newest: dict[int, tuple[int, WatchRecord]] = {}
-    for step, record in watched:
-        if record.sample not in first or step < first[record.sample][0]:
-            first[record.sample] = (step, record)
-        if record.sample not in newest or step > newest[record.sample][0]:
-            newest[record.sample] = (step, record)
-    rows = [{"prompt": newest[key][1].prompt, "before": _answer(*first[key]), "now": _answer(*newest[key])} for key in sorted(newest)]
-    return encode_text({"rows": rows})
-
-
-def _answer(step: int, record: WatchRecord) -> dict[str, Any]:
-    return {"step": step, "response": record.response, "score": finite(record.score), "gold": finite(record.gold)}

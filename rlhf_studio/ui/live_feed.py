@@ -24,8 +24,9 @@ from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_charts, live_data
+from rlhf_studio.ui import live_charts, live_data, live_samples
 from rlhf_studio.ui.form import settings_of
+from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ MISSING = b'"missing":true'
 class Position:
     """Where a viewer stands: what the page sends with every poll. A member of another type counts as missing.
 
-    ``sample`` is whose tokens are wanted.
+    ``sample`` is whose tokens are wanted, ``insight`` the version of the verdict that the page shows.
     """
 
     run: str = ""
@@ -55,11 +56,12 @@ class Position:
     step: int = -1
     event: int = 0
     sample: int = 0
+    insight: str = ""
 
     @classmethod
     def parse(cls, data: Any) -> Position:
         """Read a position from untrusted JSON."""
-        run, version = member(data, "run"), member(data, "version")
+        run, version, insight = member(data, "run"), member(data, "version"), member(data, "insight")
         return cls(
             run=run if isinstance(run, str) and paths.is_run_name(run) else "",
             version=version if isinstance(version, str) else "",
@@ -67,6 +69,7 @@ class Position:
             step=_integer(member(data, "step"), -1),
             event=_integer(member(data, "event"), 0),
             sample=_integer(member(data, "sample"), 0),
+            insight=insight if isinstance(insight, str) else "",
         )
 
 
@@ -79,9 +82,10 @@ class Snapshot:
     """One run at one moment. Answers are built on first demand and shared by all viewers at the same position."""
 
     version: str
-    epoch: int
+    place: Place
     status: bytes
     settings: bytes
+    settings_since: int
     sample_steps: bytes
     series: live_data.Series
     events: tuple[dict[str, Any], ...]
@@ -93,7 +97,7 @@ class Snapshot:
         if position.version == self.version:
             return b'"same":true'
         full = (
-            position.epoch != self.epoch
+            position.epoch != self.place.epoch
             or not 0 <= position.step <= self.series.last_step
             or len(self.series.steps(position.step)) > MOST_DELTA_ROWS
         )
@@ -110,14 +114,14 @@ class Snapshot:
 
     def _build(self, full: bool, step: int, event: int) -> bytes:
         events = [row for row in self.events if row["id"] > event][-MOST_EVENTS:]
-        head = {"version": self.version, "epoch": self.epoch, "full": full, "last_step": self.series.last_step, "events": events}
+        head = {"version": self.version, "epoch": self.place.epoch, "full": full, "last_step": self.series.last_step, "events": events}
         parts = [
             live_data.encode_text(head)[1:-1],
             b'"status":' + self.status,
             b'"sample_steps":' + self.sample_steps,
             b'"series":' + live_data.encode_numbers(self.series.payload(step, wanted=live_charts.is_shown)),
         ]
-        if full:
+        if full or step < self.settings_since:
             parts.append(b'"settings":' + self.settings)
         return b",".join(parts)
 
@@ -134,13 +138,17 @@ class _Follower:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._settings = live_data.encode_text(live_data.settings_payload(self.reader.config()))
+        self._config = self.reader.config()
+        self._settings, self._settings_since = self._read_settings(), 0
         self._series = live_data.Series()
         self._events: list[dict[str, Any]] = []
         self._sample_steps = b"[]"
         self._checkpoints: list[Any] = []
         self._first_and_last: dict[str, tuple[float | None, float | None]] = {}
         self._seen: tuple[int, int, str] | None = None
+
+    def _read_settings(self) -> bytes:
+        return live_data.encode_text(live_data.settings_payload(self._config, self.reader.changes()))
 
     def refresh(self, now: float) -> None:
         """Read what is new. One small read when nothing changed; the data only when the run's sequence number moved."""
@@ -162,9 +170,10 @@ class _Follower:
             self._changes += 1
             self.snapshot = Snapshot(
                 version=f"{self._boot}-{self._changes}",
-                epoch=status.epoch,
+                place=Place(status.epoch, self._series.last_step, status.state),
                 status=encoded,
                 settings=self._settings,
+                settings_since=self._settings_since,
                 sample_steps=self._sample_steps,
                 series=self._series.freeze(),
                 events=tuple(self._events),
@@ -184,7 +193,12 @@ class _Follower:
         self._sample_steps = live_data.encode_numbers(live_data.step_ranges(self.reader.rollout_steps()))
         if self._seen is None or status.state != self._seen[2] or any(event["kind"] in ("checkpoint", "resume") for event in new_events):
             self._checkpoints = self.reader.checkpoints()
-        self._first_and_last = self.reader.first_and_last(live_data.SUMMARY_METRICS) if status.state in ENDED else {}
+        if any(event["kind"] == "setting" for event in new_events):
+            self._settings, self._settings_since = self._read_settings(), self._series.last_step
+        self._first_and_last = {}
+        if status.state in ENDED:  # the first step alone: over the first tenth the policy has begun to learn already
+            last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
+            self._first_and_last = {name: (self._series.first(name), last[name][1]) for name in live_data.SUMMARY_METRICS}
 
 
 class LiveFeed:
@@ -195,6 +209,9 @@ class LiveFeed:
         open_reader: gives a reader for a run folder; tests count reads through it.
         interval: seconds between two looks at a watched run.
         forget_after: seconds without a viewer after which a run is no longer followed.
+
+    Attributes:
+        insights: what the analyses say of the runs; a thread of its own.
     """
 
     def __init__(
@@ -205,6 +222,7 @@ class LiveFeed:
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
+        self.insights = Insights(workspace)
         self._boot = secrets.token_hex(4)
         self._asked: dict[str, float] = {}
         self._followers: dict[str, _Follower] = {}
@@ -233,8 +251,13 @@ class LiveFeed:
             return answer.answer(position) if now - answer.checked_at < 5 + 10 * self._interval else self._soon()
         return answer if answer is not None else self._soon()
 
+    def place(self, run: str) -> Place | None:
+        """How far a watched run has got; None before it was read. Looks at memory only."""
+        answer = self._answers.get(run)
+        return answer.place if isinstance(answer, Snapshot) else None
+
     def detail(self, run: str, kind: str, step: int = 0, sample: int = 0) -> Future[bytes]:
-        """Ask the thread for ``samples`` (of a step), ``tokens`` (of a sample), ``watched``, ``settings`` or ``log``, as complete JSON."""
+        """Ask the thread for one of :data:`_DETAILS` as complete JSON, e.g. the ``samples`` of a step or the ``tokens`` of a sample."""
         self._ensure_thread()
         answer: Future[bytes] = Future()
         if not paths.is_run_name(run) or kind not in _DETAILS:
@@ -253,6 +276,7 @@ class LiveFeed:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
+        self.insights.close()
 
     def _soon(self) -> bytes:
         self._wake.set()
@@ -328,8 +352,8 @@ class LiveFeed:
         self._asked.setdefault(run, time.monotonic())
         status = follower.status or follower.reader.status()
         # samples and tokens never change once written; the log and the watched answers do, with or without a new step
-        age = status.seq if kind == "watched" else int(time.monotonic()) if kind == "log" else 0
-        key = (run, status.epoch, kind, *((step, sample) if kind in ("samples", "tokens") else ()), age)
+        age = status.seq if kind in _CHANGING else int(time.monotonic()) if kind == "log" else 0
+        key = (run, status.epoch, kind, *((step, sample) if kind in _OF_A_SAMPLE else ()), age)
         if key in self._details:
             self._details.move_to_end(key)
             return self._details[key]
@@ -346,9 +370,13 @@ def _problem(text: str) -> bytes:
 
 
 _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
-    "samples": lambda reader, step, sample: live_data.samples_payload(step, reader.rollouts(step)),
-    "tokens": lambda reader, step, sample: live_data.tokens_payload(step, reader.rollout(step, sample)),
-    "watched": lambda reader, step, sample: live_data.watched_payload(reader.watched()),
+    "samples": lambda reader, step, sample: live_samples.samples(reader, step),
+    "tokens": lambda reader, step, sample: live_samples.tokens_payload(step, reader.rollout(step, sample)),
+    "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched()),
+    "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(), sample),
+    "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
     "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader.config())),
     "log": lambda reader, step, sample: live_data.encode_text({"text": live_data.without_secrets(reader.log_tail())}),
 }
+_OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")
+_CHANGING = ("watched", "answer", "scratch")  # with every commit

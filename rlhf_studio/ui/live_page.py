@@ -10,24 +10,43 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.runs.commands import send_command
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.wording import shortened
+from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
+from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import describe_field
+from rlhf_studio.ui.insights import KINDS as INSIGHT_KINDS
 from rlhf_studio.ui.live_feed import LiveFeed, Position
+from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question
 
 DETAIL_SECONDS = 15
-ACTIONS = ("stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run")
-COMMANDS = {"stop_run": "stop", "checkpoint_run": "checkpoint", "pause_run": "pause", "continue_run": "continue"}
+MOST_STEPS_MORE = 1_000_000
+MOST_CHANGES = 50
+COMMANDS: dict[str, CommandKind] = {
+    "stop_run": "stop",
+    "discard_run": "discard",
+    "checkpoint_run": "checkpoint",
+    "pause_run": "pause",
+    "continue_run": "continue",
+    "step_run": "step",
+    "phase_run": "phase",
+    "set_run": "set",
+}
+ACTIONS = (*COMMANDS, "force_stop_run", "resume_run", "go_on_run")
+"""What the buttons do to a run. ``fork_run`` is apart: it makes another one, which the page then shows."""
 _counter = itertools.count(1)
 
 
@@ -36,20 +55,32 @@ def value_for(run_id: str) -> str:
     return f"{run_id}@{next(_counter)}"
 
 
-def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, now: float) -> bytes:
-    """A complete poll reply: the shared bytes behind what differs per viewer and moment."""
+def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, now: float, insight: tuple[str, bytes] = ("", b"")) -> bytes:
+    """A complete poll reply: the shared bytes behind what differs per viewer and moment.
+
+    ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
+    """
     own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
-    return live_data.encode_text(own)[:-1] + b"," + body + b"}"
+    version, verdict = insight
+    news = b"" if version == position.insight else b',"insight":' + live_data.encode_text(version) + b',"verdict":' + (verdict or b"null")
+    return live_data.encode_text(own)[:-1] + news + b"," + body + b"}"
 
 
 def steer(workspace: Workspace, action: str, data: Any) -> None:
-    """Carry out a button, which sent ``data``: the run, and ``from_start`` to resume it from step 0.
+    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``steps`` to train beyond its end,
+    ``changes`` of settings.
 
     ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
     """
-    try:
+    with _refusals():
         run = sent.run_id(data)
-        if action == "resume_run":
+        if action == "set_run":
+            changes = changed_settings(workspace.reader(run).config(), sent.member(data, "changes"))
+            send_command(workspace.run_dir(run), "set", {"changes": changes})
+        elif action == "go_on_run":
+            more = _steps(sent.member(data, "steps"))
+            workspace.go_on(run, workspace.status(run).total_steps + more)
+        elif action == "resume_run":
             workspace.resume(run, from_start=sent.member(data, "from_start") is True)
         elif action == "force_stop_run":
             workspace.force_stop(run)
@@ -57,8 +88,65 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
             workspace.cancel(run)
         else:
             send_command(workspace.run_dir(run), COMMANDS[action])
-    except StoreError as error:
+
+
+def fork(workspace: Workspace, data: Any) -> str:
+    """Start a run from a step of another one with changed settings, as a finding advises; gives the new run's id.
+
+    ``data`` has the ``run``, the ``step`` (null: from the beginning) and the ``changes`` by dotted name.
+    """
+    with _refusals():
+        run, step, changes = sent.run_id(data), sent.member(data, "step"), sent.member(data, "changes")
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
+            raise StoreError("A fork begins at a step: a whole number, or nothing for the beginning.", "state")
+        if not isinstance(changes, dict) or len(changes) > MOST_CHANGES or not all(isinstance(name, str) for name in changes):
+            raise StoreError("The changes of a fork are settings by name.", "state")
+        return workspace.fork(run, step, changes)
+
+
+def changed_settings(config: RunConfig, changes: Any) -> dict[str, float]:
+    """The settings that a running engine is to change, checked as the form checks them.
+
+    Raises StoreError for one that cannot be changed while a run goes on, and for a value that is out of its bounds.
+    """
+    if not isinstance(changes, dict) or not changes:
+        raise StoreError("Nothing was changed.", "state")
+    data = config.model_dump(mode="json")
+    for name, value in changes.items():
+        if name not in live_data.STEERED:
+            raise StoreError(f"{shortened(str(name))} cannot be changed while a run goes on; vary the run instead.", "state")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise StoreError(f"{name} must be a number.", "state")
+        section, _, setting = name.partition(".")
+        data[section][setting] = value
+    try:
+        parse_config(data)
+    except ConfigError as error:
+        first = error.problems[0]
+        raise StoreError(f"{first.field}: {plain(first.message)}.".replace("..", "."), "state") from error
+    return {name: float(value) for name, value in changes.items()}
+
+
+def _steps(steps: Any) -> int:
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS_MORE:
+        raise StoreError(f"The steps to add must be a whole number from 1 to {MOST_STEPS_MORE}.", "state")
+    return steps
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the store refuses becomes one sentence on the page."""
+    try:
+        yield
+    except (StoreError, ConfigError) as error:
         raise gr.Error(str(error), print_exception=False) from error
+
+
+def about_settings() -> dict[str, Any]:
+    """What the page says of settings: the ``settings``' titles by dotted name, and those that can be ``steered`` as the form has them."""
+    fields = dict(walk_fields())
+    titles = {name: info.title for name, info in fields.items() if "." in name}
+    return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in live_data.STEERED]}
 
 
 @dataclass(frozen=True)
@@ -84,7 +172,10 @@ class LivePage:
         def open_runs() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
-        for handler in (open_train, open_runs):
+        def open_compare() -> gr.Tabs:
+            return gr.Tabs(selected=runs)
+
+        for handler in (open_train, open_runs, open_compare):
             getattr(self.component, handler.__name__)(handler, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 
 
@@ -93,27 +184,37 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     """
-    page_data = live_data.encode_text(live_charts.page_data())
+    page_data = live_data.encode_text({**live_charts.page_data(), **about_settings()})
+    insights = feed.insights
 
     async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         operator = access.is_operator(request, data)
-        return _json(poll_reply(position, feed.poll(position), operator, access.why_not(), time.time()))
+        body = feed.poll(position)
+        insight = insights.watch(position.run, feed.place(position.run))
+        return _json(poll_reply(position, body, operator, access.why_not(), time.time(), insight))
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
             return _json(page_data)
         position = Position.parse(data)
-        answer = asyncio.wrap_future(feed.detail(position.run, str(kind), position.step, position.sample))
+        if kind in INSIGHT_KINDS:
+            asked = insights.detail(position.run, str(kind), feed.place(position.run))
+        else:
+            asked = feed.detail(position.run, str(kind), position.step, position.sample)
+        answer = asyncio.wrap_future(asked)
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
-        return _json(answer.result() if answer.done() else live_data.encode_text({"problem": "The run folder did not answer in time."}))
+        return _json(
+            answer.result() if answer.done() else live_data.encode_text({"problem": "This takes longer than usual. It is tried again."})
+        )
 
     def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:
         return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    component = html.panel("live", [*ACTIONS, "open_train", "open_runs"], [poll, fetch, resume_question])
+    events = [*ACTIONS, "fork_run", "open_train", "open_runs", "open_compare", "open_talk"]  # open_talk: see app.py, where there is a tab
+    component = html.panel("live", events, [poll, fetch, resume_question])
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
@@ -122,6 +223,14 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
             api_visibility="private",
             api_name=action,
         )
+
+    def fork_run(event: gr.EventData, request: gr.Request) -> str:
+        access.require_operator(request)
+        run_id = fork(workspace, event._data)
+        on_queue_change()
+        return value_for(run_id)
+
+    component.fork_run(fork_run, outputs=component, queue=False, show_progress="hidden", api_visibility="private", api_name="fork_run")
     return LivePage(component)
 
 

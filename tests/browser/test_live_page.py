@@ -225,7 +225,7 @@ def test_rounding_is_neither_coloured_nor_judged_and_judging_takes_three_steps(o
     page.click(".rs-inspector button[data-value=kl]")
     strengths = "[...document.querySelectorAll('.rs-token')].map((node) => node.style.getPropertyValue('--v'))"
     page.wait_for_function(f"{strengths}.every((strength) => strength === '0.0%')")
-    assert "no token is coloured" in page.inner_text(".rs-scale")
+    assert "no token is coloured" in page.inner_text(".rs-inspector .rs-scale")
     low, high = (f"document.querySelector('[data-chart=kl] .rs-plot')?._fullLayout?.yaxis.range[{end}]" for end in (0, 1))
     page.wait_for_function(f"{high} - {low} >= 0.1")
 
@@ -259,7 +259,7 @@ def test_choice_of_step_sample_and_token_survives_updates_and_a_reload(open_page
     page.wait_for_function("(text) => document.querySelector('.rs-tokens').innerText === text", arg=text)
     assert chosen(page) == before
     assert page.locator(".rs-card-title").inner_text().startswith("Token 5 of")
-    page.get_by_role("button", name="live", exact=True).click()
+    page.get_by_role("button", name="newest: step 10", exact=True).click()
     page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 10'")
     assert chosen(page) == {}
 
@@ -376,7 +376,8 @@ def test_resume_without_a_checkpoint_asks_first_and_shows_what_is_kept(open_page
 
 def test_buttons_reach_the_engine_and_viewers_have_none(open_page, run):
     page = open_page(f"?run={run.run_id}")
-    page.get_by_role("button", name="Stop and save", exact=True).click()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("menuitem", name="Stop and save").click()
     deadline = time.monotonic() + 20
     while not run.writer.pending_commands():
         assert time.monotonic() < deadline

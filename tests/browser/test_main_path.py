@@ -135,7 +135,8 @@ def test_the_main_path(app: App, page: Any) -> None:
     until(lambda: stored_step() >= 1)
 
     # stop keeps a checkpoint; a reload shows the same
-    press(page, "Stop and save")
+    press(page, "Stop")
+    page.get_by_role("menuitem", name="Stop and save").click()
     wait_for_state(page, "stopped")
     step = stored_step()
     assert reader.checkpoints()[-1].step == step

@@ -313,8 +313,15 @@ class FakeRun:
         for sample, prompt in enumerate(PROMPTS[:6]):
             words = self._words(step)
             good = sum(word.strip() in GOOD for word in words) - sum(word.strip() in BAD for word in words)
-            text = HOSTILE[0] + "".join(words) if self.hostile and sample == 0 else "".join(words)
-            records.append(WatchRecord(sample, prompt, text, 0.35 * good, round(0.5 + 0.07 * good, 3)))
+            if self.hostile and sample == 0:
+                words = [*HOSTILE, *words]
+            pieces = [*words, "<|endoftext|>"]
+            tokens = self._tokens(prompt, pieces, 0.35 * good, step).arrays
+            arrays = {name: tokens[name] for name in ("logprobs", "ref_logprobs", "kl", "values", "entropy")}
+            if step == 0:
+                arrays |= {"ref_logprobs": arrays["logprobs"], "kl": 0 * arrays["kl"]}
+            gold = round(0.5 + 0.07 * good, 3)
+            records.append(WatchRecord(sample, prompt, "".join(words), 0.35 * good, gold, float(arrays["kl"].sum()), True, pieces, arrays))
         return records
 
 

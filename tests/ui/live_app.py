@@ -15,15 +15,21 @@ from gradio.context import Context
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_page, theme
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.live_feed import LiveFeed
+from tests.ui import fake_insights
 
 
 class LiveApp:
     """A served Live page with a Train and a Runs tab beside it. Close it when done."""
 
-    def __init__(self, workspace: Path, access: Access | None = None, port: int | None = None, first_id: int = 0) -> None:
+    def __init__(
+        self, workspace: Path, access: Access | None = None, port: int | None = None, first_id: int = 0, verdict: str = "improving"
+    ) -> None:
         Context.id = first_id  # a restarted app numbers its components from the same start; another version may not
         self.feed = LiveFeed(Workspace(workspace), interval=0.1)
+        self.verdict = verdict  # what the stand-in for the doctor says
+        self.feed.insights = Insights(Workspace(workspace), find_analyses=lambda: fake_insights.analyses(self.verdict))
         self.polls = 0
         ask = self.feed.poll
 

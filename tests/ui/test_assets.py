@@ -59,13 +59,19 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
 
 
 def test_what_is_shared_serves_two_pages():
+    tokens = {"tokens.js", "strip.js", "inspector.js", "card.js", "tips.js"}  # every page that shows tokens may use them
+    tokens |= {"lasting.js"}  # and every page that has preferences
     for path in (html.ASSETS / "shared").glob("*.js"):
-        assert sum(path in reached_from(page) for page in PAGES) >= 2, f"{path.name} belongs to the one page that uses it"
+        assert path.name in tokens or sum(path in reached_from(page) for page in PAGES) >= 2, (
+            f"{path.name} belongs to the one page that uses it"
+        )
 
 
 def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
+    tokens = {html.ASSETS / name for name in html.TOKEN_STYLES}
     for page, names in html.STYLES.items():
         wanted = {path for path in STYLES if path.parent.name in (page, "shared")}
+        wanted -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens
         assert [html.ASSETS / name for name in names] == sorted(wanted, key=[html.ASSETS / name for name in names].index)
 
 
@@ -132,11 +138,11 @@ def blocks(style: str, selector: str) -> str:
 
 
 def test_every_colour_is_defined_for_light_and_dark():
-    style = (html.ASSETS / "live" / "live.css").read_text(encoding="utf-8")
+    style = (html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8")
     names = {line["colour"] for chart in live_charts.page_data()["charts"] for line in chart["lines"]}
     names |= {tile["colour"] for tile in live_charts.page_data()["tiles"]}
     names |= set(re.findall(r'colour\("([\w-]+)"\)', (html.ASSETS / "live" / "traces.js").read_text(encoding="utf-8")))
-    for selector in (".rs-live", ".dark .rs-live"):
+    for selector in (".rs-page", ".dark .rs-page"):
         defined = set(re.findall(r"--q-([\w-]+):", blocks(style, selector)))
         assert names <= defined, f"{selector}: {names - defined}"
 
@@ -169,7 +175,7 @@ def test_contrast_of_text_is_at_least_aa_in_both_themes():
         assert contrast(text, ground) >= 4.5, (text, ground)
 
 
-@pytest.mark.parametrize(("selector", "ground", "text"), [(".rs-live", "#ffffff", "#1a1d24"), (".dark .rs-live", "#171b23", "#e6e9ef")])
+@pytest.mark.parametrize(("selector", "ground", "text"), [(".rs-page", "#ffffff", "#1a1d24"), (".dark .rs-page", "#171b23", "#e6e9ef")])
 def test_state_and_token_colours_can_be_read(selector, ground, text):
     states = dict(re.findall(r"--rs-state-(\w+): (#\w{6})", blocks(theme.page_css(), ":root" if ground == "#ffffff" else ".dark")))
     assert len(states) == 6
@@ -178,7 +184,7 @@ def test_state_and_token_colours_can_be_read(selector, ground, text):
     scale = dict(
         re.findall(
             r"--(minus|plus|even|flat|flag): (#\w{6})",
-            blocks((html.ASSETS / "live" / "inspector.css").read_text(encoding="utf-8"), selector),
+            blocks((html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8"), selector),
         )
     )
     for name in ("minus", "plus", "even", "flag"):

@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
-from rlhf_studio.ui import live_data
+from rlhf_studio.ui import live_data, live_samples
 from tests.ui.fake_run import HOSTILE
 
 
@@ -171,17 +171,17 @@ def rollout(pieces: list[str], value: float = 0.5) -> RolloutRecord:
 
 
 def test_hostile_texts_arrive_unchanged():
-    told = json.loads(live_data.tokens_payload(3, rollout(HOSTILE)))
+    told = json.loads(live_samples.tokens_payload(3, rollout(HOSTILE)))
     assert told["tokens"]["response_pieces"] == HOSTILE
     assert told["tokens"]["pieces"] == [[0, "\ud800"]]
-    table = json.loads(live_data.samples_payload(3, [rollout(HOSTILE)]))
+    table = json.loads(live_samples.samples_payload(3, [rollout(HOSTILE)]))
     assert table["rows"][0]["response"] == "".join(HOSTILE)
-    watched = json.loads(live_data.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
+    watched = json.loads(live_samples.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
     assert watched["rows"][0]["prompt"] == "p"
 
 
 def test_numbers_that_are_not_finite_become_null():
-    told = json.loads(live_data.tokens_payload(3, rollout(["a", "b"], math.nan)))
+    told = json.loads(live_samples.tokens_payload(3, rollout(["a", "b"], math.nan)))
     assert told["score"] is None and told["kl"] is None and told["parts"] == [["<b>", None]]
     assert told["tokens"]["arrays"]["rewards"] == [None, None]
     assert told["tokens"]["ref_top_logprobs"][0] == [None] * 5
@@ -190,7 +190,7 @@ def test_numbers_that_are_not_finite_become_null():
 def test_a_rollout_without_token_records_says_so():
     bare = rollout(["a"])
     bare = RolloutRecord(**{**bare.__dict__, "tokens": None})
-    assert json.loads(live_data.tokens_payload(3, bare))["tokens"] is None
+    assert json.loads(live_samples.tokens_payload(3, bare))["tokens"] is None
 
 
 def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
@@ -198,7 +198,7 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
         return WatchRecord(sample, f"prompt {sample}", text, 1.0, 0.5)
 
     rows = json.loads(
-        live_data.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))])
+        live_samples.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))])
     )["rows"]
     assert [row["before"]["response"] for row in rows] == ["old", "only"]
     assert [(row["now"]["step"], row["now"]["response"]) for row in rows] == [(10, "new"), (0, "only")]

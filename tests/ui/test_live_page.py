@@ -39,8 +39,56 @@ def commands(run) -> list[str]:
 
 @pytest.mark.parametrize(("action", "kind"), live_page.COMMANDS.items())
 def test_buttons_leave_requests_for_the_engine(workspace, run, action, kind):
-    live_page.steer(workspace, action, {"run": run.run_id})
+    live_page.steer(workspace, action, {"run": run.run_id, "changes": {"ppo.kl_coef": 0.2}})
     assert commands(run) == [kind]
+    (command,) = run.writer.pending_commands()
+    assert command.payload == ({"changes": {"ppo.kl_coef": 0.2}} if kind == "set" else {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (None, "Nothing was changed"),
+        ({}, "Nothing was changed"),
+        ({"ppo.steps": 5}, "'ppo.steps' cannot be changed while a run goes on"),
+        ({"ppo.learning_rate": 0}, "ppo.learning_rate: Should be above 0"),
+        ({"ppo.kl_coef": "0.1"}, "ppo.kl_coef must be a number"),
+        ({"ppo.kl_coef": True}, "ppo.kl_coef must be a number"),
+        ({"generation.temperature": float("inf")}, "generation.temperature"),
+    ],
+)
+def test_a_change_that_the_settings_do_not_allow_reaches_no_engine(workspace, run, changes, why):
+    with pytest.raises(gr.Error, match=why):
+        live_page.steer(workspace, "set_run", {"run": run.run_id, "changes": changes})
+    assert commands(run) == []
+
+
+def test_a_fork_takes_the_step_and_the_changes_of_a_finding(workspace, run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or "the-fork", raising=False)
+    for step in (4, None):
+        assert live_page.fork(workspace, {"run": run.run_id, "step": step, "changes": {"ppo.kl_coef": 0.2}}) == "the-fork"
+    assert asked == [(run.run_id, 4, {"ppo.kl_coef": 0.2}), (run.run_id, None, {"ppo.kl_coef": 0.2})]
+    for data in (
+        {"step": -1, "changes": {}},
+        {"step": True, "changes": {}},
+        {"step": 1, "changes": [1]},
+        {"step": 1},
+        {"step": "4", "changes": {}},
+    ):
+        with pytest.raises(gr.Error, match="fork"):
+            live_page.fork(workspace, {"run": run.run_id, **data})
+    assert len(asked) == 2
+
+
+def test_a_finished_run_goes_on_with_more_steps(workspace, run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Workspace, "go_on", lambda self, *given: asked.append(given) or 1, raising=False)
+    live_page.steer(workspace, "go_on_run", {"run": run.run_id, "steps": 30})
+    for steps in (0, -1, True, "30", 1.5, None, 10**9):
+        with pytest.raises(gr.Error, match="whole number"):
+            live_page.steer(workspace, "go_on_run", {"run": run.run_id, "steps": steps})
+    assert asked == [(run.run_id, 90)]  # the fake run has 60 steps
 
 
 def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
@@ -89,6 +137,11 @@ def test_opening_the_same_run_twice_is_a_change():
 def test_a_reply_puts_the_viewers_part_before_the_shared_bytes():
     reply = json.loads(live_page.poll_reply(Position(run="abc"), b'"same":true', False, 'Only "you" may watch.', 12.3456))
     assert reply == {"now": 12.346, "run": "abc", "operator": False, "why_not": 'Only "you" may watch.', "same": True}
+    seen = [
+        json.loads(live_page.poll_reply(Position(insight=held), b'"same":true', True, "", 1.0, ("v2", b'{"kind":"improving"}')))
+        for held in ("v1", "v2")
+    ]
+    assert seen[0]["verdict"] == {"kind": "improving"} and seen[0]["insight"] == "v2" and "verdict" not in seen[1]
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------------------------
@@ -100,7 +153,7 @@ def server_function(app, name, data):
 
 
 def press(app, action, run_id):
-    body = {"data": [], "event_data": {"run": run_id}, "session_hash": "test"}
+    body = {"data": [], "event_data": {"run": run_id, "changes": {"ppo.kl_coef": 0.2}}, "session_hash": "test"}
     return httpx.post(f"{app.url}gradio_api/run/{action}", json=body, timeout=20)
 
 
@@ -120,7 +173,9 @@ def test_only_operators_change_anything(app, run):
         reply = press(app, action, run.run_id)
         assert (reply.status_code == 200) is not app.access.read_only, reply.text
     after = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
-    assert after - before == (0 if app.access.read_only else 4)
+    assert after - before == (0 if app.access.read_only else len(live_page.COMMANDS))
+    for action in ("fork_run", "go_on_run") if app.access.read_only else ():
+        assert press(app, action, run.run_id).status_code != 200
 
 
 def test_server_functions_only_read(app, run):
@@ -136,6 +191,10 @@ def test_server_functions_only_read(app, run):
     for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
         assert isinstance(server_function(app, "fetch", nonsense), dict)
         assert isinstance(server_function(app, "resume_question", nonsense), dict)
+    assert server_function(app, "fetch", {"kind": "learned", "run": run.run_id})["phrases"][0]["text"] == " tender"
+    assert server_function(app, "fetch", {"kind": "diagnosis", "run": run.run_id})["findings"]
+    pair = server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 1})
+    assert pair["before"]["step"] == 0 and "problem" in server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 99})
     answer = server_function(app, "resume_question", {"run": run.run_id})
     assert set(answer) == ({"problem"} if app.access.read_only else {"title", "text", "confirm"})
     assert commands(run) == []

@@ -1,16 +1,21 @@
-// The charts with what is above them: the choice of the horizontal axis, and the smoothing.
-import { el, memory, setText } from "../shared/dom.js";
+// All charts but the first two, folded or not, chosen and ordered by the person; above them the axis and the smoothing.
+import { el, fill, memory, setText } from "../shared/dom.js";
+import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
 
 const MANY_POINTS = 400; // from here on raw lines alone are hard to read
 const SUGGESTED = 0.9;
+const SMALL = "(max-width: 640px)";
+const FLASH = 1600;
 const AXES = [
   { value: "step", label: "Step" },
   { value: "episode", label: "Episodes" },
   { value: "time", label: "Time" },
 ];
 const TIP = "Exponential moving average; the raw line stays visible behind it. 0 shows the raw line alone.";
+
+const texts = (value) => (Array.isArray(value) ? value.filter((item) => typeof item === "string") : []);
 
 export class ChartPanel {
   constructor(specs, store, root) {
@@ -33,8 +38,91 @@ export class ChartPanel {
       oninput: () => this.setSmoothing(Number(this.slider.value)),
     });
     const smoothing = el("label", { class: "rs-smoothing", "data-tip": TIP }, "Smoothing", this.slider, this.shown);
-    const tools = el("div", { class: "rs-tools" }, choice.node, smoothing);
-    this.node = el("section", { class: "rs-chart-panel", "aria-label": "Charts" }, tools, this.charts.node);
+    const kept = lasting.get("charts", {});
+    this.order = texts(kept?.order);
+    this.off = texts(kept?.off);
+    this.chooser = el("ul", { class: "rs-chooser" });
+    const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
+    const tools = el("div", { class: "rs-tools" }, arrange, choice.node, smoothing);
+    this.node = el(
+      "details",
+      { class: "rs-fold rs-chart-panel", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
+      el("summary", {}, "More charts"),
+      tools,
+      this.charts.node,
+    );
+    this.node.addEventListener("toggle", () => lasting.set("charts.open", this.node.open));
+    this.arrange();
+  }
+
+  arrange() {
+    this.charts.arrange(this.order, this.off);
+    const cards = this.charts.others;
+    this.order = cards.map((card) => card.spec.key);
+    fill(
+      this.chooser,
+      cards.map(({ spec }, index) => {
+        const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
+        box.checked = !this.off.includes(spec.key);
+        const move = (by, text, label, possible) =>
+          el(
+            "button",
+            {
+              type: "button",
+              class: "rs-icon",
+              "aria-label": `Move ${spec.title} ${label}`,
+              "data-move": `${spec.key}${by}`,
+              disabled: !possible,
+              onclick: () => this.move(index, by),
+            },
+            text,
+          );
+        return el(
+          "li",
+          {},
+          el("label", { class: "rs-check" }, box, spec.title),
+          move(-1, "↑", "up", index > 0),
+          move(1, "↓", "down", index + 1 < cards.length),
+        );
+      }),
+    );
+  }
+
+  toggle(key, on) {
+    this.off = on ? this.off.filter((other) => other !== key) : [...this.off, key];
+    this.keep();
+    this.charts.arrange(this.order, this.off);
+  }
+
+  move(index, by) {
+    const key = this.order[index];
+    [this.order[index], this.order[index + by]] = [this.order[index + by], key];
+    this.keep();
+    this.arrange();
+    const again = [by, -by].map((way) => this.chooser.querySelector(`[data-move="${key}${way}"]:not([disabled])`));
+    again.find(Boolean)?.focus();
+  }
+
+  keep() {
+    lasting.set("charts", { order: this.order, off: this.off });
+  }
+
+  /** Bring the chart of a metric into view, and point at it. */
+  reveal(metric) {
+    const card = this.charts.cardOf(metric);
+    if (!card) return;
+    const { key } = card.spec;
+    if (this.charts.others.includes(card)) {
+      this.node.open = true;
+      if (this.off.includes(key)) {
+        this.toggle(key, true);
+        this.arrange();
+      }
+    }
+    card.node.scrollIntoView({ block: "nearest" });
+    card.node.focus({ preventScroll: true });
+    card.node.classList.add("rs-pointed");
+    setTimeout(() => card.node.classList.remove("rs-pointed"), FLASH);
   }
 
   setAxis(mode) {

@@ -1,7 +1,8 @@
 // The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { duration, number, percent } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
+import { saveAsPicture } from "./picture.js";
 import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
 
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
@@ -42,6 +43,16 @@ class ChartCard {
       },
       "⤢",
     );
+    this.save = el(
+      "button",
+      {
+        type: "button",
+        class: "rs-icon",
+        "aria-label": `Save ${spec.title} as a picture`,
+        onclick: () => this.picture(),
+      },
+      "⤓",
+    );
     this.title = el("h3", {}, spec.title);
     this.rightUnit = el("span", {}, spec.right);
     this.frame = el(
@@ -54,8 +65,8 @@ class ChartCard {
     );
     this.node = el(
       "article",
-      { class: "rs-chart", "data-chart": spec.key },
-      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.grow),
+      { class: "rs-chart", "data-chart": spec.key, tabindex: "-1" },
+      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.save, this.grow),
       this.legend,
       el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
       this.frame,
@@ -67,7 +78,7 @@ class ChartCard {
 
   setLegend() {
     const lines = linesOf(this.spec, this.grid.store);
-    const names = lines.map((line) => line.metric).join("\n");
+    const names = [...lines.map((line) => line.metric), this.grid.settings?.[this.spec.target]].join("\n");
     if (names === this.legendNames) return;
     this.legendNames = names;
     this.keys = new Map();
@@ -111,6 +122,17 @@ class ChartCard {
     this.grow.setAttribute("aria-expanded", String(large));
   }
 
+  /** Save what is drawn, with title and legend. */
+  picture() {
+    const keys = [...this.keys.values()]
+      .filter(({ line }) => !this.hidden.has(line.metric))
+      .map(({ line, value }) => ({
+        text: `${term(line.metric).title} ${value.textContent}`,
+        colour: this.grid.options().colour(line.colour),
+      }));
+    saveAsPicture(this.plot, this.grid.root, this.title.textContent, keys, `${this.spec.key}-${this.grid.run}.png`);
+  }
+
   resetZoom() {
     window.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true, "yaxis2.autorange": true });
   }
@@ -129,8 +151,8 @@ class ChartCard {
     this.setLegend();
     this.setValues(grid.hovered);
     const empty = this.keys.size === 0;
-    show(this.node, !empty);
-    if (empty || !window.Plotly) return;
+    show(this.node, !empty && !this.off);
+    if (empty || this.off || !window.Plotly) return;
     this.dirty = !this.onscreen;
     if (this.dirty) return;
     this.revision = (this.revision || 0) + 1;
@@ -231,6 +253,9 @@ class ChartCard {
   }
 }
 
+/** The two curves that matter: they stand beside the answers, and cannot be put away. */
+const FIRST = ["score", "kl"];
+
 export class ChartGrid {
   constructor(specs, store, root) {
     Object.assign(this, {
@@ -245,26 +270,32 @@ export class ChartGrid {
       owner: null,
     });
     this.cards = specs.map((spec) => new ChartCard(spec, this));
-    this.grid = el(
-      "div",
-      { class: "rs-charts" },
-      this.cards.map((card) => card.node),
-    );
-    // shown on small screens only
-    this.more = el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-more-charts", onclick: () => this.showAll() },
-      `All ${specs.length} charts`,
-    );
-    this.node = el("div", {}, this.grid, this.more);
+    this.first = FIRST.map((key) => this.cards.find((card) => card.spec.key === key).node);
+    this.others = this.cards.filter((card) => !FIRST.includes(card.spec.key));
+    this.node = el("div", { class: "rs-charts" });
     this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "120px" });
     for (const card of this.cards) this.seen.observe(card.frame);
     this.byFrame = new Map(this.cards.map((card) => [card.frame, card]));
   }
 
-  showAll() {
-    this.grid.classList.add("rs-all-charts");
-    show(this.more, false);
+  /** Put the other charts in this order, and put away those whose keys are in `off`. */
+  arrange(order, off) {
+    const place = (card) => (order.includes(card.spec.key) ? order.indexOf(card.spec.key) : order.length);
+    this.others.sort((one, other) => place(one) - place(other));
+    fill(
+      this.node,
+      this.others.map((card) => card.node),
+    );
+    for (const card of this.others) card.off = off.includes(card.spec.key);
+    for (const card of this.others) card.draw();
+  }
+
+  /** The card that draws a metric; the one whose first line it is before others. */
+  cardOf(metric) {
+    const draws = (card) => card.spec.lines.findIndex((line) => line.metric === metric);
+    return this.cards
+      .filter((card) => draws(card) >= 0 || (card.spec.extras && metric.startsWith(card.spec.extras)))
+      .sort((one, other) => draws(one) - draws(other))[0];
   }
 
   onseen(entries) {

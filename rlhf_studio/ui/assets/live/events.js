@@ -22,12 +22,19 @@ export class EventPanel {
       "events",
       (tab) => this.open(tab),
     );
+    this.find = el("input", {
+      class: "rs-input",
+      type: "search",
+      placeholder: "Find in events",
+      "aria-label": "Find in events",
+      oninput: () => this.filter(),
+    });
     this.list = el("ol", { class: "rs-events" });
     this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": "The end of the engine's log" });
     this.node = el(
       "section",
       { class: "rs-panel", "aria-label": "Events and log" },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Events and log"), this.choice.node),
+      el("div", { class: "rs-panel-head" }, el("h3", {}, "Events and log"), this.choice.node, this.find),
       this.list,
       this.log,
     );
@@ -46,6 +53,7 @@ export class EventPanel {
     this.tab = tab;
     this.choice.show(tab);
     show(this.list, tab === "events");
+    show(this.find, tab === "events");
     show(this.log, tab === "log");
     this.logAt = 0;
     if (tab === "log") this.refreshLog();
@@ -79,8 +87,17 @@ export class EventPanel {
       ),
     );
     this.rows.push({ event, node });
+    show(node, this.fits(node));
     this.list.prepend(node);
     if (this.rows.length > MOST_ROWS) this.rows.shift().node.remove();
+  }
+
+  fits(node) {
+    return node.textContent.toLowerCase().includes(this.find.value.trim().toLowerCase());
+  }
+
+  filter() {
+    for (const { node } of this.rows) show(node, this.fits(node));
   }
 
   async refreshLog() {

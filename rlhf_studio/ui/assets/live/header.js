@@ -1,66 +1,15 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
-import { forceStop } from "../shared/dialogs.js";
+import { Controls } from "./controls.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes, clock, duration, lower, number, percent, signed } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const ALIVE = new Set(["loading", "running", "paused"]);
 export const isAlive = (state) => ALIVE.has(state);
 
-const BUTTONS = [
-  {
-    event: "checkpoint_run",
-    label: "Checkpoint",
-    tip: "Save the model and everything needed to resume, without stopping.",
-    states: ["running", "paused"],
-  },
-  { event: "pause_run", label: "Pause", tip: "Wait after the present step; nothing is lost.", states: ["running"] },
-  { event: "continue_run", label: "Continue", tip: "Go on with the next step.", states: ["paused"], primary: true },
-  {
-    event: "stop_run",
-    label: "Stop and save",
-    tip:
-      "Finish the present step, write a checkpoint and end; while the run still loads, end at once. " +
-      "It can be resumed.",
-    states: ["loading", "running", "paused"],
-    stop: true,
-  },
-  {
-    event: "force_stop_run",
-    label: "Force stop",
-    tip: "End the engine now, without a checkpoint: it was asked to stop and has not.",
-    states: ["loading", "running", "paused"],
-    stop: true,
-    forced: true,
-  },
-  {
-    event: "stop_run",
-    label: "Remove from queue",
-    tip: "The run will not start. Its settings stay in Runs.",
-    states: ["queued"],
-  },
-  {
-    event: "resume_run",
-    label: "Resume",
-    tip: "Go on with this run.",
-    states: ["interrupted", "stopped", "failed"],
-    primary: true,
-  },
-];
-const WORKING = {
-  checkpoint_run: "Saving…",
-  pause_run: "Pausing…",
-  continue_run: "Continuing…",
-  stop_run: "Stopping…",
-  force_stop_run: "Ending…",
-  resume_run: "Resuming…",
-};
-const PENDING_LIMIT = 8000;
-
 export class Header {
-  constructor(act) {
-    this.act = act;
-    this.pending = null;
+  /** @param act, steered  as Controls takes them */
+  constructor(act, steered) {
     this.name = el("h2", { class: "rs-name" });
     this.stateWord = el("span", {});
     this.state = el("span", { class: "rs-state" }, el("i", { "aria-hidden": "true" }), this.stateWord);
@@ -82,33 +31,14 @@ export class Header {
     this.times = el("span", { class: "rs-times", "data-term": "time/left" });
     this.device = el("span", { class: "rs-run-device" });
     this.phase = el("span", { class: "rs-phase" });
-    this.buttons = BUTTONS.map((spec) => {
-      const kind = spec.primary ? "rs-primary" : spec.stop ? "rs-stop" : "";
-      const node = el(
-        "button",
-        {
-          type: "button",
-          class: `rs-button rs-small ${kind}`,
-          "data-event": spec.event,
-          "data-tip": spec.tip,
-          onclick: () => this.press(spec),
-        },
-        spec.label,
-      );
-      return { ...spec, node };
-    });
-    this.controls = el(
-      "div",
-      { class: "rs-controls", role: "group", "aria-label": "Run controls" },
-      this.buttons.map((button) => button.node),
-    );
+    this.controls = new Controls(act, steered);
     this.viewer = el("span", { class: "rs-viewer" });
     this.node = el(
       "header",
       { class: "rs-head" },
       el("div", { class: "rs-head-main" }, this.name, this.state, this.live, this.device),
       el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase, this.kept),
-      el("div", { class: "rs-head-controls" }, this.viewer, this.controls),
+      el("div", { class: "rs-head-controls" }, this.viewer, this.controls.node),
     );
   }
 
@@ -116,50 +46,10 @@ export class Header {
     setText(this.viewer, sentence);
   }
 
-  async press(spec) {
-    if (this.pending || (spec.event === "stop_run" && this.status.stop_asked)) return;
-    if (spec.forced && !(await forceStop(this.node, this.status.name || this.status.run))) return;
-    this.pending = {
-      event: spec.event,
-      label: spec.label,
-      until: Infinity,
-      state: this.status.state,
-      checkpoints: this.status.checkpoints.length,
-    };
-    const pending = this.pending;
-    Promise.resolve(this.act(spec.event)).then((sent) => {
-      if (sent !== false)
-        pending.until = Date.now() + PENDING_LIMIT; // from now: a person may have taken long to answer
-      else if (this.pending === pending) this.pending = null;
-      this.setButtons();
-    });
-    this.setButtons();
-  }
-
-  /** Whether the asked-for change has happened, or has taken so long that the button should come back. */
-  settle() {
-    if (!this.pending) return;
-    const { event, until, state, checkpoints } = this.pending;
-    const saved = event === "checkpoint_run" && this.status.checkpoints.length !== checkpoints;
-    const stopping = event === "stop_run" && this.status.stop_asked; // from now on the status itself shows it
-    if (saved || stopping || this.status.state !== state || Date.now() > until) this.pending = null;
-  }
-
-  setButtons() {
-    show(this.controls, this.operator);
-    show(this.viewer, !this.operator);
-    for (const button of this.buttons) {
-      show(button.node, button.states.includes(this.status.state) && (!button.forced || this.status.may_force_stop));
-      const mine = this.pending?.event === button.event && this.pending.label === button.label;
-      const stopping = button.event === "stop_run" && this.status.stop_asked;
-      setText(button.node, mine || stopping ? WORKING[button.event] : button.label);
-      button.node.setAttribute("aria-disabled", String(Boolean(this.pending || stopping)));
-    }
-  }
-
-  update(status, operator, serverNow) {
-    Object.assign(this, { status, operator });
-    this.settle();
+  update(status, operator, serverNow, settings) {
+    this.status = status;
+    show(this.viewer, !operator);
+    this.controls.update(status, operator, settings);
     setText(this.name, status.name || status.run);
     if (this.stateWord.textContent !== status.state) setText(this.live, `The run is ${status.state}.`);
     setText(this.stateWord, status.state);
@@ -177,7 +67,6 @@ export class Header {
     else this.progress.setAttribute("aria-valuenow", String(Math.round(100 * share)));
     setText(this.phase, phaseOf(status));
     this.tick(serverNow);
-    this.setButtons();
   }
 
   /** The clock parts, also between two polls. */
@@ -213,13 +102,25 @@ function phaseOf(status) {
     const share = status.fraction === null ? "" : ` ${percent(status.fraction, 0)}`;
     return `${status.phase || "Starting the engine"}${share}`;
   }
+  if (status.state === "paused") return status.phase;
   if (status.state === "running" && status.step === 0)
     return `Step 1 is under way${status.phase ? `: ${lower(status.phase)}` : ""}`;
   return status.state === "running" ? status.phase : "";
 }
 
-/** What the banner says: {tone, title, lines, rows} or null. */
+/** What the banner says: {tone, title, lines, rows, compared, operator} or null. */
 export function bannerOf(status, operator) {
+  const content = contentOf(status, operator);
+  return content && { ...content, operator, compared: comparedLine(status) };
+}
+
+/** What the summary's numbers are. */
+function comparedLine({ step }) {
+  const last = Math.max(1, Math.floor(step / 10));
+  return `Step 1 compared with ${last === 1 ? "the last step" : `the mean of the last ${last} steps`}:`;
+}
+
+function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
   const how = operator ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
@@ -293,9 +194,9 @@ function finishedLine(status) {
 }
 
 export class Banner {
-  /** @param go  what its links do: `vary` opens the form with this run's settings, `runs` the list of runs */
-  constructor(go) {
-    this.go = go;
+  /** @param ending  what can be done when a run is over, as rows of buttons */
+  constructor(ending) {
+    this.ending = ending;
     this.node = el("div", { class: "rs-banner", hidden: true });
     this.problem = el("p", { role: "alert" });
     this.shown = "";
@@ -318,38 +219,26 @@ export class Banner {
         el("em", {}, signed(row.to - row.from)),
       ),
     );
-    const next = content.tone === "finished";
     fill(
       this.node,
       el("strong", {}, content.title),
       (content.lines || []).map((line) => el("p", {}, line)),
       rows.length
-        ? el("ul", { class: "rs-summary", "aria-label": "Mean of the first and of the last tenth of the steps" }, rows)
+        ? [
+            el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
+            el("ul", { class: "rs-summary", "aria-labelledby": "rs-summary-title" }, rows),
+          ]
         : null,
-      next
-        ? el(
-            "p",
-            {},
-            "What next: compare the answers below, ",
-            this.link("vary", "start a variation"),
-            " or ",
-            this.link("runs", "see all runs"),
-            ".",
-          )
-        : null,
+      this.ending.buttons(content.tone, content.operator),
       this.problem,
     );
     this.say("");
   }
 
-  /** Say why a link could not do its work; an empty text says nothing. */
+  /** Say why a button could not do its work; an empty text says nothing. */
   say(text) {
     setText(this.problem, text);
     show(this.problem, Boolean(text));
-  }
-
-  link(way, label) {
-    return el("button", { type: "button", class: "rs-link", onclick: () => this.go[way]() }, label);
   }
 }
 

@@ -1,20 +1,26 @@
 // The Live page: it asks the server for news of one run again and again, and gives each part what concerns it.
 // The script in ui/html.py calls mount().
-import { BeforeAndNow } from "./before.js";
+import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { loadPlotly } from "./charts.js";
 import { address } from "../shared/address.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, show } from "../shared/dom.js";
+import { Ending } from "./ending.js";
 import { EventPanel } from "./events.js";
+import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
+import { LearnedPanel } from "./learned.js";
 import { Poller } from "../shared/poll.js";
 import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { SettingsPanel } from "./settings.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
-import { mountTips, setGlossary } from "./tips.js";
+import { mountTips, setGlossary } from "../shared/tips.js";
+import { Verdict } from "./verdict.js";
+import { Empty, Waiting } from "./waiting.js";
 import { WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;
@@ -38,52 +44,86 @@ class LivePage {
 
   build() {
     const { page } = this;
-    this.header = new Header((event) => this.steer(event));
-    this.banner = new Banner({ vary: () => this.vary(), runs: () => this.trigger("open_runs", {}) });
+    this.header = new Header((event, more) => this.steer(event, more), page.steered);
+    // The dialog that exports a run is mounted here: takeHome = (run) => dialog.open(run), its node into this.main.
+    const takeHome = null;
+    this.ending = new Ending({
+      host: this.host,
+      trigger: this.trigger,
+      run: () => this.status,
+      vary: (failed) => this.vary(failed),
+      takeHome,
+    });
+    this.banner = new Banner(this.ending);
     this.lost = new LostBar(() => this.poller.wake());
-    this.tiles = new Tiles(page.tiles);
+    this.verdict = new Verdict({
+      fetch: this.fetch,
+      go: (place) => this.go(place),
+      fork: (data) => this.trigger("fork_run", { run: this.run, ...data }),
+      title: (name) => page.settings[name] || name,
+      saved: () => this.status.checkpoints.map((point) => point.step),
+    });
+    this.tiles = new Tiles(page.tiles, (metric) => this.chartPanel.reveal(metric));
     this.chartPanel = new ChartPanel(page.charts, this.store, this.host);
     this.charts = this.chartPanel.charts;
     this.work = new WorkArea({ quantities: page.quantities, fetch: this.fetch, onchoice: () => this.keepChoice() });
-    this.before = new BeforeAndNow(this.fetch);
+    this.guide = new Guide(this.work.inspector);
+    this.answers = new Answers(this.fetch, page.quantities);
+    this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
+    this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
     this.events = new EventPanel(this.fetch);
-    this.waiting = el("section", { class: "rs-waiting", hidden: true });
+    this.waiting = new Waiting();
     this.content = el(
       "div",
       { class: "rs-content" },
       this.tiles.node,
-      this.waiting,
-      this.chartPanel.node,
+      this.waiting.node,
+      el("div", { class: "rs-story" }, this.charts.first, this.learned.node, this.answers.node),
       this.work.node,
-      this.before.node,
+      this.chartPanel.node,
+      this.settingsPanel.node,
       this.events.node,
     );
-    this.main = el("div", { class: "rs-main", hidden: true }, this.header.node, this.banner.node, this.content);
-    this.empty = el("section", { class: "rs-empty", hidden: true });
+    this.main = el(
+      "div",
+      { class: "rs-main", hidden: true },
+      this.header.node,
+      this.verdict.node,
+      this.banner.node,
+      this.content,
+    );
+    this.empty = new Empty(this.trigger);
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
-    fill(this.host, this.opening, this.lost.node, this.main, this.empty);
+    fill(this.host, this.opening, this.lost.node, this.main, this.empty.node);
     mountTips(this.host);
   }
 
   /** Send a button's event; gives false when the person went back. Only Resume can have a question. */
-  async steer(event) {
+  async steer(event, more = {}) {
     const run = this.run;
-    let more = {};
     if (event === "resume_run") {
       // no answer: go on without a question; if the run cannot be resumed, the event says why
       const answer = await this.server.resume_question({ run }).catch(() => ({}));
       if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
-      if (answer.text) more = { from_start: true };
+      if (answer.text) more.from_start = true;
     }
     this.trigger(event, { run, ...more });
     return true;
+  }
+
+  /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token. */
+  go({ step = null, sample = null, token = null, metric = "" }) {
+    if (metric) this.chartPanel.reveal(metric);
+    if (step === null || (metric && sample === null)) return;
+    this.work.go({ step, sample, token });
+    if (!metric) this.work.node.scrollIntoView({ block: "start" });
   }
 
   start() {
     const asked = runOfValue(this.props.value);
     const there = address.params("live");
     this.poller = new Poller({
-      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), ...this.position }),
+      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), insight: this.insight, ...this.position }),
       onreply: (reply) => this.receive(reply),
       onlost: (lost) => this.setLost(lost),
       onfailure: () => this.askWhetherRestarted(),
@@ -124,7 +164,11 @@ class LivePage {
     this.charts.run = run;
     this.charts.marks = [];
     this.work.reset(choice);
-    this.before.reset();
+    this.insight = "";
+    this.verdict.reset();
+    this.learned.reset();
+    this.answers.reset();
+    this.settingsPanel.reset();
     this.events.reset();
     this.keepChoice();
     show(this.main, false);
@@ -148,7 +192,7 @@ class LivePage {
 
   /** One poll reply. Returns the milliseconds until the next poll, or nothing for the usual time. */
   receive(reply) {
-    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.hidden);
+    show(this.opening, Boolean(reply.opening) && !this.status && this.empty.node.hidden);
     if (reply.opening) return OPENING_WAIT;
     if (!this.run) return this.receiveListing(reply);
     if (reply.run !== this.run || reply.missing)
@@ -162,6 +206,12 @@ class LivePage {
     this.operator = reply.operator;
     this.header.whyNot(reply.why_not);
     if (!reply.same) this.takeIn(reply);
+    if (reply.insight !== undefined) {
+      this.insight = reply.insight;
+      this.verdict.update(reply.insight, reply.verdict);
+      this.learned.update(reply.insight);
+    }
+    this.verdict.allow(reply.operator);
     this.showStatus();
     return isAlive(this.status.state) || this.status.state === "queued" ? undefined : IDLE_WAIT;
   }
@@ -192,8 +242,8 @@ class LivePage {
 
   showNews() {
     const begun = this.store.points > 0;
-    show(this.tiles.node, begun);
-    show(this.chartPanel.node, begun);
+    for (const node of [this.verdict.node, this.tiles.node, this.learned.node, this.chartPanel.node]) show(node, begun);
+    for (const node of this.charts.first) if (!begun) show(node, false);
     this.tiles.update(this.store, this.settings);
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
@@ -208,54 +258,44 @@ class LivePage {
       epoch: this.position.epoch,
       settings: this.settings,
       alive: isAlive(this.status.state),
+      waiting: this.status.state === "paused" ? this.position.version : "",
     });
     const watched = Math.floor(this.status.step / (this.settings?.watch_every || 1));
     const key =
       this.status.state === "queued"
         ? ""
         : `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
-    if (key) this.before.update(key);
+    if (key) this.answers.update(key);
   }
 
   showStatus() {
     const { status } = this;
-    show(this.empty, false);
+    show(this.empty.node, false);
     show(this.main, true);
     this.host.dataset.state = status.state;
     notices.show(status);
-    this.header.update(status, this.operator, this.serverNow());
+    this.header.update(status, this.operator, this.serverNow(), this.settingsNow());
     this.banner.update(bannerOf(status, this.operator));
-    this.showWaiting(status);
+    this.waiting.update(status, this.store.points === 0, this.settings);
   }
 
-  /** In place of the charts while there is nothing to draw. */
-  showWaiting(status) {
-    const coming = this.store.points === 0 && isAlive(status.state);
-    show(this.waiting, coming);
-    if (!coming) return;
-    const running = status.state === "running";
-    const title = running ? "The first step is under way" : status.phase || "Starting the engine";
-    const batch = this.settings ? `${this.settings.batch_size} responses` : "a batch of responses";
-    const text = running
-      ? `The policy writes ${batch}; they are scored, every token gets its reward and advantage, and the policy ` +
-        "learns from them. The first points appear right after."
-      : "Models are being read. Large ones take a while the first time, later starts are quicker.";
-    if (this.waiting.dataset.text === title) return;
-    this.waiting.dataset.text = title;
-    fill(
-      this.waiting,
-      el("div", { class: "rs-spinner", "aria-hidden": "true" }),
-      el("strong", {}, title),
-      el("p", {}, text),
-    );
+  /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */
+  settingsNow() {
+    const moved = this.settings?.kl_target ? this.store.last("objective/kl_coef") : null;
+    if (moved === null) return this.settings;
+    return { ...this.settings, steered: { ...this.settings.steered, "ppo.kl_coef": Number(moved.toPrecision(3)) } };
   }
 
-  /** Open the form with this run's settings. */
-  async vary() {
-    const { name, run } = this.status;
+  /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
+  async vary(failed) {
+    const { name, run, cause } = this.status;
     const answer = await this.fetch({ kind: "settings" });
     if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
-    handOver(answer, name || run);
+    const named = failed && Object.keys(answer.values).filter((setting) => cause.includes(setting));
+    const field = failed
+      ? named.sort((one, other) => other.length - one.length)[0] || (await this.verdict.suspect())
+      : "";
+    handOver(answer, name || run, field);
     return this.trigger("open_train", {});
   }
 
@@ -265,42 +305,13 @@ class LivePage {
       return OPENING_WAIT;
     }
     show(this.main, false);
-    show(this.empty, true);
-    if (!this.empty.firstChild || this.empty.dataset.kind !== "none") {
-      this.empty.dataset.kind = "none";
-      const steps = [
-        "Open Train. The tiny world is chosen already; it needs no download and takes about a minute.",
-        "Press Start run.",
-        "Watch here: curves rise, tokens colour, answers change.",
-      ];
-      fill(
-        this.empty,
-        el("h2", {}, "No run yet"),
-        el(
-          "ol",
-          {},
-          steps.map((text) => el("li", {}, text)),
-        ),
-        el(
-          "button",
-          { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trigger("open_train", {}) },
-          "Open Train",
-        ),
-      );
-    }
+    this.empty.none();
     return undefined;
   }
 
   say(title, text, wait) {
     show(this.main, false);
-    show(this.empty, true);
-    this.empty.dataset.kind = title;
-    const more = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.trigger("open_runs", {}) },
-      "See all runs",
-    );
-    fill(this.empty, el("h2", {}, title), el("p", {}, text), more);
+    this.empty.say(title, text);
     return wait;
   }
 

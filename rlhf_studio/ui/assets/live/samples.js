@@ -6,13 +6,14 @@ const SORTS = {
   order: (first, second) => first.sample - second.sample,
   score: (first, second) => (second.score ?? -Infinity) - (first.score ?? -Infinity),
   kl: (first, second) => (second.kl ?? -Infinity) - (first.kl ?? -Infinity),
+  gold: (first, second) => (second.gold ?? -Infinity) - (first.gold ?? -Infinity),
   length: (first, second) => second.length - first.length,
 };
 const COLUMNS = [
   { sort: "order", label: "#", name: "order of sampling" },
   { label: "Response" },
   { sort: "score", label: "Score", term: "score" },
-  { label: "Gold", term: "gold", gold: true },
+  { sort: "gold", label: "Gold", term: "gold", gold: true },
   { sort: "kl", label: "KL", term: "sample_kl" },
   { sort: "length", label: "Length", term: "length" },
 ];
@@ -182,7 +183,9 @@ export class StepPicker {
       {
         type: "button",
         class: "rs-live-button",
-        "data-tip": "Follow the newest step. Moving the slider or picking a response or a token holds the step.",
+        "data-tip":
+          "Follow the newest step. The samples stay still while the pointer or the focus is on them, and when you " +
+          "choose a step, a response or a token.",
         onclick: () => this.onchoose(null),
       },
       el("i", { "aria-hidden": "true" }),
@@ -227,8 +230,8 @@ export class StepPicker {
     return this.stepAt(this.indexOf(step) + by);
   }
 
-  /** `held` is the step the viewer chose, or null while following. */
-  update(shown, held, alive) {
+  /** `chosen` is the step the viewer chose, null while following; `newer` a newer step that waits, or null. */
+  update(shown, chosen, alive, newer = null) {
     this.slider.max = String(Math.max(0, this.count - 1));
     if (shown !== null) {
       this.slider.value = String(this.indexOf(shown));
@@ -236,8 +239,9 @@ export class StepPicker {
     }
     show(this.node, this.count > 0);
     setText(this.title, shown === null ? "Samples" : `Samples of step ${shown}`);
-    this.live.setAttribute("aria-pressed", String(held === null));
-    setText(this.live.lastChild, alive ? "live" : "newest");
-    this.live.classList.toggle("rs-on", held === null);
+    const following = chosen === null && newer === null;
+    this.live.setAttribute("aria-pressed", String(following));
+    setText(this.live.lastChild, newer !== null ? `newest: step ${newer}` : alive ? "live" : "newest");
+    this.live.classList.toggle("rs-on", following);
   }
 }

@@ -1,7 +1,7 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
 import { el, setText, show, svg } from "../shared/dom.js";
 import { number, percent } from "../shared/format.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const WIDTH = 96;
 const HEIGHT = 22;
@@ -33,7 +33,8 @@ function direction(values) {
 }
 
 class TileView {
-  constructor(spec) {
+  /** @param ongo  called with the metric when the tile is pressed */
+  constructor(spec, ongo) {
     this.spec = spec;
     this.value = el("span", { class: "rs-tile-value" }, "–");
     this.arrow = el("span", { class: "rs-tile-arrow" });
@@ -46,10 +47,16 @@ class TileView {
     );
     const label = el("span", { class: "rs-tile-label" }, el("i"), spec.label || term(spec.metric).title);
     this.node = el(
-      "div",
-      { class: "rs-tile", tabindex: "0", "data-term": spec.metric, style: { "--c": `var(--q-${spec.colour})` } },
+      "button",
+      {
+        type: "button",
+        class: "rs-tile",
+        "data-term": spec.metric,
+        style: { "--c": `var(--q-${spec.colour})` },
+        onclick: () => ongo(spec.metric),
+      },
       label,
-      el("div", { class: "rs-tile-row" }, this.value, this.arrow, this.note),
+      el("span", { class: "rs-tile-row" }, this.value, this.arrow, this.note),
       spark,
     );
   }
@@ -92,8 +99,8 @@ function noteOf(spec, settings) {
 }
 
 export class Tiles {
-  constructor(specs) {
-    this.views = specs.map((spec) => new TileView(spec));
+  constructor(specs, ongo) {
+    this.views = specs.map((spec) => new TileView(spec, ongo));
     this.node = el(
       "section",
       { class: "rs-tiles", "aria-label": "Newest numbers" },

@@ -1,7 +1,7 @@
 // From series to Plotly's traces and layout. Plotly reads <b>, <a href> and %{...} in every text it is given. So it
 // gets no text that a person or a model wrote: our own legend shows names and values.
 import { smooth } from "./store.js";
-import { term } from "./tips.js";
+import { term } from "../shared/tips.js";
 
 const MARGIN = { l: 40, r: 40, t: 8, b: 20 };
 const PATH_POINTS = 200;
@@ -61,8 +61,9 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
       traces.push({ ...base, y: smooth(y, weight), line: { ...base.line, width: 1.9 } });
     } else traces.push(base);
   }
-  const target = spec.target && settings ? settings[spec.target] : null;
-  if (target !== null && target !== undefined && traces.length) traces.push(targetTrace(target, traces[0].x, colour));
+  const targets = (spec.target && settings?.[`${spec.target}s`]) || [];
+  if (targets.length && traces.length)
+    traces.push(targetTrace(targets, traces[0].x, (step) => store.toAxis(step, mode), colour));
   return traces;
 }
 
@@ -103,16 +104,20 @@ function pathTraces(base, x, y, weight) {
   return [{ ...dots, opacity: 0.75, marker: { color: base.line.color, size: 3.5 } }, last];
 }
 
-function targetTrace(value, x, colour) {
-  const ends = [x[0], x[x.length - 1]];
+/** `targets` are (first step, value). No limit: the axis makes room for the lines alone. */
+function targetTrace(targets, x, toAxis, colour) {
+  const last = x[x.length - 1];
+  const begun = targets.map(([step]) => Math.max(toAxis(step), x[0])).map((at) => Math.min(at, last));
+  const values = targets.map(([, value]) => value);
   const line = { color: colour("target"), width: 1.2, dash: "dash" };
   return {
     type: "scatter",
     yaxis: "y",
-    x: ends,
-    y: [value, value],
+    x: [...begun, last],
+    y: [...values, values[values.length - 1]],
     mode: "lines",
-    line,
+    line: { ...line, shape: "hv" },
+    meta: { target: true },
     hoverinfo: "skip",
     showlegend: false,
   };
@@ -137,14 +142,15 @@ function bandOf(spec, lines, hidden, colour) {
  */
 function rangeOptions(traces, side, fromZero, least) {
   const values = traces
-    .filter((trace) => trace.yaxis === side && !trace.stackgroup)
+    .filter((trace) => trace.yaxis === side && !trace.stackgroup && !trace.meta?.target)
     .flatMap((trace) => trace.y.filter(Number.isFinite));
   if (!values.length) return {};
   const [low, high] = values.reduce(
     (edge, value) => [Math.min(edge[0], value), Math.max(edge[1], value)],
     [Infinity, -Infinity],
   );
-  const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), (least - (high - low)) / 2);
+  const missing = (least - (high - low)) / (fromZero ? 1 : 2); // an axis from 0 can grow at its upper end alone
+  const pad = Math.max(0.08 * (high - low || Math.abs(high) || 1), missing);
   const [bottom, top] = [fromZero ? Math.min(0, low - 0.04 * (high - low)) : low - pad, high + pad];
   return {
     autorangeoptions: { clipmin: bottom, clipmax: top, ...(high - low < least ? { include: [bottom, top] } : {}) },

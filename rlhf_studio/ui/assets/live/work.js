@@ -1,14 +1,24 @@
 // Samples and inspector together: which step, response and token are shown, what is fetched, and the keys.
 import { el, setText, show } from "../shared/dom.js";
-import { Inspector } from "./inspector.js";
+import { Inspector } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
 
+const DONE = {
+  rollout: "its responses are written; their scores come next",
+  score: "its responses are scored; the reference's probabilities come next",
+  reference: "its responses are compared with the reference; advantages come next",
+  advantages: "its advantages are computed; the update comes next",
+  update: "its update is done; the step is recorded next",
+};
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
 
 /**
  * What a person has chosen is `choice` = {step, sample, token}. With step null the page follows the newest step; with
  * sample null it shows the first row; with token null the inspector chooses one. Choosing a row or a token keeps its
- * step.
+ * step. While the pointer or the focus is on the samples or the inspector, the step that is shown stays.
+ *
+ * A run that waits between two phases of a step has a `scratch`: what that step holds so far. It is shown in the place
+ * of the newest step.
  */
 export class WorkArea {
   constructor({ quantities, fetch, onchoice }) {
@@ -30,37 +40,94 @@ export class WorkArea {
     );
     this.node = el("div", { class: "rs-work" }, panel, this.inspector.node);
     this.node.addEventListener("keydown", (event) => this.onkey(event, true));
+    this.pointed = false;
+    for (const part of [this.table.node, this.inspector.node]) {
+      part.addEventListener("pointerenter", (event) => (this.pointed = event.pointerType === "mouse"));
+      part.addEventListener("pointerleave", () => {
+        this.pointed = false;
+        this.refresh();
+      });
+      part.addEventListener("focusout", () => setTimeout(() => this.refresh()));
+    }
   }
 
   reset(choice) {
     this.choice = { step: null, sample: null, token: null, ...choice };
     this.shown = { step: null, sample: null, epoch: -1 };
+    this.scratch = null;
+    this.waiting = "";
+    this.inspector.holdScales(false);
     this.table.set([]);
     this.table.choose(null);
     this.inspector.say("Choose a response on the left.");
   }
 
-  /** News from a poll: which steps have samples, and the run's settings. */
-  update({ ranges, epoch, settings, alive }) {
+  /**
+   * News from a poll: which steps have samples, and the run's settings.
+   *
+   * @param waiting  changes with every pause, empty while the run does not wait: a step may then hold something
+   */
+  update({ ranges, epoch, settings, alive, waiting }) {
     this.settings = settings;
+    if (waiting !== this.waiting) this.look(waiting);
     this.alive = alive;
     if (ranges) this.picker.set(ranges);
     if (epoch !== this.epoch && this.epoch >= 0 && this.choice.step !== null && !this.picker.has(this.choice.step))
       this.choice = { step: null, sample: null, token: null };
     this.epoch = epoch;
-    show(this.node, this.picker.count > 0);
+    show(this.node, this.picker.count > 0 || Boolean(this.scratch));
     this.refresh();
+  }
+
+  /** Fetch what the step that waits holds. */
+  async look(waiting) {
+    this.waiting = waiting;
+    const reply = waiting ? await this.fetch({ kind: "scratch", sample: this.choice.sample ?? -1 }) : null;
+    if (this.waiting !== waiting) return;
+    if (this.scratch || reply?.phase) this.shown = { step: null, sample: null, epoch: -1 };
+    this.scratch = reply?.phase ? reply : null;
+    show(this.node, this.picker.count > 0 || Boolean(this.scratch));
+    this.refresh();
+  }
+
+  showScratch() {
+    const { scratch } = this;
+    const { step } = scratch;
+    setText(this.picker.title, `Step ${step}, not complete`);
+    if (this.drawn === scratch && this.shown.step === step) return;
+    this.drawn = scratch;
+    this.stepTicket = this.sampleTicket = null; // what was asked for before comes too late
+    this.shown = { step, sample: scratch.chosen.sample, epoch: -1 };
+    this.scales = scratch.scales;
+    this.table.set(scratch.rows);
+    this.table.choose(scratch.chosen.sample);
+    this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales);
+    setText(this.hint, `Step ${step} waits: ${DONE[scratch.phase] || scratch.phase}. You see what is known so far.`);
+    show(this.hint, true);
   }
 
   /** The step to show now. */
   wanted() {
     const { step } = this.choice;
-    return step !== null && this.picker.has(step) ? step : this.picker.newest();
+    if (step !== null && this.picker.has(step)) return step;
+    const { shown } = this;
+    return this.held() && shown.epoch === this.epoch && this.picker.has(shown.step) ? shown.step : this.picker.newest();
+  }
+
+  /** Whether somebody is at the samples or the inspector just now. */
+  held() {
+    const focused = [this.table.node, this.inspector.node].some((part) => part.contains(document.activeElement));
+    return this.shown.step !== null && (this.pointed || focused);
   }
 
   async refresh() {
     const step = this.wanted();
-    this.picker.update(step, this.choice.step, this.alive);
+    const newest = this.picker.newest();
+    this.picker.update(step, this.choice.step, this.alive, step < newest ? newest : null);
+    if (this.scratch && this.choice.step === null) {
+      this.showScratch();
+      return;
+    }
     if (step === null) return;
     if (step !== this.shown.step || this.shown.epoch !== this.epoch) await this.loadStep(step);
     else await this.showSample();
@@ -81,6 +148,7 @@ export class WorkArea {
     }
     show(this.hint, false);
     this.shown = { step, sample: null, epoch };
+    this.scales = reply.scales;
     this.table.set(reply.rows);
     await this.showSample();
   }
@@ -99,24 +167,41 @@ export class WorkArea {
     if (!reply || reply.problem)
       return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
     this.shown.sample = wanted;
-    this.inspector.set(reply, this.choice.token, this.settings);
+    this.inspector.set(reply, this.choice.token, this.settings, this.scales);
     if (this.focusToken) this.inspector.pin(this.choice.token, true);
     this.focusToken = false;
     return undefined;
   }
 
+  /** Show a step; null goes on to the newest one. */
   chooseStep(step) {
+    if (step === null) this.shown = { step: null, sample: null, epoch: -1 };
     this.choice = { step, sample: null, token: null };
     this.changed();
   }
 
+  /** Show a place that something else on the page points at. */
+  go({ step, sample = null, token = null }) {
+    this.choice = { step: this.picker.has(step) ? step : this.shown.step, sample, token };
+    if (this.shown.sample === sample && this.shown.step === this.choice.step && token !== null) {
+      this.inspector.pin(token, false);
+    } else this.shown.sample = null;
+    this.changed();
+  }
+
+  /** The chosen step: none while the step that is shown is not complete. */
+  get ownStep() {
+    return this.scratch && this.choice.step === null ? null : this.shown.step;
+  }
+
   chooseSample(sample) {
-    this.choice = { step: this.shown.step, sample, token: null };
+    this.choice = { step: this.ownStep, sample, token: null };
+    if (this.ownStep === null && this.scratch) this.look(this.waiting);
     this.changed();
   }
 
   chooseToken(token, focus) {
-    this.choice = { step: this.shown.step, sample: this.shown.sample, token };
+    this.choice = { step: this.ownStep, sample: this.shown.sample, token };
     this.inspector.pin(token, focus);
     this.changed();
   }

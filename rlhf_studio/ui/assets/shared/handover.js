@@ -1,8 +1,12 @@
 // Settings of a run on their way to the Train page's form.
 import { memory } from "./dom.js";
 
-/** Fill the form: at once when the Train page is there, and from memory when it is opened for the first time. */
-export function handOver({ basis, values }, name) {
+/**
+ * Fill the form: at once when the Train page is there, and from memory when it is opened for the first time. `field` is
+ * the dotted name of a setting to look at; empty for none.
+ */
+export function handOver({ basis, values }, name, field = "") {
   memory.set("train", { card: basis, values });
+  memory.set("train.field", field);
   window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name } }));
 }

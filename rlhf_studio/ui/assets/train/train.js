@@ -1,8 +1,9 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
-import { Segments, nodeByArrow } from "../shared/segments.js";
+import { Segments } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { Cards } from "./cards.js";
 import { Field, same } from "./form.js";
 import { Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
@@ -63,7 +64,10 @@ class TrainPage {
 
   /** Other runs start and end meanwhile: check again when the page is shown, and every few seconds while runs wait. */
   keepUpToDate() {
-    whenShown(this.root, () => this.checkSoon());
+    whenShown(this.root, () => {
+      this.checkSoon();
+      this.showWanted();
+    });
     setInterval(() => isOnScreen(this.root) && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
   }
 
@@ -80,7 +84,7 @@ class TrainPage {
       "Choose what a model shall learn, press Start, and watch every word it learns from. " +
         "The first recipe needs no download.",
     );
-    this.cards = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
+    this.cards = new Cards(this.boot.recipes, (name) => this.pick(name));
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
     const file = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: () => this.load(file) });
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
@@ -104,7 +108,7 @@ class TrainPage {
       el(
         "div",
         { class: "rs-columns" },
-        el("div", { class: "rs-form" }, this.cards, tools, this.message, this.sections.node),
+        el("div", { class: "rs-form" }, this.cards.node, tools, this.message, this.sections.node),
         this.outlook.node,
       ),
     );
@@ -112,42 +116,9 @@ class TrainPage {
   }
 
   drawCards() {
-    const own = {
-      name: "own",
-      title: "Your own model",
-      summary: "Your model, prompts and reward: folders, files or Hugging Face ids.",
-      tags: ["LoRA", "the time depends on the model"],
-    };
-    const bundled = this.boot.recipes.filter((recipe) => recipe.bundled);
-    const others = this.boot.recipes.filter((recipe) => !recipe.bundled);
-    const cards = [...bundled, own, ...others].map((recipe) =>
-      el(
-        "button",
-        {
-          type: "button",
-          role: "radio",
-          class: "rs-recipe",
-          "data-recipe": recipe.name,
-          "aria-checked": String(recipe.name === this.state.card),
-          tabindex: recipe.name === this.state.card ? 0 : -1,
-          onclick: () => this.pick(recipe.name),
-          onkeydown: (event) => this.moveCard(event),
-        },
-        el("strong", {}, recipe.title),
-        el("span", { class: "rs-recipe-summary" }, recipe.summary),
-        el("span", { class: "rs-recipe-tags" }, recipe.tags.join(" \u00b7 ")),
-      ),
-    );
-    fill(this.cards, cards);
+    this.cards.show(this.state.card);
     // the name of a run that is given none
     this.nameInput.focusable.placeholder = this.state.card === "own" ? "the model's name" : this.state.recipe.title;
-  }
-
-  moveCard(event) {
-    const next = nodeByArrow(event, [...this.cards.children]);
-    if (!next) return;
-    this.pick(next.dataset.recipe);
-    this.cards.querySelector('[aria-checked="true"]').focus();
   }
 
   levels() {
@@ -367,6 +338,15 @@ class TrainPage {
     const known = this.boot.recipes.some((recipe) => recipe.name === basis);
     this.choose(known ? basis : this.boot.recipes[0].name, values);
     this.say(`These are the settings of ${name}.`);
+    this.showWanted();
+  }
+
+  /** Lead to the setting that another page asked to be looked at. */
+  showWanted() {
+    const field = memory.get("train.field", "");
+    if (!field || !isOnScreen(this.root)) return;
+    memory.set("train.field", "");
+    this.sections.reveal(field);
   }
 
   say(text, wrong = false, action = null) {

@@ -1,5 +1,5 @@
 // One tooltip for the whole page: anything with data-term shows its glossary entry on hover and on focus.
-import { el, fill } from "../shared/dom.js";
+import { el, fill } from "./dom.js";
 
 let glossary = {};
 const box = el("div", { class: "rs-tip", role: "tooltip", id: "rs-tip", hidden: true });

@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
-import { el, fill, show } from "../shared/dom.js";
-import { lower, number, pieces, spoken } from "../shared/format.js";
+import { el, fill, show } from "./dom.js";
+import { lower, number, pieces, spoken } from "./format.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
@@ -8,9 +8,9 @@ const TOKEN_CHARACTERS = 160;
 /** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
 export function valuesOf(tokens, name) {
   const { arrays } = tokens;
-  if (name !== "log_ratio") return arrays[name] || tokens.response_ids.map(() => null);
+  if (name !== "log_ratio") return arrays[name] || tokens.response_pieces.map(() => null);
   const [after, old] = [arrays.new_logprobs, arrays.logprobs];
-  return tokens.response_ids.map((_, index) =>
+  return tokens.response_pieces.map((_, index) =>
     after && old && after[index] !== null && old[index] !== null ? after[index] - old[index] : null,
   );
 }
@@ -22,18 +22,62 @@ export function extent(values, noise = 0) {
 }
 
 /**
+ * The scale of a quantity's colours: {centre, limit}. `given` is one that more responses share, e.g. all of a step;
+ * without it the values are their own scale.
+ */
+export function scaleOf(values, { noise, centred }, given = null) {
+  if (given) return { centre: given.centre, limit: given.limit > noise ? given.limit : 1 };
+  const known = values.filter(Number.isFinite);
+  const centre = centred && known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : 0;
+  return {
+    centre,
+    limit: extent(
+      known.map((value) => value - centre),
+      noise,
+    ),
+  };
+}
+
+/**
  * How strong the colour of a value is, 0 to 100; 0 for noise. The square root keeps small values visible beside one
  * large one, and the marks of the legend follow it.
  */
-function strength(value, limit, { scale, noise }) {
-  if (value === null) return 0;
+function strength(value, { centre, limit }, { scale, noise }) {
+  if (!Number.isFinite(value)) return 0;
   if (scale === "flag") return value > 0 ? 70 : 0;
-  return Math.abs(value) <= noise ? 0 : 100 * Math.sqrt(Math.min(1, Math.abs(value) / limit));
+  const distance = Math.abs(value - centre);
+  return distance <= noise ? 0 : 100 * Math.sqrt(Math.min(1, distance / limit));
+}
+
+/** Give a token's node the colour of its value. */
+function tint(node, value, scale, quantity) {
+  node.style.setProperty("--v", `${strength(value, scale, quantity).toFixed(1)}%`);
+  node.dataset.sign = value < scale.centre ? "minus" : "plus";
+}
+
+/** Tokens that are only looked at: coloured text without choice. `given` as in scaleOf(). */
+export function colouredTokens(tokens, quantity, given, stopped) {
+  const values = valuesOf(tokens, quantity.name);
+  const scale = scaleOf(values, quantity, given);
+  const last = tokens.response_pieces.length - 1;
+  const nodes = tokens.response_pieces.map((text, index) => {
+    const body =
+      stopped && index === last ? [el("span", { class: "rs-eos" }, "⟂ ", tokenContent(text))] : tokenContent(text);
+    const tip = inWords(quantity, values[index], 3);
+    const node = el("span", { class: "rs-tinted", "data-tip": tip }, el("span", { class: "rs-token-text" }, body));
+    tint(node, values[index], scale, quantity);
+    return node;
+  });
+  return el(
+    "span",
+    { class: "rs-tinted-tokens", data: { scale: quantity.scale } },
+    nodes.flatMap((node) => [node, el("wbr")]),
+  );
 }
 
 /** A token's value as a text: "advantage 0.512", "clipped". */
 export function inWords({ scale, label }, value, digits) {
-  if (scale === "flag") return value > 0 ? "clipped" : "not clipped";
+  if (scale === "flag") return value === null ? "not known" : value > 0 ? "clipped" : "not clipped";
   return `${lower(label)} ${number(value, digits)}`;
 }
 
@@ -128,12 +172,12 @@ export class TokenView {
     ];
   }
 
-  /** Colour by another quantity. */
-  colour(quantity) {
+  /** Colour by another quantity; `given` as in scaleOf(). */
+  colour(quantity, given = null) {
     this.quantity = quantity;
     if (!this.sample) return;
     this.values = valuesOf(this.sample.tokens, quantity.name);
-    this.limit = extent(this.values, quantity.noise);
+    this.scale = scaleOf(this.values, quantity, given);
     this.list.dataset.scale = quantity.scale;
     this.paint(0, this.nodes.length);
   }
@@ -143,8 +187,7 @@ export class TokenView {
     for (let index = from; index < to; index += 1) {
       const node = this.nodes[index];
       const value = this.values[index];
-      node.style.setProperty("--v", `${strength(value, this.limit, this.quantity).toFixed(1)}%`);
-      node.dataset.sign = value < 0 ? "minus" : "plus";
+      tint(node, value, this.scale, this.quantity);
       const words = inWords(this.quantity, value, 3);
       node.setAttribute(
         "aria-label",
@@ -194,9 +237,10 @@ export class Legend {
     this.node = el("div", { class: "rs-scale", role: "note", "aria-label": "Colour scale" }, this.scale, this.text);
   }
 
-  update(quantity, values, unit) {
+  /** `scale` is what the tokens are coloured by. */
+  update(quantity, values, unit, scale) {
     this.node.dataset.scale = quantity.scale;
-    const plain = values.every((value) => value === null || Math.abs(value) <= quantity.noise);
+    const plain = values.every((value) => !Number.isFinite(value) || Math.abs(value - scale.centre) <= quantity.noise);
     show(this.scale, quantity.scale !== "flag" && !plain);
     if (quantity.scale === "flag") {
       const count = values.filter((value) => value > 0).length;
@@ -206,13 +250,16 @@ export class Legend {
     if (plain) {
       fill(
         this.text,
-        `All values are 0 or within rounding of it (${[quantity.noise, unit].filter(Boolean).join(" ")}), ` +
-          "so no token is coloured.",
+        values.every((value) => value === null)
+          ? "Not known yet, so no token is coloured."
+          : `All values are ${number(scale.centre)} or within rounding of it ` +
+              `(${[quantity.noise, unit].filter(Boolean).join(" ")}), so no token is coloured.`,
       );
       return;
     }
-    const limit = extent(values, quantity.noise);
-    const marks = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
+    const { centre, limit } = scale;
+    const sides = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
+    const marks = sides.map((side) => centre + side);
     fill(
       this.ticks,
       marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))),

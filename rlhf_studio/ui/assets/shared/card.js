@@ -1,6 +1,6 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
-import { el, fill } from "../shared/dom.js";
-import { decimalsThatAddUp, fixed, number, percent } from "../shared/format.js";
+import { el, fill } from "./dom.js";
+import { decimalsThatAddUp, fixed, number, percent } from "./format.js";
 import { term } from "./tips.js";
 import { tokenContent, valuesOf } from "./tokens.js";
 
@@ -91,9 +91,10 @@ function advantageBlock(tokens, index, last, sample, settings) {
   const complete = ["advantages", "deltas", "rewards", "values", "returns"].every((name) => Number.isFinite(own(name)));
   const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
   if (!complete) {
-    block.append(
-      el("p", { class: "rs-muted" }, "This token has a number that is not finite, so nothing can be added up."),
-    );
+    const why = arrays.advantages
+      ? "This token has a number that is not finite, so nothing can be added up."
+      : "Advantages are not computed yet: the step waits before that phase.";
+    block.append(el("p", { class: "rs-muted" }, why));
     return block;
   }
   const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;
@@ -168,7 +169,7 @@ function numbersBlock(at, settings) {
     ["ref_logprobs", number(at("ref_logprobs"), 4), chance(at("ref_logprobs"))],
     ["kl", number(at("kl"), 4), settings?.kl_estimator || ""],
     ["new_logprobs", number(at("new_logprobs"), 4), chance(at("new_logprobs"))],
-    ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : range],
+    ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : at("ratio") === null ? "" : range],
     ["log_ratio", number(at("log_ratio"), 4), ""],
     ["entropy", number(at("entropy"), 4), ""],
     ["rewards", number(at("rewards"), 4), ""],

@@ -1,7 +1,7 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { integer, lower, number, spoken } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
+import { el, fill, memory, setText, show } from "./dom.js";
+import { integer, lower, number, spoken } from "./format.js";
+import { Segments } from "./segments.js";
 import { TokenCard } from "./card.js";
 import { Strip } from "./strip.js";
 import { term } from "./tips.js";
@@ -50,10 +50,26 @@ export class Inspector {
     this.numbers = el("input", { type: "checkbox", onchange: () => this.setNumbers(this.numbers.checked) });
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
+    this.held = null;
+    this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
+    const switchScale = el(
+      "label",
+      {
+        class: "rs-check",
+        "data-tip": "Each step has a scale of its own. Held, all steps are coloured by the scale of this one.",
+      },
+      this.hold,
+      "Hold the scale",
+    );
     this.body = el(
       "div",
       { class: "rs-inspector-body" },
-      el("div", { class: "rs-scale-row" }, this.legend.node, switchNumbers),
+      el(
+        "div",
+        { class: "rs-scale-row" },
+        this.legend.node,
+        el("span", { class: "rs-checks" }, switchScale, switchNumbers),
+      ),
       this.view.node,
       this.strip.node,
       this.readout,
@@ -100,9 +116,14 @@ export class Inspector {
     fill(this.facts);
   }
 
-  /** Show a response; keeps the colours' quantity. `index` null lets the page point at the most decisive token. */
-  set(sample, index, settings) {
+  /**
+   * Show a response; keeps the colours' quantity. `index` null lets the page point at the most decisive token.
+   *
+   * @param scales  for each quantity the scale of the response's step; without it each response is its own scale
+   */
+  set(sample, index, settings, scales = null) {
     this.settings = settings;
+    this.scales = scales;
     if (!sample.tokens) return this.say("Token numbers were not recorded for this response.");
     this.sample = sample;
     show(this.note, false);
@@ -133,10 +154,19 @@ export class Inspector {
 
   recolour() {
     if (!this.sample) return;
-    this.view.colour(this.quantity);
-    this.legend.update(this.quantity, this.view.values, unitOf(this.quantity));
-    this.strip.update(this.sample, this.quantity, this.settings);
+    const given = this.held?.[this.quantity.name] || this.scales?.[this.quantity.name] || null;
+    show(this.hold.parentNode, Boolean(this.scales));
+    this.view.colour(this.quantity, given);
+    this.legend.update(this.quantity, this.view.values, unitOf(this.quantity), this.view.scale);
+    this.strip.update(this.sample, this.quantity, this.settings, given);
     this.strip.pin(this.index);
+  }
+
+  /** Keep the scales of the step that is shown for all steps, so that colours of different steps can be compared. */
+  holdScales(on) {
+    this.held = on ? this.scales : null;
+    this.hold.checked = on;
+    this.recolour();
   }
 
   /** The token a newcomer should look at first: the one with the largest advantage, of either sign. */

@@ -1,7 +1,7 @@
 // Bars of the chosen quantity, one per token, with the value head's line over them.
-import { el, fill, show, svg } from "../shared/dom.js";
-import { lower, number } from "../shared/format.js";
-import { extent, valuesOf } from "./tokens.js";
+import { el, fill, show, svg } from "./dom.js";
+import { lower, number } from "./format.js";
+import { extent, scaleOf, valuesOf } from "./tokens.js";
 
 const HEIGHT = 92;
 const INSET = 6;
@@ -31,15 +31,22 @@ export class Strip {
     this.picture.addEventListener("pointerleave", () => onhover(null));
   }
 
-  /** For the clip flag the bars show what the flag comes from: the ratio's distance from 1, with the clip range. */
-  update(sample, quantity, settings) {
+  /**
+   * For the clip flag the bars show what the flag comes from: the ratio's distance from 1, and over each bar the one
+   * edge of the clip range that its advantage lets count. `given` is the scale of the colours, see scaleOf().
+   */
+  update(sample, quantity, settings, given = null) {
     const flag = quantity.scale === "flag";
     const own = valuesOf(sample.tokens, flag ? "ratio" : quantity.name);
     const values = flag ? own.map((value) => (value === null ? null : value - 1)) : own;
-    const edges = flag && settings ? [settings.cliprange_high, -settings.cliprange] : [];
+    const advantages = valuesOf(sample.tokens, "whitened_advantages");
+    const edges = flag && settings ? advantages.map((value) => edgeOf(value, settings)) : [];
     const line = valuesOf(sample.tokens, "values");
     this.count = values.length;
-    const limit = extent([...values, ...edges], quantity.noise);
+    const scale = flag ? { centre: 0, limit: extent(values, quantity.noise) } : scaleOf(values, quantity, given);
+    const { centre } = scale;
+    const nearest = Math.min(...edges.filter(Number.isFinite).map(Math.abs));
+    const limit = flag && scale.limit > nearest / 2 ? Math.max(scale.limit, 1.1 * nearest) : scale.limit;
     const signed = quantity.scale !== "sequential";
     const y = (value, size) =>
       signed
@@ -47,9 +54,9 @@ export class Strip {
         : HEIGHT - INSET - (Math.max(0, value) / size) * (HEIGHT - 2 * INSET);
     const zero = y(0, 1);
     const bar = (value, index) =>
-      value === null || value === 0
+      !Number.isFinite(value) || value === centre
         ? ""
-        : `M${index + 0.14} ${zero}H${index + 0.86}V${y(value, limit).toFixed(2)}H${index + 0.14}Z`;
+        : `M${index + 0.14} ${zero}H${index + 0.86}V${y(value - centre, limit).toFixed(2)}H${index + 0.14}Z`;
     const path = (keep) => values.map((value, index) => (keep(value) ? bar(value, index) : "")).join("");
     this.picture.setAttribute("viewBox", `0 0 ${Math.max(1, this.count)} ${HEIGHT}`);
     this.hovered = svg("rect", { class: "rs-hover", y: "0", width: "1", height: HEIGHT, x: "-2" });
@@ -65,16 +72,20 @@ export class Strip {
       this.pinned,
       this.hovered,
       svg("line", { class: "rs-zero", x1: "0", x2: String(this.count), y1: String(zero), y2: String(zero) }),
-      svg("path", { class: signed ? "rs-plus" : "rs-sequential", d: path((value) => value > 0) }),
-      svg("path", { class: "rs-minus", d: path((value) => value < 0) }),
-      ...edges.map((edge) =>
-        svg("line", {
-          class: "rs-edge",
-          x1: "0",
-          x2: String(this.count),
-          y1: String(y(edge, limit)),
-          y2: String(y(edge, limit)),
-        }),
+      svg("path", { class: signed ? "rs-plus" : "rs-sequential", d: path((value) => value > centre) }),
+      svg("path", { class: "rs-minus", d: path((value) => value < centre) }),
+      ...edges.flatMap((edge, index) =>
+        edge === null || Math.abs(edge) > limit
+          ? []
+          : [
+              svg("line", {
+                class: "rs-edge",
+                x1: String(index),
+                x2: String(index + 1),
+                y1: String(y(edge, limit)),
+                y2: String(y(edge, limit)),
+              }),
+            ],
       ),
       same ? "" : svg("polyline", { class: "rs-value", points }),
     );
@@ -82,19 +93,22 @@ export class Strip {
     fill(
       this.left,
       signed
-        ? [number(limit, digits(limit)), "0", number(-limit, digits(limit))].map(tick)
+        ? [limit, 0, -limit].map((side) => tick(centre + side === 0 ? "0" : number(centre + side, digits(limit))))
         : [number(limit, digits(limit)), "", "0"].map(tick),
     );
-    show(this.right, !same);
+    const lined = !same && line.some(Number.isFinite);
+    show(this.right, lined);
     fill(this.right, [number(width, digits(width)), "0", number(-width, digits(width))].map(tick));
     fill(
       this.caption,
       el(
         "span",
         { class: "rs-strip-key" },
-        flag ? "ratio − 1 per token, dashed: the clip range" : `${lower(quantity.label)} per token`,
+        flag
+          ? "ratio − 1 per token, dashed: the edge of the clip range on the side of its advantage"
+          : `${lower(quantity.label)} per token${quantity.centred ? ", from the mean of the step" : ""}`,
       ),
-      same ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
+      !lined ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
     );
   }
 
@@ -106,5 +120,9 @@ export class Strip {
     this.hovered?.setAttribute("x", index === null ? "-2" : String(index));
   }
 }
+
+/** The edge of the clip range that counts for a token: the upper one for what should grow, the lower for the rest. */
+const edgeOf = (advantage, { cliprange, cliprange_high: high }) =>
+  !Number.isFinite(advantage) || advantage === 0 ? null : advantage > 0 ? high : -cliprange;
 
 const tick = (text) => el("span", {}, text);

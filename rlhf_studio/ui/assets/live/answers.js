@@ -1,0 +1,177 @@
+// Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { lower, number, readable, signed } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
+import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
+
+const SHOWN = ["kl", "values", "entropy"];
+
+export class Answers {
+  constructor(fetch, quantities) {
+    this.fetch = fetch;
+    this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
+    const kept = memory.get("answers.quantity", "values");
+    this.quantity = this.quantities.find((quantity) => quantity.name === kept) || this.quantities[0];
+    const options = this.quantities.map(({ name, label }) => ({ value: name, label, term: name }));
+    this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
+      this.colour(name),
+    );
+    this.note = el("span", { class: "rs-muted" });
+    this.prompt = el("span", { class: "rs-pair-prompt" });
+    this.place = el("span", { class: "rs-muted" });
+    const turn = (by, label, text) =>
+      el(
+        "button",
+        { type: "button", class: "rs-button rs-small", "aria-label": label, onclick: () => this.turn(by) },
+        text,
+      );
+    this.turns = el(
+      "span",
+      { class: "rs-turns" },
+      turn(-1, "Previous prompt", "‹"),
+      this.place,
+      turn(1, "Next prompt", "next prompt ›"),
+    );
+    this.body = el("div", { class: "rs-before" });
+    this.legend = new Legend();
+    this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
+    this.list = el("div", { class: "rs-answer-list" });
+    this.all.append(this.list);
+    this.all.addEventListener("toggle", () => this.drawAll());
+    this.node = el(
+      "section",
+      { class: "rs-panel rs-answers", "aria-label": "Before and now", hidden: true },
+      el("div", { class: "rs-panel-head" }, el("h3", {}, "Before and now"), this.note, this.turns),
+      this.body,
+      el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node),
+      this.all,
+    );
+    this.reset();
+  }
+
+  reset() {
+    this.key = "";
+    this.rows = [];
+    this.at = 0;
+    this.pair = null;
+    show(this.node, false);
+  }
+
+  /** Fetch again when a new answer can be there: `key` changes with it. */
+  async update(key) {
+    if (key === this.key) return;
+    const before = this.key;
+    this.key = key;
+    const reply = await this.fetch({ kind: "watched" });
+    if (this.key !== key) return;
+    if (!reply || reply.problem) {
+      this.key = before;
+      return;
+    }
+    this.rows = reply.rows;
+    show(this.node, this.rows.length > 0);
+    this.at = Math.min(this.at, Math.max(0, this.rows.length - 1));
+    if (this.rows.length) await this.load();
+  }
+
+  turn(by) {
+    this.at = (this.at + by + this.rows.length) % this.rows.length;
+    this.load();
+  }
+
+  async load() {
+    const row = this.rows[this.at];
+    const ticket = (this.ticket = Symbol("answer"));
+    this.draw({ ...row, scales: {} }, true);
+    const reply = await this.fetch({ kind: "answer", sample: row.sample });
+    if (ticket === this.ticket && reply && !reply.problem) this.draw(reply, false);
+    this.drawAll();
+  }
+
+  colour(name) {
+    this.quantity = this.quantities.find((quantity) => quantity.name === name);
+    memory.set("answers.quantity", name);
+    if (this.pair) this.draw(this.pair, false);
+  }
+
+  /** @param early  the tokens are still on their way: what is there stays until then, unless it is another prompt */
+  draw(pair, early) {
+    if (early && this.pair?.sample === pair.sample) return;
+    this.pair = pair;
+    const changed = pair.now.step > 0;
+    setText(this.note, changed ? `after step ${pair.now.step}` : "the next answers come during training");
+    setText(this.prompt, readable(pair.prompt, 400));
+    setText(this.place, `${this.at + 1} of ${this.rows.length}`);
+    const given = pair.scales[this.quantity.name];
+    const coloured = Boolean(pair.now.tokens);
+    show(this.choice.node, coloured);
+    show(this.legend.node, coloured);
+    fill(
+      this.body,
+      el("p", {}, this.prompt),
+      answer("before", pair.before, null, this.quantity, given),
+      changed ? answer("now", pair.now, pair.before, this.quantity, given) : null,
+    );
+    if (!coloured) return;
+    const values = [pair.before, pair.now].flatMap(({ tokens }) =>
+      tokens ? valuesOf(tokens, this.quantity.name) : [],
+    );
+    this.legend.update(
+      this.quantity,
+      values,
+      `${lower(this.quantity.label)} per token`,
+      scaleOf(values, this.quantity, given),
+    );
+  }
+
+  /** The texts of all prompts, when a person opens them. */
+  drawAll() {
+    if (!this.all.open) return;
+    fill(
+      this.list,
+      this.rows.map((row) =>
+        el(
+          "article",
+          { class: "rs-pair" },
+          el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
+          answer("before", row.before, null, this.quantity, null),
+          row.now.step > 0 ? answer("now", row.now, row.before, this.quantity, null) : null,
+        ),
+      ),
+    );
+  }
+}
+
+function answer(label, item, base, quantity, given) {
+  const text = item.tokens
+    ? colouredTokens(item.tokens, quantity, given, item.stopped)
+    : item.response
+      ? readable(item.response)
+      : el("em", {}, "(empty)");
+  return el(
+    "div",
+    { class: base ? "rs-answer" : "rs-answer rs-was" },
+    el("span", { class: "rs-answer-label" }, label),
+    el("p", { class: "rs-answer-text", tabindex: "0" }, text),
+    el(
+      "span",
+      { class: "rs-answer-numbers" },
+      fact("score", "score", item.score, base?.score),
+      item.gold === null ? null : fact("gold", "gold", item.gold, base?.gold),
+      item.kl === null || item.kl === undefined ? null : fact("KL", "sample_kl", item.kl, null),
+    ),
+  );
+}
+
+function fact(name, term, value, base) {
+  const change = Number.isFinite(value) && Number.isFinite(base) ? value - base : null;
+  return el(
+    "span",
+    { "data-term": term },
+    `${name} `,
+    el("b", {}, number(value)),
+    change === null
+      ? null
+      : el("em", { class: change > 0 ? "rs-up" : change < 0 ? "rs-down" : null }, ` ${signed(change)}`),
+  );
+}

@@ -1,0 +1,312 @@
+// The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
+import { forceStop } from "../shared/dialogs.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { nodeByArrow } from "../shared/segments.js";
+
+const ONGOING = ["running", "paused"];
+const ALIVE = ["loading", ...ONGOING];
+const BUTTONS = [
+  {
+    event: "checkpoint_run",
+    label: "Checkpoint",
+    tip: "Save the model and everything needed to resume, without stopping.",
+    states: ONGOING,
+  },
+  { event: "set_run", label: "Change settings", tip: "Change a few settings while the run goes on.", states: ONGOING },
+  {
+    label: "Pause",
+    states: ["running"],
+    menu: [
+      { event: "pause_run", label: "Pause", tip: "Wait after the present step; nothing is lost." },
+      { event: "step_run", label: "One update", tip: "Train one more step, then wait." },
+      {
+        event: "phase_run",
+        label: "Next phase",
+        tip: "Go on to the end of the next phase of a step, then wait there.",
+      },
+    ],
+  },
+  {
+    event: "step_run",
+    label: "One update",
+    tip: "Train to the end of the next step, then wait again.",
+    states: ["paused"],
+  },
+  {
+    event: "phase_run",
+    label: "Next phase",
+    tip: "Go on to the end of the next phase, then wait there.",
+    states: ["paused"],
+  },
+  { event: "continue_run", label: "Continue", tip: "Go on without stopping.", states: ["paused"], primary: true },
+  {
+    label: "Stop",
+    states: ALIVE,
+    stop: true,
+    menu: [
+      {
+        event: "stop_run",
+        label: "Stop and save",
+        tip:
+          "Finish the present step, write a checkpoint and end; while the run still loads, end at once. " +
+          "It can be resumed.",
+      },
+      {
+        event: "discard_run",
+        label: "Stop without saving",
+        tip: "Finish the present step and end without a checkpoint. A resume goes on from the last one that there is.",
+      },
+      {
+        event: "force_stop_run",
+        label: "Force stop",
+        tip: "End the engine now, without a checkpoint: it was asked to stop and has not.",
+        forced: true,
+      },
+    ],
+  },
+  {
+    event: "stop_run",
+    label: "Remove from queue",
+    tip: "The run will not start. Its settings stay in Runs.",
+    states: ["queued"],
+  },
+  {
+    event: "resume_run",
+    label: "Resume",
+    tip: "Go on with this run.",
+    states: ["interrupted", "stopped", "failed"],
+    primary: true,
+  },
+];
+const WORKING = {
+  checkpoint_run: "Saving…",
+  set_run: "Changing…",
+  pause_run: "Pausing…",
+  step_run: "One update…",
+  phase_run: "Next phase…",
+  continue_run: "Continuing…",
+  stop_run: "Stopping…",
+  discard_run: "Stopping…",
+  force_stop_run: "Ending…",
+  resume_run: "Resuming…",
+};
+const PENDING_LIMIT = 8000;
+
+/** A button that opens a list of related ones. */
+class Menu {
+  constructor(spec, button, onpick) {
+    this.button = button;
+    this.items = spec.menu.map((item) => {
+      const node = el(
+        "button",
+        {
+          type: "button",
+          role: "menuitem",
+          tabindex: "-1",
+          class: "rs-menu-item",
+          "data-event": item.event,
+          onclick: () => {
+            this.close(true);
+            onpick(item);
+          },
+          onkeydown: (event) => nodeByArrow(event, this.open)?.focus(),
+        },
+        el("strong", {}, item.label),
+        el("span", {}, item.tip),
+      );
+      return { ...item, node };
+    });
+    this.list = el(
+      "div",
+      { class: "rs-menu", role: "menu", "aria-label": spec.label, hidden: true },
+      this.items.map((item) => item.node),
+    );
+    this.node = el("div", { class: "rs-menu-box" }, button, this.list);
+    button.setAttribute("aria-haspopup", "menu");
+    button.setAttribute("aria-expanded", "false");
+    this.node.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || this.list.hidden) return;
+      event.stopPropagation();
+      this.close(true);
+    });
+    this.node.addEventListener("focusout", (event) => {
+      if (!this.node.contains(event.relatedTarget)) this.close(false);
+    });
+  }
+
+  get open() {
+    return this.items.map((item) => item.node).filter((node) => !node.hidden);
+  }
+
+  toggle() {
+    if (!this.list.hidden) return this.close(true);
+    show(this.list, true);
+    this.button.setAttribute("aria-expanded", "true");
+    return this.open[0]?.focus();
+  }
+
+  close(focus) {
+    if (this.list.hidden) return;
+    show(this.list, false);
+    this.button.setAttribute("aria-expanded", "false");
+    if (focus) this.button.focus();
+  }
+}
+
+export class Controls {
+  /**
+   * @param act      sends an event with more data; gives false when the person went back
+   * @param steered  the settings that can be changed while a run goes on: [{name, title, help, minimum ...}]
+   */
+  constructor(act, steered) {
+    Object.assign(this, { act, steered });
+    this.pending = null;
+    this.buttons = BUTTONS.map((spec) => this.make(spec));
+    this.node = el(
+      "div",
+      { class: "rs-controls", role: "group", "aria-label": "Run controls" },
+      this.buttons.map((button) => button.menu?.node || button.node),
+    );
+  }
+
+  make(spec) {
+    const node = el(
+      "button",
+      {
+        type: "button",
+        class: spec.stop ? "rs-button rs-small rs-stop" : "rs-button rs-small",
+        "data-event": spec.event,
+        "data-tip": spec.menu ? null : spec.tip,
+        onclick: () =>
+          made.menu ? node.getAttribute("aria-disabled") !== "true" && made.menu.toggle() : this.press(spec),
+      },
+      spec.label,
+    );
+    const made = { ...spec, node };
+    if (spec.menu) {
+      made.menu = new Menu(spec, node, (item) => this.press(item));
+      node.append(el("span", { class: "rs-caret", "aria-hidden": "true" }, "▾"));
+    }
+    return made;
+  }
+
+  async press(spec) {
+    const stopping = spec.event === "stop_run" || spec.event === "discard_run";
+    if (this.pending || (stopping && this.status.stop_asked)) return;
+    if (spec.forced && !(await forceStop(this.node, this.status.name || this.status.run))) return;
+    let more = {};
+    if (spec.event === "set_run") {
+      const changes = await changeSettings(this.node, this.steered, this.settings?.steered || {});
+      if (!changes) return;
+      more = { changes };
+    }
+    const { state, step, phase } = this.status;
+    const pending = { event: spec.event, until: Infinity, at: `${state} ${step} ${phase}` };
+    this.pending = { ...pending, state, checkpoints: this.status.checkpoints.length };
+    const mine = this.pending;
+    Promise.resolve(this.act(spec.event, more)).then((sent) => {
+      if (sent !== false)
+        mine.until = Date.now() + PENDING_LIMIT; // from now: a person may have taken long to answer
+      else if (this.pending === mine) this.pending = null;
+      this.draw();
+    });
+    this.draw();
+  }
+
+  /** Whether the asked-for change has happened, or has taken so long that the button should come back. */
+  settle() {
+    if (!this.pending) return;
+    const { event, until, state, at, checkpoints } = this.pending;
+    const { status } = this;
+    const saved = event === "checkpoint_run" && status.checkpoints.length !== checkpoints;
+    const stopping = ["stop_run", "discard_run"].includes(event) && status.stop_asked; // the status itself shows it now
+    const stepped =
+      ["step_run", "phase_run"].includes(event) && at !== `${status.state} ${status.step} ${status.phase}`;
+    if (saved || stopping || stepped || status.state !== state || Date.now() > until) this.pending = null;
+  }
+
+  draw() {
+    const { status } = this;
+    show(this.node, this.operator);
+    for (const { node, menu, states, label, event, primary } of this.buttons) {
+      node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
+      show(menu?.node || node, states.includes(status.state));
+      const events = menu ? menu.items.map((item) => item.event) : [event];
+      for (const item of menu?.items || []) show(item.node, !item.forced || status.may_force_stop);
+      const asked = events.includes("stop_run") && status.stop_asked;
+      const busy = asked ? "stop_run" : events.find((own) => own === this.pending?.event);
+      setText(node.firstChild, busy ? WORKING[busy] : label);
+      node.setAttribute("aria-disabled", String(Boolean(this.pending || (asked && !status.may_force_stop))));
+    }
+  }
+
+  update(status, operator, settings) {
+    Object.assign(this, { status, operator, settings });
+    this.settle();
+    this.draw();
+  }
+}
+
+/** Ask for new values of the settings that may change while a run goes on; resolves to those that differ, or null. */
+function changeSettings(host, steered, now) {
+  return new Promise((resolve) => {
+    const offered = steered.filter((spec) => spec.name in now);
+    const inputs = offered.map((spec) =>
+      el("input", {
+        class: "rs-input",
+        type: "number",
+        step: "any",
+        required: true,
+        min: spec.minimum ?? null,
+        max: spec.maximum ?? null,
+        value: String(now[spec.name]),
+        id: `rs-set-${spec.name}`,
+        "aria-describedby": `rs-set-help-${spec.name}`,
+      }),
+    );
+    const rows = offered.map((spec, index) =>
+      el(
+        "div",
+        {},
+        el("label", { class: "rs-label", for: `rs-set-${spec.name}` }, spec.title),
+        inputs[index],
+        el("p", { class: "rs-help", id: `rs-set-help-${spec.name}` }, spec.help),
+      ),
+    );
+    const problem = el("p", { class: "rs-problem", role: "alert" });
+    let answer = null;
+    const submit = (event) => {
+      const changed = offered.flatMap(({ name }, index) =>
+        Number(inputs[index].value) === now[name] ? [] : [[name, Number(inputs[index].value)]],
+      );
+      if (changed.length) answer = Object.fromEntries(changed);
+      else {
+        event.preventDefault();
+        setText(problem, "Nothing differs yet. Change a value, or go back.");
+      }
+    };
+    const dialog = el("dialog", { class: "rs-dialog", "aria-labelledby": "rs-set-title" });
+    const form = el(
+      "form",
+      { method: "dialog", onsubmit: submit },
+      el("h2", { id: "rs-set-title" }, "Change settings while the run goes on"),
+      el("p", {}, "They count from the next step on. Each change is recorded, and is a mark on every chart."),
+      rows,
+      problem,
+      el(
+        "div",
+        { class: "rs-dialog-buttons" },
+        el("button", { type: "button", class: "rs-button", onclick: () => dialog.close() }, "Go back"),
+        el("button", { type: "submit", class: "rs-button rs-primary" }, "Change"),
+      ),
+    );
+    fill(dialog, form);
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(answer);
+    });
+    host.append(dialog);
+    dialog.showModal();
+    inputs[0]?.select();
+  });
+}

@@ -1,0 +1,129 @@
+// What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
+import { el, fill, setText } from "../shared/dom.js";
+import { number, percent, readable, spoken } from "../shared/format.js";
+
+const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
+const MOST_PHRASES = 5;
+const MOST_TOKENS = 3;
+
+export class LearnedPanel {
+  /** @param go  called with {step, sample} of a response that a person wants to see */
+  constructor(fetch, go) {
+    Object.assign(this, { fetch, go });
+    this.span = el("span", { class: "rs-muted" });
+    this.body = el("div", {
+      class: "rs-learned-body",
+      tabindex: "0",
+      role: "region",
+      "aria-label": "What it learned, in detail",
+    });
+    this.node = el(
+      "section",
+      { class: "rs-panel rs-learned", "aria-label": "What did it learn?" },
+      el("div", { class: "rs-panel-head" }, el("h3", {}, "What did it learn?"), this.span),
+      this.body,
+    );
+    this.reset();
+  }
+
+  reset() {
+    this.key = "";
+    setText(this.span, "");
+    fill(this.body, el("p", { class: "rs-hint" }, "It is told after the first steps."));
+  }
+
+  /** Fetch again when there may be more to say: `key` changes then. */
+  async update(key) {
+    if (!key || key === this.key) return;
+    this.key = key;
+    const reply = await this.fetch({ kind: "learned" });
+    if (this.key !== key) return;
+    if (!reply) this.key = "";
+    else if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
+    else this.draw(reply);
+  }
+
+  draw(learned) {
+    const [before, after] = [learned.before_steps, learned.after_steps];
+    setText(this.span, `${steps(before)} compared with ${steps(after)}`);
+    const phrases = learned.phrases.slice(0, MOST_PHRASES).map((phrase) => this.phrase(phrase));
+    const gap = learned.gaps[0];
+    fill(
+      this.body,
+      phrases.length
+        ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)
+        : el("p", { class: "rs-muted" }, "No phrase changed its frequency more than chance explains."),
+      gap ? this.gap(gap) : null,
+      shifts("More likely now", learned.rose),
+      shifts("Less likely now", learned.fell),
+      learned.traits.length ? el("dl", { class: "rs-traits" }, learned.traits.flatMap(trait)) : null,
+    );
+  }
+
+  phrase(item) {
+    const [step, sample] = item.examples[0] || [];
+    const text = `“${spoken(item.text.trim() || item.text)}”`;
+    const label = el("span", { class: "rs-phrase-text" }, text);
+    const tip = `Log-odds ${number(item.log_odds)}, ${number(Math.abs(item.z), 1)} standard errors from no change.`;
+    return el(
+      "li",
+      { class: item.log_odds > 0 ? "rs-up" : "rs-down" },
+      step === undefined
+        ? label
+        : el("button", { type: "button", class: "rs-link", onclick: () => this.go({ step, sample }) }, label),
+      el("span", { class: "rs-muted" }, PLACES[item.place]),
+      el(
+        "span",
+        { class: "rs-phrase-count", "data-tip": tip, tabindex: "0" },
+        `${item.before} → ${item.after} of ${item.after_of}`,
+      ),
+      el(
+        "span",
+        { class: "rs-phrase-bar", "aria-hidden": "true" },
+        el("i", { style: { "--w": share(item.before, item.before_of) } }),
+        el("i", { style: { "--w": share(item.after, item.after_of) } }),
+      ),
+    );
+  }
+
+  gap({ step, sample, first, second, first_value: one, second_value: other, response }) {
+    return el(
+      "p",
+      { class: "rs-gap" },
+      el("span", {}, "Widest gap: "),
+      el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
+      " ",
+      el(
+        "button",
+        { type: "button", class: "rs-link", onclick: () => this.go({ step, sample }) },
+        `open it (step ${step})`,
+      ),
+      el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),
+    );
+  }
+}
+
+const steps = ([first, last]) => (first === last ? `step ${first}` : `steps ${first} to ${last}`);
+const share = (part, all) => `${((100 * part) / Math.max(1, all)).toFixed(0)}%`;
+
+function shifts(title, list) {
+  if (!list.length) return null;
+  const items = list
+    .slice(0, MOST_TOKENS)
+    .map((item) =>
+      el(
+        "li",
+        {},
+        el("span", { class: "rs-muted" }, `… ${spoken(item.context).slice(-24)} `),
+        el("b", {}, spoken(item.token)),
+        ` ${percent(item.before, 0)} → ${percent(item.after, 0)}`,
+      ),
+    );
+  return el("div", { class: "rs-shifts" }, el("h4", {}, title), el("ul", {}, items));
+}
+
+function trait({ title, unit, before, after }) {
+  const part = unit.startsWith("share");
+  const write = (value) => (part ? percent(value, 0) : number(value, Math.abs(value) < 10 ? 2 : 1));
+  return [el("dt", { "data-tip": unit || null }, title), el("dd", {}, `${write(before)} → ${write(after)}`)];
+}

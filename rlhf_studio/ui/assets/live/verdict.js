@@ -1,0 +1,200 @@
+// The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted, readable } from "../shared/format.js";
+
+const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
+
+export class Verdict {
+  /**
+   * @param fetch  asks the server
+   * @param go     called with a piece of evidence that a person wants to see
+   * @param fork   called with {step, changes} when a way out is chosen
+   * @param title  title of a setting, by its dotted name
+   * @param saved  gives the steps that have a checkpoint, in ascending order
+   */
+  constructor({ fetch, go, fork, title, saved }) {
+    Object.assign(this, { fetch, go, fork, title, saved });
+    this.sentence = el("p", { class: "rs-verdict-sentence" });
+    this.counts = el("span", { class: "rs-verdict-counts" });
+    this.why = el(
+      "button",
+      {
+        type: "button",
+        class: "rs-button rs-small",
+        "aria-expanded": "false",
+        "aria-controls": "rs-why",
+        onclick: () => this.toggle(),
+      },
+      "why?",
+    );
+    this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
+    this.node = el(
+      "section",
+      { class: "rs-verdict", "aria-label": "Verdict" },
+      el("i", { "aria-hidden": "true" }),
+      this.sentence,
+      this.counts,
+      this.why,
+      this.body,
+    );
+    this.reset();
+  }
+
+  reset() {
+    this.verdict = null;
+    this.version = "";
+    this.diagnosis = null;
+    show(this.body, false);
+    this.why.setAttribute("aria-expanded", "false");
+    this.update("", null);
+  }
+
+  /** @param version  changes with every new verdict */
+  update(version, verdict) {
+    this.verdict = verdict;
+    this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
+    setText(this.sentence, verdict ? readable(verdict.sentence, 400) : "The verdict comes after the first steps.");
+    this.sentence.classList.toggle("rs-muted", !verdict);
+    const parts = verdict
+      ? ["alarm", "warning", "note"]
+          .filter((level) => verdict[`${level}s`])
+          .map((level) => el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)))
+      : [];
+    const shown = parts.map((part) => part.textContent).join();
+    if (this.counts.dataset.shown !== shown) {
+      this.counts.dataset.shown = shown;
+      fill(this.counts, parts);
+    }
+    show(this.why, Boolean(verdict));
+    if (version === this.version) return;
+    this.version = version;
+    if (!this.body.hidden) this.load();
+  }
+
+  toggle() {
+    const open = this.body.hidden;
+    show(this.body, open);
+    this.why.setAttribute("aria-expanded", String(open));
+    if (open) this.load();
+  }
+
+  /** Whether forks may be offered. */
+  allow(operator) {
+    if (this.operator === operator) return;
+    this.operator = operator;
+    if (this.diagnosis) this.draw(this.diagnosis);
+  }
+
+  async load() {
+    const { version } = this;
+    if (!this.body.firstChild) fill(this.body, el("p", { class: "rs-hint" }, "Looking"));
+    const reply = await this.fetch({ kind: "diagnosis" });
+    if (version !== this.version || !reply) return;
+    if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
+    else if (this.drawnAs !== JSON.stringify(reply)) this.draw(reply);
+  }
+
+  /** The first setting that a finding would change; empty for none. */
+  async suspect() {
+    const reply = this.diagnosis || (await this.fetch({ kind: "diagnosis" }));
+    const found = (reply?.findings || []).find((finding) => Object.keys(finding.changes).length);
+    return found ? Object.keys(found.changes)[0] : "";
+  }
+
+  draw(diagnosis) {
+    this.diagnosis = diagnosis;
+    this.drawnAs = JSON.stringify(diagnosis);
+    const { verdict, findings } = diagnosis;
+    const open = new Set([...this.body.querySelectorAll("details[open]")].map((node) => node.dataset.check));
+    const first = !this.body.querySelector("details");
+    fill(
+      this.body,
+      el("p", {}, readable(verdict.reason, 600)),
+      (verdict.notes || []).map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
+      findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
+      findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
+    );
+  }
+
+  finding(finding, open) {
+    const level = LEVELS[finding.level] || "note";
+    const fact = (label, text) => [el("dt", {}, label), el("dd", {}, readable(text, 800))];
+    return el(
+      "details",
+      { class: `rs-finding rs-is-${level}`, open, data: { check: finding.check } },
+      el(
+        "summary",
+        {},
+        el("span", { class: `rs-level rs-is-${level}` }, level),
+        el("strong", {}, readable(finding.title, 300)),
+        el("span", { class: "rs-muted" }, `since step ${finding.since}`),
+      ),
+      el(
+        "dl",
+        {},
+        fact("Rule", finding.threshold),
+        fact("Cause", finding.cause),
+        fact("What to do", finding.advice),
+        finding.evidence.length
+          ? [
+              el("dt", {}, "See for yourself"),
+              el(
+                "dd",
+                {},
+                finding.evidence.map((item) => this.evidence(item)),
+              ),
+            ]
+          : null,
+      ),
+      this.wayOut(finding),
+    );
+  }
+
+  evidence(item) {
+    const place = [
+      item.step === null ? null : `step ${item.step}`,
+      item.sample === null ? null : `response ${item.sample + 1}`,
+      item.token === null ? null : `token ${item.token + 1}`,
+    ].filter(Boolean);
+    const led = item.metric || item.step !== null;
+    const text = readable(item.text, 300);
+    if (!led) return el("span", { class: "rs-evidence" }, text);
+    return el(
+      "button",
+      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go(item) },
+      text,
+      place.length ? ` (${place.join(", ")})` : "",
+    );
+  }
+
+  /** One button that starts a run with what would help; for operators, and where a setting helps. */
+  wayOut({ changes, fork_step: latest }) {
+    const names = Object.keys(changes);
+    if (!names.length || !this.operator) return null;
+    const list = names.map((name) => `${this.title(name)} ${said(changes[name])}`).join(", ");
+    const before = latest === null ? [] : this.saved().filter((known) => known <= latest);
+    const step = before.at(-1) ?? null; // a fork goes on from a checkpoint
+    const from = step === null ? "Start again" : `Fork from step ${step}`;
+    const press = (event) => {
+      const button = event.currentTarget;
+      if (button.getAttribute("aria-disabled") === "true") return;
+      button.setAttribute("aria-disabled", "true");
+      setTimeout(() => button.setAttribute("aria-disabled", "false"), 4000);
+      this.fork({ step, changes });
+    };
+    return el(
+      "button",
+      { type: "button", class: "rs-button rs-small rs-primary", onclick: press },
+      `${from} with ${list}`,
+    );
+  }
+}
+
+const said = (value) =>
+  typeof value === "number"
+    ? String(Number(value.toPrecision(4))).replace("-", "−")
+    : typeof value === "boolean"
+      ? value
+        ? "on"
+        : "off"
+      : readable(typeof value === "string" ? value : JSON.stringify(value), 60);

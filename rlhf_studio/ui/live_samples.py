@@ -1,0 +1,173 @@
+"""What the Live page is told about texts and tokens: the samples of a step, one response's numbers, and the watched answers.
+
+As pure as :mod:`rlhf_studio.ui.live_data`: records go in, JSON comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
+from rlhf_studio.ui import live_charts
+from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
+
+ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
+
+
+def samples(reader: Any, step: int) -> bytes:
+    """The sample table of one step, with the scale of its colours; ``reader`` is a RunReader."""
+    with reader.snapshot():
+        records = reader.rollouts(step)
+        tokens = [reader.rollout(step, record.sample).tokens for record in records]
+    return samples_payload(step, records, [record.arrays for record in tokens if record is not None])
+
+
+def samples_payload(step: int, rollouts: Sequence[RolloutRecord], arrays: Sequence[Mapping[str, np.ndarray]] = ()) -> bytes:
+    """The sample table of one step; ``arrays`` are its responses' token arrays, from which the scale of the colours comes."""
+    return encode_text({"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)})
+
+
+def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
+    """For each quantity that colours tokens: the ``centre`` of its scale, and the largest distance from it (``limit``) in a whole step.
+
+    The centre is 0, or for a centred quantity the mean over the step's tokens. A quantity without a finite number is left out.
+    """
+    found = {}
+    for quantity in live_charts.QUANTITIES:
+        if quantity.scale == "flag":
+            continue
+        parts = [values for one in arrays if (values := _values(one, quantity.name)) is not None]
+        numbers = np.concatenate([np.asarray(part, np.float64) for part in parts]) if parts else np.zeros(0)
+        numbers = numbers[np.isfinite(numbers)]
+        if len(numbers):
+            centre = float(numbers.mean()) if quantity.centred else 0.0
+            centre, limit = rounded(np.array([centre, np.abs(numbers - centre).max()]))
+            found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
+    return found
+
+
+def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    if name != "log_ratio":
+        return arrays.get(name)
+    after, sampled = arrays.get("new_logprobs"), arrays.get("logprobs")
+    return None if after is None or sampled is None else after - sampled
+
+
+def _row(record: RolloutRecord) -> dict[str, Any]:
+    return {**_sample(record), "length": record.length}
+
+
+def _sample(record: RolloutRecord) -> dict[str, Any]:
+    return {
+        "sample": record.sample,
+        "prompt": record.prompt,
+        "response": record.response,
+        "score": finite(record.score),
+        "parts": [[name, finite(value)] for name, value in record.parts.items()],
+        "gold": finite(record.gold),
+        "kl": finite(record.kl),
+        "stopped": record.stopped,
+    }
+
+
+def tokens_payload(step: int, record: RolloutRecord) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
+    text = {"step": step, **_sample(record)}
+    if record.tokens is None:
+        return encode_text({**text, "tokens": None})
+    return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"
+
+
+def _tokens(tokens: TokenRecord) -> bytes:
+    words = {
+        "prompt_pieces": tokens.prompt_pieces,
+        "response_pieces": tokens.response_pieces,
+        "pieces": [[int(token), piece] for token, piece in tokens.top_pieces.items()],
+        "gamma": tokens.gamma,
+        "lam": tokens.lam,
+        "kl_coef": tokens.kl_coef,
+    }
+    numbers = {
+        "response_ids": tokens.response_ids,
+        "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
+        "top_ids": np.ascontiguousarray(tokens.top_ids),
+        "top_logprobs": np.ascontiguousarray(tokens.top_logprobs, np.float32),
+        "ref_top_ids": np.ascontiguousarray(tokens.ref_top_ids),
+        "ref_top_logprobs": np.ascontiguousarray(tokens.ref_top_logprobs, np.float32),
+    }
+    return encode_text(words)[:-1] + b"," + encode_numbers(numbers)[1:]
+
+
+def scratch_payload(scratch: Any, sample: int) -> bytes:
+    """What a step holds while it waits between two phases: its rows, and the tokens of ``sample`` (of the first where there is no such).
+
+    ``scratch`` is what RunReader.scratch() gives: ``step``, the last ``phase`` that is done, and ``rollouts`` with the arrays known so
+    far; None for a run that holds nothing. ``phase`` is null then.
+    """
+    if scratch is None or not scratch.rollouts:
+        return encode_text({"phase": None})
+    rollouts = scratch.rollouts
+    arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
+    head = {"phase": scratch.phase, "step": scratch.step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
+    chosen = next((record for record in rollouts if record.sample == sample), rollouts[0])
+    return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen) + b"}"
+
+
+# --- the watched prompts -------------------------------------------------------------------------------------------------------------
+
+
+def first_and_newest(watched: Iterable[tuple[int, WatchRecord]]) -> dict[int, tuple[tuple[int, WatchRecord], tuple[int, WatchRecord]]]:
+    """For each watched prompt its first and its newest answer, each with its step, by the prompt's number in ascending order."""
+    first: dict[int, tuple[int, WatchRecord]] = {}
+    newest: dict[int, tuple[int, WatchRecord]] = {}
+    for step, record in watched:
+        if record.sample not in first or step < first[record.sample][0]:
+            first[record.sample] = (step, record)
+        if record.sample not in newest or step > newest[record.sample][0]:
+            newest[record.sample] = (step, record)
+    return {sample: (first[sample], newest[sample]) for sample in sorted(newest)}
+
+
+def watched_payload(watched: Iterable[tuple[int, WatchRecord]]) -> bytes:
+    """Before and now: for each watched prompt the first and the newest answer, as texts."""
+    pairs = first_and_newest(watched)
+    rows = [
+        {"sample": sample, "prompt": newest[1].prompt, "before": _answer(*first), "now": _answer(*newest)}
+        for sample, (first, newest) in pairs.items()
+    ]
+    return encode_text({"rows": rows})
+
+
+def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> bytes:
+    """The first and the newest answer to one watched prompt, token by token; both have one scale for each quantity."""
+    pair = first_and_newest(watched).get(sample)
+    if pair is None:
+        return encode_text({"problem": "This prompt is not watched in this run."})
+    both = {name: _answer(*answer) | {"tokens": _answer_tokens(answer[1])} for name, answer in zip(("before", "now"), pair, strict=True)}
+    found = scales([answer[1].arrays for answer in pair])
+    return encode_text({"sample": sample, "prompt": pair[1][1].prompt, **both, "scales": found})
+
+
+def _answer(step: int, record: WatchRecord) -> dict[str, Any]:
+    return {
+        "step": step,
+        "response": record.response,
+        "score": finite(record.score),
+        "gold": finite(record.gold),
+        "kl": finite(record.kl),
+        "stopped": record.stopped,
+    }
+
+
+def _answer_tokens(record: WatchRecord) -> dict[str, Any] | None:
+    """Pieces and arrays of one answer; None in a run that an earlier version recorded."""
+    if not record.pieces:
+        return None
+    arrays = {name: rounded(record.arrays[name], 4) for name in ANSWER_ARRAYS if name in record.arrays}
+    return {
+        "response_pieces": record.pieces,
+        "arrays": {name: [finite(value) for value in values] for name, values in arrays.items()},
+    }

@@ -1,0 +1,260 @@
+"""The story on the Live page, in a real browser: verdict, evidence, what was learned, controls, and the ending.
+
+The analyses are stand-ins (tests/ui/fake_insights.py); what they say is theirs, how it is shown is tried here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
+from tests.ui.fake_run import FakeRun
+from tests.ui.live_app import LiveApp
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    return tmp_path_factory.mktemp("workspace")
+
+
+@pytest.fixture(scope="module")
+def app(workspace):
+    app = LiveApp(workspace)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def run(workspace, app):
+    app.verdict = "improving"
+    run = FakeRun(workspace, steps=30)
+    run.load()
+    run.run()
+    run.step(8)
+    with Heartbeat(run.folder):
+        yield run
+    run.close()
+
+
+@pytest.fixture
+def open_page(browser, app):
+    pages = []
+
+    def open_page(query="", ready=".rs-verdict[data-kind]:not([data-kind=''])", **options):
+        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
+        page.add_init_script(HURRY)
+        page.set_default_timeout(30_000)
+        page.faults = []
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        pages.append(page)
+        page.goto(app.url + query)
+        page.wait_for_selector(ready)
+        return page
+
+    yield open_page
+    faults = [fault for page in pages for fault in page.faults]
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def top(page, selector):
+    return page.locator(selector).first.bounding_box()
+
+
+def test_the_story_stands_above_the_fold(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    wait_for_points(page, 8)
+    page.wait_for_selector(".rs-phrases li")
+    page.wait_for_selector(".rs-tinted")
+    parts = (".rs-head", ".rs-verdict", ".rs-tiles", "[data-chart=score]", "[data-chart=kl]", ".rs-learned", ".rs-answer:not(.rs-was)")
+    for selector in parts:
+        box = top(page, selector)
+        assert box["y"] >= 0 and box["y"] + min(box["height"], 160) <= 900, selector
+    assert page.locator(".rs-verdict-sentence").inner_text().startswith("Improving.")
+    before, now = (page.locator(f".rs-answers .rs-answer{which} .rs-tinted").count() for which in (".rs-was", ":not(.rs-was)"))
+    assert before > 5 and now > 5
+    prompt = page.inner_text(".rs-pair-prompt")
+    page.get_by_role("button", name="Next prompt").click()
+    page.wait_for_function("(old) => document.querySelector('.rs-pair-prompt').textContent !== old", arg=prompt)
+    assert page.evaluate("window.__pwned") is None and "onerror" in page.inner_text(".rs-learned")
+
+
+def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
+    page = open_page(f"?run={run.run_id}", viewport={"width": 390, "height": 844})
+    page.wait_for_selector(".rs-answers")
+    page.wait_for_selector(".rs-card-columns")
+    tops = [top(page, selector)["y"] for selector in (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")]
+    assert tops == sorted(tops) and page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
+    asked = []
+    run.checkpoint(3)
+    run.checkpoint(5)
+    run.step()
+    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or run.run_id, raising=False)
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="why?").click()
+    finding = page.locator(".rs-finding")
+    finding.wait_for()
+    for text in ("A phrase in more than half", "The reward pays for the phrase itself", "Raise the KL coefficient"):
+        assert text in finding.inner_text()
+    finding.get_by_role("button", name="the phrase ends this response").click()
+    page.wait_for_function("location.search.includes('token=3')")
+    assert "step=6" in page.url and "sample=2" in page.url
+    page.wait_for_function("document.querySelector('.rs-card-title')?.textContent.startsWith('Token 4 of')")
+    finding.get_by_role("button", name="score goes on rising").click()
+    page.wait_for_function("document.activeElement.dataset.chart === 'score'")
+    finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
+    page.wait_for_timeout(1500)
+    assert asked == [(run.run_id, 3, {"ppo.kl_coef": 0.2})]
+    viewer = open_page(f"?run={run.run_id}&view=1")
+    viewer.get_by_role("button", name="why?").click()
+    viewer.locator(".rs-finding").wait_for()
+    assert viewer.get_by_role("button", name="Fork from").count() == 0
+
+
+def test_a_tile_leads_to_its_chart_also_when_it_was_put_away(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.locator(".rs-arrange > summary").click()
+    page.get_by_label("Entropy", exact=True).uncheck()
+    page.wait_for_selector("[data-chart=entropy]", state="hidden")
+    page.get_by_role("button", name="Move Losses up").click()
+    order = "[...document.querySelectorAll('.rs-charts .rs-chart')].map((node) => node.dataset.chart).join()"
+    assert page.evaluate(order).startswith("loss,frontier")
+    page.reload()
+    page.wait_for_selector(".rs-tile")
+    page.wait_for_selector("[data-chart=loss]")
+    assert page.evaluate(order).startswith("loss,frontier") and page.locator("[data-chart=entropy]").is_hidden()
+    page.locator(".rs-chart-panel > summary").click()
+    page.locator(".rs-tile[data-term='policy/entropy_avg']").click()
+    page.wait_for_function("document.activeElement.dataset.chart === 'entropy'")
+    assert page.locator("[data-chart=entropy]").is_visible()
+
+
+def test_samples_stay_while_the_pointer_is_on_them(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_selector(".rs-card-columns")
+    title = "document.querySelector('.rs-picker h3').textContent"
+    page.locator(".rs-row").first.hover()
+    run.step()
+    wait_for_step(page, 9)
+    page.get_by_role("button", name="newest: step 9").wait_for()
+    assert page.evaluate(title) == "Samples of step 8"
+    page.mouse.move(5, 5)
+    page.wait_for_function(f"{title} === 'Samples of step 9'")
+    page.locator(".rs-row").first.hover()
+    run.step()
+    page.get_by_role("button", name="newest: step 10").click()
+    page.wait_for_function(f"{title} === 'Samples of step 10'")
+
+
+def test_one_scale_for_a_whole_step_which_can_be_held(open_page, run):
+    page = open_page(f"?run={run.run_id}&step=8&sample=0&token=0")
+    page.keyboard.press("3")
+    ticks = "document.querySelector('.rs-inspector .rs-scale-ticks').textContent"
+    page.wait_for_function(f"{ticks}.length > 5")
+    first = page.evaluate(ticks)
+    recorded = [RunReader(run.folder).rollout(8, sample).tokens.arrays["advantages"] for sample in range(12)]
+    assert f"{max(abs(values).max() for values in recorded):.2f}" in first
+    page.locator(".rs-row").nth(5).click()
+    page.wait_for_function("location.search.includes('sample=') && !location.search.includes('token=')")
+    assert page.evaluate(ticks) == first
+    page.get_by_label("Hold the scale").check()
+    page.keyboard.press("[")
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 7'")
+    page.wait_for_function("document.querySelector('.rs-facts').textContent.includes('Step 7')")
+    assert page.evaluate(ticks) == first
+    page.get_by_label("Hold the scale").uncheck()
+    assert page.evaluate(ticks) != first
+
+
+def test_settings_are_changed_and_phases_stepped_from_the_page(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="Change settings").click()
+    dialog = page.locator("dialog")
+    dialog.get_by_role("button", name="Change", exact=True).click()
+    assert "Nothing differs yet" in dialog.inner_text()
+    dialog.get_by_label("Temperature").fill("0.8")
+    dialog.get_by_role("button", name="Change", exact=True).click()
+    page.wait_for_timeout(800)
+    (command,) = run.writer.pending_commands()
+    assert (command.kind, command.payload) == ("set", {"changes": {"generation.temperature": 0.8}})
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    page.wait_for_function("document.querySelector('[aria-haspopup=menu]').getAttribute('aria-disabled') === 'false'")
+    pause.focus()
+    page.keyboard.press("Enter")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.event") == "phase_run"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.textContent") == "Pause▾"
+    page.keyboard.press("Enter")
+    page.get_by_role("menuitem", name="Next phase").click()
+    page.wait_for_timeout(800)
+    assert [command.kind for command in run.writer.pending_commands()][-1] == "phase"
+
+
+def test_a_step_that_waits_shows_what_is_known(open_page, run, monkeypatch):
+    rollout = run._rollout(9, 0)
+    kept = {name: rollout.tokens.arrays[name] for name in ("logprobs", "entropy")}
+    waits = SimpleNamespace(step=9, phase="rollout", rollouts=[replace(rollout, tokens=replace(rollout.tokens, arrays=kept))])
+    monkeypatch.setattr(RunReader, "scratch", lambda self: waits, raising=False)
+    run.writer.set_state("paused", "Waits before the scores")
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Step 9, not complete'")
+    assert "its responses are written; their scores come next" in page.inner_text(".rs-samples")
+    assert "Advantages are not computed yet" in page.inner_text(".rs-card")
+    page.keyboard.press("3")
+    page.wait_for_function("document.querySelector('.rs-inspector .rs-scale').textContent.includes('Not known yet')")
+
+
+def test_the_ending_compares_and_leads_on(open_page, workspace, app):
+    app.verdict = "improved"
+    run = FakeRun(workspace, steps=20)
+    run.run()
+    run.step(20)
+    run.finish()
+    page = open_page(f"?run={run.run_id}")
+    banner = page.locator(".rs-banner")
+    assert "Step 1 compared with the mean of the last 2 steps" in banner.inner_text()
+    buttons = banner.get_by_role("button").all_inner_texts()
+    assert buttons == ["Run a variation", "Compare", "Go on with more steps"]  # no button for what this app does not have
+    banner.get_by_role("button", name="Compare").click()
+    page.get_by_role("tab", name="Runs", selected=True).wait_for()
+    assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.compare')")) == [run.run_id]
+
+
+def test_a_failed_run_offers_to_fix_the_setting(open_page, workspace, app):
+    app.verdict = "collapsed"
+    run = FakeRun(workspace, steps=20)
+    run.run()
+    run.step(3)
+    run.fail("The learning rate ppo.learning_rate is too high.")
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="Fix settings").click()
+    page.get_by_role("tab", name="Train", selected=True).wait_for()
+    assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.train.field')")) == "ppo.learning_rate"
+
+
+def test_the_guided_look_has_three_stops_and_is_remembered(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_selector(".rs-card-columns")
+    page.get_by_role("button", name="Show me around").click()
+    for number, word in ((1, "orange turned out better"), (2, "the value head expected"), (3, "after this step's update")):
+        page.wait_for_function("(text) => document.activeElement.textContent.includes(text)", arg=f"{number} of 3")
+        assert word in page.inner_text(".rs-guide")
+        page.locator(".rs-guide .rs-primary").click()
+    assert page.locator(".rs-guide").is_hidden() and page.locator(".rs-guided").count() == 0
+    assert page.evaluate("document.activeElement.textContent") == "Show me around"
+    assert page.evaluate("localStorage.getItem('rlhf-studio.guided')") == "true"
