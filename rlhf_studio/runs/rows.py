@@ -26,6 +26,9 @@ _WHOLE_ARRAYS = ("prompt_ids", "response_ids", "top_ids", "ref_top_ids")
 _REAL_ARRAYS = ("top_logprobs", "ref_top_logprobs")
 _QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mistaken for the arrays above
 
+UNKNOWN = -1
+"""Stored where a log of another program does not say whether a response ended by itself."""
+
 ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
 
 
@@ -43,7 +46,7 @@ def insert_rollout(connection: sqlite3.Connection, step: int, record: RolloutRec
             flags,
             *encode_json(record.parts),
             record.length,
-            int(record.stopped),
+            UNKNOWN if record.stopped is None else int(record.stopped),
         ),
     )
     if record.tokens is not None:
@@ -60,7 +63,7 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
         response=decode_text(response),
         parts=decode_json(parts, parts_flags),
         length=length,
-        stopped=bool(stopped),
+        stopped=None if stopped == UNKNOWN else bool(stopped),
         tokens=tokens,
         **numbers,
     )

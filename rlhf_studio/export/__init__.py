@@ -1,0 +1,1 @@
+"""Taking a run home: weights with a model card, a report, tables, the hub."""
