@@ -156,12 +156,15 @@ def snippet(exported: Exported) -> str:
     else:
         assert exported.base is not None
         lines = ["from peft import PeftModel", "from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig", ""]
-        lines += [f"folder = {name}  # or its name on the hub"]
-        if exported.base.included:
-            lines += [f'base = AutoModelForCausalLM.from_pretrained(folder, subfolder="{BASE}")']
+        here = f"folder = {name}  # or its name on the hub"
+        if exported.base.included:  # transformers would take the adapter's settings for the base's when given the name and a subfolder
+            on_hub = "/" in exported.title
+            lines = ["from huggingface_hub import snapshot_download", *lines] if on_hub else lines
+            lines += [f"folder = snapshot_download({name})" if on_hub else f"folder = {name}  # the folder that holds this card"]
+            lines += [f'base = AutoModelForCausalLM.from_pretrained(f"{{folder}}/{BASE}")']
         else:
             revision = f", revision={exported.base.revision!r}" if exported.base.revision else ""
-            lines += [f"base = AutoModelForCausalLM.from_pretrained({readable(exported.base.name)!r}{revision})"]
+            lines += [here, f"base = AutoModelForCausalLM.from_pretrained({readable(exported.base.name)!r}{revision})"]
         lines += ["model = PeftModel.from_pretrained(base, folder)", "model.generation_config = GenerationConfig.from_pretrained(folder)"]
     lines += [
         "tokenizer = AutoTokenizer.from_pretrained(folder)",

@@ -67,7 +67,7 @@ def cell(text: str) -> str:
     After https://owasp.org/www-community/attacks/CSV_Injection.
     """
     plain = readable(text)
-    return "'" + plain if plain.startswith(_FORMULA) else plain
+    return "'" + plain if text.startswith(_FORMULA) else plain
 
 
 def markdown(text: str, limit: int = 600) -> str:

@@ -31,9 +31,9 @@ STYLES = {
     "live": (
         *_SHARED_STYLES,
         *("live/live.css", "live/header.css", "live/charts.css", "live/samples.css"),
-        *("live/inspector.css", "live/card.css", "live/diary.css"),
+        *("live/inspector.css", "live/card.css", "live/diary.css", "export/take_home.css"),
     ),
-    "runs": (*_SHARED_STYLES, "runs/runs.css"),
+    "runs": (*_SHARED_STYLES, "runs/runs.css", "export/take_home.css"),
 }
 _TEMPLATES = {
     "train": '<div class="rs-page rs-train"></div>',

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,17 @@ class LivePage:
             getattr(self.component, handler.__name__)(handler, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 
 
-def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change: Callable[[], None] = lambda: None) -> LivePage:
+def build(
+    workspace: Workspace,
+    feed: LiveFeed,
+    access: Access,
+    on_queue_change: Callable[[], None] = lambda: None,
+    functions: Sequence[Callable[..., Any]] = (),
+) -> LivePage:
     """Make the page's component and wire its buttons. Call inside a Blocks context.
 
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
+    ``functions``: what else the page's script may ask the server.
     """
     page_data = live_data.encode_text(live_charts.page_data())
 
@@ -113,7 +120,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
         return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    component = html.panel("live", [*ACTIONS, "open_train", "open_runs"], [poll, fetch, resume_question])
+    component = html.panel("live", [*ACTIONS, "open_train", "open_runs"], [poll, fetch, resume_question, *functions])
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
