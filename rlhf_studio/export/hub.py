@@ -34,9 +34,8 @@ def push(folder: Path, name: str, *, public: bool = False, environment: Mapping[
     """
     check_name(name)
     token = token_of(environment)
-    from httpx import HTTPError
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the second is its HTTP library's, whichever that is
 
     api = HfApi(endpoint=environment.get("HF_ENDPOINT") or None, token=token)
     try:

@@ -1,10 +1,9 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { onlyWatches } from "../shared/visit.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 
 const POLL_MS = 700;
-const NO_ANSWER = "The app does not answer. Try again in a moment.";
 const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
