@@ -31,7 +31,7 @@ STYLES = {
     "live": (
         *_SHARED_STYLES,
         *("live/live.css", "live/header.css", "live/charts.css", "live/samples.css"),
-        *("live/inspector.css", "live/card.css", "live/diary.css", "export/take_home.css"),
+        *("live/inspector.css", "live/card.css", "live/diary.css"),
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css", "export/take_home.css"),
 }

@@ -56,6 +56,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.wfile.write(data)
 
         def do_GET(self) -> None:
+            if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                self.answer({"error": "who is that?"}, 401)
+                return
             private = is_private(state.created[-1]) and not state.taken
             self.answer({"id": "me/model", "private": private, "sha": "a" * 40, "siblings": []})
 
