@@ -15,7 +15,8 @@ STYLE = """
   svg .curve, svg circle { filter: brightness(1.5); }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.55 system-ui, sans-serif; }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.55 system-ui, sans-serif;
+  overflow-wrap: anywhere; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { margin: 0; font-size: 28px; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { margin: 40px 0 12px; font-size: 19px; border-bottom: 1px solid var(--line); padding-bottom: 6px; }
@@ -36,19 +37,20 @@ details > :not(summary) { margin: 0 12px 12px; }
 [data-level="alarm"] .level { color: var(--bad); }
 [data-level="warning"] .level { color: var(--warn); }
 [data-level="note"] .level { color: var(--accent); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 16px; }
 dt { color: var(--quiet); }
 dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-thead th { color: var(--quiet); font-weight: 500; font-size: 13px; }
+th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
+td q, td span, td b { overflow-wrap: anywhere; }
+thead th { white-space: nowrap; color: var(--quiet); font-weight: 500; font-size: 13px; }
 tbody th { font-weight: 400; }
 .figures td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .changed th, .changed td { font-weight: 600; }
 code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 12.5px; color: var(--quiet); }
 q { quotes: none; font-family: ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; }
-.curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 16px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); gap: 16px; }
 figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; padding: 10px 10px 4px; background: var(--card); }
 figcaption { font-size: 13.5px; color: var(--quiet); }
 figcaption b { color: var(--ink); font-weight: 600; }
@@ -58,7 +60,7 @@ svg .grid { stroke: var(--line); }
 svg .mark { stroke: var(--accent); stroke-dasharray: 3 3; }
 svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 article { margin: 16px 0; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(280px, 1fr)); gap: 12px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(280px, 100%), 1fr)); gap: 12px; }
 .pair > div { border: 1px solid var(--line); border-radius: 8px; padding: 10px 12px; background: var(--card); }
 .answer { white-space: pre-wrap; overflow-wrap: anywhere; }
 .a1 { background: rgba(var(--more), .14); } .a2 { background: rgba(var(--more), .26); }

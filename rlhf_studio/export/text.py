@@ -78,12 +78,13 @@ def markdown(text: str, limit: int = 600) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number as people read it; an en dash when there is none."""
+    """A number as people read it; an en dash when there is none. One that would be 0 gets two decimals more; smaller ones are 0."""
     if value is None or value != value:
         return "\u2013"
     if abs(value) == float("inf"):
         return "\u221e" if value > 0 else "\u2212\u221e"
     size = abs(value)
-    short = size >= 1e7 or 0 < size < 10**-digits / 2
-    text = f"{size:.1e}" if short else f"{size:,.{digits}f}".replace(",", "\u2009")
+    if 10**-digits / 200 <= size < 10**-digits:
+        digits += 2
+    text = f"{size:.1e}" if size >= 1e7 else f"{size:,.{digits}f}".replace(",", "\u2009")
     return ("\u2212" if value < 0 and float(text.replace("\u2009", "")) else "") + text

@@ -8,7 +8,7 @@ const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
   ["csv", "Metrics (CSV)", "One row for each step, for spreadsheets."],
-  ["jsonl", "Everything (JSON Lines)", "Metrics and responses with every token's numbers; opens again as a run."],
+  ["jsonl", "All data (JSON Lines)", "Metrics and responses with every token's numbers; opens again as a run."],
 ];
 
 /**
