@@ -34,6 +34,8 @@ recipes: config config_io
 units:
 runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
 analysis: config metrics recipes runs
+logs: config config_io runs
+export: analysis config config_io inputs logs metrics runs
 inputs: child_process config config_io
 estimate: config config_io inputs
 preflight: config config_io estimate inputs
@@ -55,8 +57,8 @@ engine/parity: config engine.compute engine.distributed engine.loop engine.model
 engine/stages: config engine.models
 engine/process: child_process config config_io engine exit_codes inputs runs
 world_build: config engine inputs world
-ui: analysis child_process config config_io estimate exit_codes glossary inputs metrics preflight recipes runs
-cli: analysis child_process config config_io engine exit_codes from_trl inputs preflight recipes runs ui world_build
+ui: analysis child_process config config_io estimate exit_codes export glossary inputs logs metrics preflight recipes runs
+cli: analysis child_process config config_io engine exit_codes export from_trl inputs logs preflight recipes runs ui world_build
 library: config config_io engine inputs
 __main__: cli
 __init__:
@@ -68,6 +70,7 @@ NEVER_LOADED = {
     "runs": {"torch", "gradio", "transformers"},
     "config": {"torch", "gradio"},
     "analysis": {"torch", "transformers", "gradio"},
+    "logs": {"torch", "transformers", "gradio"},
     "metrics": {"torch", "transformers", "gradio", "numpy"},
     "inputs": {"torch", "transformers", "gradio"},
     "estimate": {"torch", "transformers", "gradio"},

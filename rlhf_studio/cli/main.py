@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import doctor, fork, prepare, score, show, train
+from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 
-TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score")
+TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,6 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)
+    export.add_commands(commands)
+    logs.add_commands(commands)
     prepare.add_commands(commands)
     return parser
 

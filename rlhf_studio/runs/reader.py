@@ -162,6 +162,11 @@ class RunReader:
         with self._reading() as connection:
             return Path(decode_text(connection.execute("SELECT working_folder FROM run").fetchone()[0]))
 
+    def program(self) -> str:
+        """The version of this program that created the run."""
+        with self._reading() as connection:
+            return decode_text(connection.execute("SELECT program FROM run").fetchone()[0])
+
     def summary(self) -> dict[str, Any]:
         """What the table of runs shows.
 

@@ -74,7 +74,9 @@ class RolloutRecord:
         parts: each reward component's weighted score.
         gold: the gold scorer's value, or None.
         kl: sum over tokens of logprob - ref_logprob (k1), in nats.
-        stopped: whether the response ended with its stop token.
+        stopped: whether the response ended with its stop token; None where a log of another program does not say.
+
+    In runs that were opened from another program's log, a score or KL that it does not give is NaN, and a token id is -1.
     """
 
     sample: int
@@ -85,7 +87,7 @@ class RolloutRecord:
     gold: float | None
     kl: float
     length: int
-    stopped: bool
+    stopped: bool | None
     tokens: TokenRecord | None
 
 
@@ -207,6 +209,7 @@ class Origin:
         changes: the settings that differ from the parent's, by dotted name.
         sweep: id that all runs of one sweep share; empty for none.
         imported: the name of the file that a run's records were read from; such a run cannot be trained. Empty for runs of our own.
+        settings_known: false for an imported run whose log does not give all settings: the others are defaults that nobody chose.
     """
 
     parent: str = ""
@@ -214,6 +217,7 @@ class Origin:
     changes: dict[str, Any] = field(default_factory=dict)
     sweep: str = ""
     imported: str = ""
+    settings_known: bool = True
 
 
 @dataclass(frozen=True)

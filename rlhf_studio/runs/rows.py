@@ -31,6 +31,9 @@ _QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mista
 OF_NOW = "step <= (SELECT run.step FROM run)"
 """Leaves out what is from before a resume and waits to be trained again."""
 
+UNKNOWN = -1
+"""Stored where a log of another program does not say whether a response ended by itself."""
+
 ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
 
 
@@ -48,7 +51,7 @@ def insert_rollout(connection: sqlite3.Connection, step: int, record: RolloutRec
             flags,
             *encode_json(record.parts),
             record.length,
-            int(record.stopped),
+            UNKNOWN if record.stopped is None else int(record.stopped),
         ),
     )
     if record.tokens is not None:
@@ -65,7 +68,7 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
         response=decode_text(response),
         parts=decode_json(parts, parts_flags),
         length=length,
-        stopped=bool(stopped),
+        stopped=None if stopped == UNKNOWN else bool(stopped),
         tokens=tokens,
         **numbers,
     )

@@ -34,6 +34,8 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.exports.actions import Exports
+from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
@@ -51,6 +53,7 @@ def build_app(
     dispatcher: Dispatcher | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     try_reward: TryReward | None = None,
+    exports: Exports | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -64,15 +67,16 @@ def build_app(
     inspect = partial(inspect_run, permissions=permissions)
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
+    exports = exports or Exports(workspace, access)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
-                live = live_page.build(workspace, feed, access, wake)
+                live = live_page.build(workspace, feed, access, wake, exports.functions())
             with gr.Tab("Runs", id=RUNS):
-                runs = runs_page.build()
+                runs = runs_page.build(exports.functions())
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
     return demo
@@ -133,6 +137,7 @@ class Server:
     feed: LiveFeed
     dispatcher: Dispatcher | None
     try_reward: TryReward | None = None
+    exports: Exports | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -149,6 +154,8 @@ class Server:
         self.feed.close()
         if self.try_reward is not None:
             self.try_reward.close()
+        if self.exports is not None:
+            self.exports.close()
 
 
 def launch(
@@ -180,13 +187,16 @@ def launch(
     start = partial(start, **given) if given else start
     dispatcher = None if read_only else Dispatcher(workspace, start)
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
+    exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
-    _, url, _ = demo.launch(**launch_settings(host, port, access, demo))
+    settings = launch_settings(host, port, access, demo)
+    settings["app_kwargs"]["routes"] = [download_route(workspace)]
+    _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

@@ -33,8 +33,9 @@ STYLES = {
         *_SHARED_STYLES,
         *TOKEN_STYLES,
         *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/diary.css"),
+        "export/take_home.css",
     ),
-    "runs": (*_SHARED_STYLES, "runs/runs.css"),
+    "runs": (*_SHARED_STYLES, "runs/runs.css", "export/take_home.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -179,10 +179,17 @@ class LivePage:
             getattr(self.component, handler.__name__)(handler, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 
 
-def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change: Callable[[], None] = lambda: None) -> LivePage:
+def build(
+    workspace: Workspace,
+    feed: LiveFeed,
+    access: Access,
+    on_queue_change: Callable[[], None] = lambda: None,
+    functions: Sequence[Callable[..., Any]] = (),
+) -> LivePage:
     """Make the page's component and wire its buttons. Call inside a Blocks context.
 
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
+    ``functions``: what else the page's script may ask the server.
     """
     page_data = live_data.encode_text({**live_charts.page_data(), **about_settings()})
     insights = feed.insights
@@ -214,7 +221,7 @@ def build(workspace: Workspace, feed: LiveFeed, access: Access, on_queue_change:
 
     gr.set_static_paths(html.static_paths())
     events = [*ACTIONS, "fork_run", "open_train", "open_runs", "open_compare", "open_talk"]  # open_talk: see app.py, where there is a tab
-    component = html.panel("live", events, [poll, fetch, resume_question])
+    component = html.panel("live", events, [poll, fetch, resume_question, *functions])
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),

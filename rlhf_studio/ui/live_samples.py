@@ -86,9 +86,9 @@ def _tokens(tokens: TokenRecord) -> bytes:
         "prompt_pieces": tokens.prompt_pieces,
         "response_pieces": tokens.response_pieces,
         "pieces": [[int(token), piece] for token, piece in tokens.top_pieces.items()],
-        "gamma": tokens.gamma,
-        "lam": tokens.lam,
-        "kl_coef": tokens.kl_coef,
+        "gamma": finite(tokens.gamma),
+        "lam": finite(tokens.lam),
+        "kl_coef": finite(tokens.kl_coef),
     }
     numbers = {
         "response_ids": tokens.response_ids,

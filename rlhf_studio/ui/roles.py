@@ -62,6 +62,9 @@ FUNCTIONS: dict[str, Role] = {
     "runs-page.loss": _OPERATOR,  # it measures a whole run folder
     "runs-page.settings": _VIEWER,
     "runs-page.resume_question": _OPERATOR,
+    # Take it home, on both pages
+    **{f"{page}-page.export_look": _VIEWER for page in ("live", "runs")},
+    **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.
@@ -88,6 +91,8 @@ ROUTES: dict[str, Role] = {
     "GET /favicon.ico": _ANYONE,
     "GET /manifest.json": _ANYONE,
     "GET /robots.txt": _ANYONE,
+    # what an operator had made of a run: whoever may watch the run may have it
+    **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
     # what the page says to the server
     **{f"POST {path}": _VIEWER for path in (*COMPONENT_ROUTES, *DIRECT_ROUTES, QUEUE_ROUTE, CANCEL_ROUTE, *RESET_ROUTES)},
     f"GET {STREAM_ROUTE}": _VIEWER,

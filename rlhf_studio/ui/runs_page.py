@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -185,6 +185,6 @@ class RunsPage:
         self._listing = (float("-inf"), "", [])
         return {"done": action, "run": run_id, "at": time.time()}
 
-    def build(self) -> gr.HTML:
+    def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component. Events: ``open_run`` {run}, ``act`` (what :meth:`act` takes) and ``go_train``."""
-        return panel("runs", EVENTS, [self.runs, self.loss, self.settings, self.resume_question])
+        return panel("runs", EVENTS, [self.runs, self.loss, self.settings, self.resume_question, *functions])

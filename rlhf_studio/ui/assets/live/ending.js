@@ -12,7 +12,7 @@ export class Ending {
    * @param trigger   sends an event to the server: (name, data)
    * @param run       gives {run, name, total} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
-   * @param takeHome  opens the dialog that exports a run, or null where there is none
+   * @param takeHome  opens the dialog that exports a run: ({run, name})
    */
   constructor({ host, trigger, run, vary, takeHome }) {
     Object.assign(this, { host, trigger, run, vary, takeHome });
@@ -24,7 +24,7 @@ export class Ending {
     if (!failed && tone !== "finished") return null;
     const some = !failed && [
       hasPage("talk") && this.button("Talk to it", () => this.send("open_talk"), true),
-      this.takeHome && this.button("Take it home", () => this.takeHome(this.run().run), false),
+      this.button("Take it home", () => this.takeHome(this.run()), false),
     ];
     const list = [
       failed && operator && this.button("Fix settings", () => this.vary(true), true),

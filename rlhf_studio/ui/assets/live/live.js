@@ -19,6 +19,7 @@ import { SettingsPanel } from "./settings.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
+import { TakeHome } from "../export/take_home.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
 import { WorkArea } from "./work.js";
@@ -45,14 +46,13 @@ class LivePage {
   build() {
     const { page } = this;
     this.header = new Header((event, more) => this.steer(event, more), page.steered);
-    // The dialog that exports a run is mounted here: takeHome = (run) => dialog.open(run), its node into this.main.
-    const takeHome = null;
+    const home = new TakeHome({ host: this.host, server: this.server, api: this.api });
     this.ending = new Ending({
       host: this.host,
       trigger: this.trigger,
       run: () => this.status,
       vary: (failed) => this.vary(failed),
-      takeHome,
+      takeHome: ({ run, name }) => home.open({ run, name }),
     });
     this.banner = new Banner(this.ending);
     this.lost = new LostBar(() => this.poller.wake());

@@ -112,7 +112,7 @@ export class SampleTable {
         { class: "rs-cell-response" },
         el("span", { class: "rs-prompt" }, readable(row.prompt, 400)),
         el("span", { class: "rs-response" }, readable(row.response, 600)),
-        row.stopped ? null : el("span", { class: "rs-chip" }, "cut"),
+        row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
       ),
       el("span", { class: "rs-cell-score" }, number(row.score)),
       gold ? el("span", { class: "rs-cell-gold" }, number(row.gold)) : null,

@@ -1,4 +1,5 @@
 // The Runs page: a table of all runs that keeps itself up to date, and what may be done with each.
+import { TakeHome } from "../export/take_home.js";
 import { ask, forceStop } from "../shared/dialogs.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { NONE, counted, duration, integer, number, shortName } from "../shared/format.js";
@@ -28,8 +29,9 @@ function moment(seconds, now) {
 }
 
 class RunsPage {
-  constructor({ host, server, trigger }) {
+  constructor({ host, server, trigger, api }) {
     Object.assign(this, { host, server, trigger });
+    this.takeHome = new TakeHome({ host, server, api });
     this.rows = [];
     this.version = "";
     this.operator = false;
@@ -192,10 +194,11 @@ class RunsPage {
         label,
       );
     const copy = button("settings", "Copy settings", () => this.copySettings(row));
-    if (!this.operator) return copy;
+    const home = button("export", "Take home", () => this.takeHome.open({ run: row.id, name: row.name }));
+    if (!this.operator) return [copy, home];
     const own = row.actions.map((action) => button(action, LABELS[action], () => this[action](row)));
     const pick = (...wanted) => own.filter((node) => wanted.includes(node.dataset.action));
-    return [...pick("delete"), ...pick("rename"), copy, ...pick("resume", "cancel", "force_stop")];
+    return [...pick("delete"), ...pick("rename"), copy, home, ...pick("resume", "cancel", "force_stop")];
   }
 
   open(event, row) {
@@ -264,7 +267,7 @@ class RunsPage {
 }
 
 /** Draw the page into `host`; called once when the component appears. */
-export function mount({ host, server, trigger, watch }) {
-  const page = new RunsPage({ host, server, trigger });
+export function mount({ host, server, trigger, watch, api }) {
+  const page = new RunsPage({ host, server, trigger, api });
   watch("value", () => page.refresh());
 }

@@ -26,7 +26,7 @@ export class TokenCard {
       { class: "rs-card-head" },
       el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${tokens.response_ids.length}`),
       el("span", { class: "rs-card-token" }, tokenContent(tokens.response_pieces[index])),
-      el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`),
+      tokens.response_ids[index] >= 0 ? el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`) : null,
       at("clipped") > 0 ? el("span", { class: "rs-chip rs-chip-clip", "data-term": "clipped" }, "clipped") : null,
       auto ? el("span", { class: "rs-muted rs-auto" }, auto) : null,
     );
@@ -88,13 +88,20 @@ function advantageBlock(tokens, index, last, sample, settings) {
   const { arrays, gamma, lam } = tokens;
   const next = (name) => (last ? 0 : arrays[name]?.[index + 1]);
   const own = (name) => arrays[name]?.[index];
-  const complete = ["advantages", "deltas", "rewards", "values", "returns"].every((name) => Number.isFinite(own(name)));
+  const terms = ["advantages", "deltas", "rewards", "values", "returns"].map(own);
+  const complete = [...terms, gamma, lam].every(Number.isFinite);
   const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
   if (!complete) {
+<<<<<<< HEAD:rlhf_studio/ui/assets/shared/card.js
     const why = arrays.advantages
       ? "This token has a number that is not finite, so nothing can be added up."
       : "Advantages are not computed yet: the step waits before that phase.";
     block.append(el("p", { class: "rs-muted" }, why));
+=======
+    block.append(
+      el("p", { class: "rs-muted" }, "A number of this token is missing or not finite, so nothing can be added up."),
+    );
+>>>>>>> w/export:rlhf_studio/ui/assets/live/card.js
     return block;
   }
   const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;
@@ -152,7 +159,7 @@ function rewardSum(tokens, index, last, sample, settings) {
     };
   const penalty = -beta;
   const sum = penalty * kl + (last ? sample.score : 0);
-  const adds = Number.isFinite(kl) && Number.isFinite(sum) && Math.abs(sum - reward) < 1e-4 * (1 + Math.abs(reward));
+  const adds = [beta, kl, sum].every(Number.isFinite) && Math.abs(sum - reward) < 1e-4 * (1 + Math.abs(reward));
   if (!adds)
     return { name: "rewards", letters: ["rₜ", "reward of this token"], total: reward, terms: [{ value: reward }] };
   const terms = [

@@ -148,7 +148,9 @@ export class Inspector {
       sample.gold === null ? null : fact("gold", number(sample.gold)),
       fact("sample_kl", number(sample.kl, 1)),
       fact("length", integer(sample.tokens.response_ids.length)),
-      el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+      sample.stopped === null
+        ? null
+        : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
     );
   }
 

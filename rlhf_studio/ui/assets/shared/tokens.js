@@ -157,15 +157,16 @@ export class TokenView {
 
   ending() {
     const { sample } = this;
-    const marks = sample.stopped
-      ? []
-      : [
-          el(
-            "span",
-            { class: "rs-chip", "data-tip": "The response hit the length limit before its stop token." },
-            "cut at the limit",
-          ),
-        ];
+    const marks =
+      sample.stopped !== false
+        ? []
+        : [
+            el(
+              "span",
+              { class: "rs-chip", "data-tip": "The response hit the length limit before its stop token." },
+              "cut at the limit",
+            ),
+          ];
     return [
       ...marks,
       el("span", { class: "rs-chip rs-chip-score", "data-term": "score" }, `score ${number(sample.score)}`),

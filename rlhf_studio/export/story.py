@@ -1,0 +1,159 @@
+"""What a run has to tell, read once and as plain data: the report and the model card are written from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.records import Diagnosis, Learned
+from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
+from rlhf_studio.config_io import walk_fields
+from rlhf_studio.export import insights
+from rlhf_studio.export.text import shareable
+from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEvent, WatchRecord
+from rlhf_studio.runs.rows import tenth
+
+SUMMARY = (
+    *("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "tokens/cut_off"),
+    *("policy/entropy_avg", "val/explained_variance", "policy/clipfrac_avg"),
+)
+MOST_EVENTS = 300
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as people read it. ``changed``: whether it differs from the program's default."""
+
+    name: str
+    title: str
+    value: str
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a watched prompt was answered: by the starting policy, or the first time, and the last time; each with its step."""
+
+    prompt: str
+    before: tuple[int, WatchRecord]
+    after: tuple[int, WatchRecord]
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything that is told.
+
+    Attributes:
+        program: version of this program that created the run.
+        tenth: how many steps the first and the last tenth have.
+        summary: (title, unit, mean over the first tenth, mean over the last), for the metrics that have both.
+        series: metric -> (steps, values), NaN where a value was not finite.
+        settings: by section.
+    """
+
+    status: RunStatus
+    config: RunConfig
+    origin: Origin
+    program: str
+    tenth: int
+    summary: list[tuple[str, str, float, float]]
+    series: dict[str, tuple[np.ndarray, np.ndarray]]
+    answers: list[Answers]
+    changes: list[SettingChange]
+    events: list[StoredEvent]
+    settings: dict[str, list[Setting]]
+    diagnosis: Diagnosis
+    learned: Learned
+
+    @property
+    def name(self) -> str:
+        return self.status.name or self.status.run_id
+
+
+def story_of(reader: RunReader) -> Story:
+    """Read a run. Raises StoreError."""
+    config, status, origin = reader.config(), reader.status(), reader.origin()
+    series = _series(reader)
+    titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
+    means = reader.first_and_last(SUMMARY)
+    steps = len(next(iter(series.values()))[0]) if series else 0
+    return Story(
+        status=status,
+        config=config,
+        origin=origin,
+        program=reader.program(),
+        tenth=tenth(steps),
+        summary=[(*titles[name], first, last) for name, (first, last) in means.items() if first is not None and last is not None],
+        series=series,
+        answers=answers_of(reader.watched()),
+        changes=reader.changes(),
+        events=reader.newest_events(MOST_EVENTS),
+        settings=settings_of(config) if origin.settings_known else {},
+        diagnosis=insights.diagnosis_of(reader),
+        learned=insights.learned_of(reader),
+    )
+
+
+def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rows: list[tuple[int, dict[str, float | None]]] = []
+    while found := reader.metrics_since(rows[-1][0] if rows else 0, 1000):
+        rows += found
+    steps = np.array([step for step, _ in rows], np.int64)
+    names = list(dict.fromkeys(name for _, metrics in rows for name in metrics))
+
+    def value(metrics: dict[str, float | None], name: str) -> float:
+        number = metrics.get(name)
+        return math.nan if number is None else number
+
+    return {name: (steps, np.array([value(metrics, name) for _, metrics in rows])) for name in names}
+
+
+def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) -> list[Answers]:
+    """For each watched prompt its first and its last answer, up to a step; a prompt that was answered once has both the same."""
+    known: dict[int, list[tuple[int, WatchRecord]]] = {}
+    for step, record in watched:
+        if last is None or step <= last:
+            known.setdefault(record.sample, []).append((step, record))
+    return [Answers(found[-1][1].prompt, found[0], found[-1]) for _, found in sorted(known.items())]
+
+
+def settings_of(config: RunConfig) -> dict[str, list[Setting]]:
+    """All settings by section, as others may see them (:func:`~rlhf_studio.export.text.shareable`)."""
+    ours, defaults = config.model_dump(mode="json"), RunConfig().model_dump(mode="json")
+    found: dict[str, list[Setting]] = {section: [] for section in SECTIONS}
+    for name, field in walk_fields():
+        section, _, rest = name.partition(".")
+        if name == "reward.components":
+            found[section] += _components(config)
+        elif rest:
+            value, default = ours[section][rest], defaults[section][rest]
+            found[section].append(Setting(name, field.title or rest, shown(value), value != default))
+    return found
+
+
+def _components(config: RunConfig) -> list[Setting]:
+    rows = []
+    for index, component in enumerate(config.reward.components):
+        given: dict[str, Any] = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
+        kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)
+        said = ", ".join(f"{name} {shown(value)}" for name, value in given.items() if name != "kind")
+        rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {said}", True))
+    return rows
+
+
+def shown(value: Any) -> str:
+    """A setting's value as text."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return "; ".join(map(shown, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
+    return shareable(value) if isinstance(value, str) else "" if value is None else str(value)

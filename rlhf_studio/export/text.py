@@ -1,0 +1,90 @@
+"""Text of models, data and people, as files that others open may hold it: nothing in it acts, and nothing in it is hidden."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import PurePosixPath, PureWindowsPath
+
+MOST_MARKS = 4  # combining marks on one letter: more are drawn over the lines above and below
+_SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
+_USER = re.compile(r"(?<=://)[^/@\s]*@")
+_AFTER_PATH = re.compile(r"(?<=[^\s?#])[?#]\S*")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+\-!|<>&~$^:=\"']")
+
+
+def _is_invisible(code: int) -> bool:
+    """Whether a character has no picture of its own, or changes how its neighbours are drawn."""
+    return (
+        (code < 0x20 and code not in (0x09, 0x0A))
+        or 0x7F <= code <= 0x9F
+        or code in (0xAD, 0x61C, 0xFEFF)
+        or 0x200B <= code <= 0x200F
+        or 0x2028 <= code <= 0x202E
+        or 0x2060 <= code <= 0x206F
+        or 0xD800 <= code <= 0xDFFF
+        or 0xE0000 <= code <= 0xE007F
+        or code & 0xFFFE == 0xFFFE
+    )
+
+
+def readable(text: str, limit: int = 4000) -> str:
+    """The text with invisible characters written as their codes, few marks on a letter, and at most ``limit`` characters.
+
+    What comes out is valid UTF-8: half a surrogate pair is written as its code too.
+    """
+    shown: list[str] = []
+    marks = 0
+    for character in text[:limit]:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks > MOST_MARKS:
+            continue
+        code = ord(character)
+        shown.append(f"\u27e8U+{code:04X}\u27e9" if _is_invisible(code) else character)
+    rest = len(text) - limit
+    return "".join(shown) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
+
+
+def without_secrets(text: str) -> str:
+    """The text without access tokens of well-known services, and without names and passwords in addresses."""
+    return _USER.sub("", _SECRET.sub(lambda match: match.group(1) + "\u2026", text))
+
+
+def shareable(value: str) -> str:
+    """A setting's text as others may see it: of a path on this machine only the last part, of an address no password and no query."""
+    plain = without_secrets(value)
+    if "://" in plain:
+        return _AFTER_PATH.sub("", plain)
+    if plain.startswith(("/", "~", "./", "../")) or PureWindowsPath(plain).drive or "\\" in plain:
+        return PurePosixPath(plain.replace("\\", "/")).name or plain
+    return plain
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a table that spreadsheets open: one that would be taken for a formula gets an apostrophe in front.
+
+    After https://owasp.org/www-community/attacks/CSV_Injection.
+    """
+    plain = readable(text)
+    return "'" + plain if text.startswith(_FORMULA) else plain
+
+
+def markdown(text: str, limit: int = 600) -> str:
+    """A text as part of one line of Markdown, where every character stands for itself: no markup, no link, no new cell."""
+    coded = _MARKDOWN.sub(lambda match: f"&#{ord(match[0])};", readable(text, limit))
+    coded = coded.replace("www.", "www<!-- -->.").replace("@", "<!-- -->@")  # or readers of Markdown would make a link of it
+    return "<br>".join(" ".join(line.split()) for line in coded.split("\n"))
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number as people read it; an en dash when there is none. One that would be 0 gets two decimals more; smaller ones are 0."""
+    if value is None or value != value:
+        return "\u2013"
+    if abs(value) == float("inf"):
+        return "\u221e" if value > 0 else "\u2212\u221e"
+    size = abs(value)
+    if 10**-digits / 200 <= size < 10**-digits:
+        digits += 2
+    text = f"{size:.1e}" if size >= 1e7 else f"{size:,.{digits}f}".replace(",", "\u2009")
+    return ("\u2212" if value < 0 and float(text.replace("\u2009", "")) else "") + text

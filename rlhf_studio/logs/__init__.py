@@ -1,0 +1,10 @@
+"""Runs as JSON Lines: writing a run of ours as a text file, and opening such files, ours or another trainer's, as read-only runs.
+
+``docs/logs.md`` describes the lines for people.
+
+- :mod:`.shape`: the names of what a line holds, and how large it may be
+- :mod:`.write`: a run as lines
+- :mod:`.line`: one line, checked field by field
+- :mod:`.records`: checked lines as the records of :mod:`rlhf_studio.runs`
+- :mod:`.open_log`: a file as a run in a workspace
+"""

@@ -1,0 +1,75 @@
+"""The names of what a line of a log holds. Where RL Logging Board has a name for something, it is ours too."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import orjson
+
+FORMAT, VERSION = "rlhf-studio-log", 1
+
+KINDS = ("run", "step", "rollout", "watched", "pieces", "episodes", "probe", "probe_score", "change", "event")
+"""What a line may be. A line without ``kind`` is a rollout."""
+
+TOKEN_KEYS = {
+    "logprobs": "logprobs",
+    "new_logprobs": "new_logprobs",
+    "ref_logprobs": "ref_logprobs",
+    "token_kl": "kl",
+    "token_rewards": "rewards",
+    "values": "values",
+    "advantages": "advantages",
+    "whitened_advantages": "whitened_advantages",
+    "returns": "returns",
+    "deltas": "deltas",
+    "entropy": "entropy",
+    "ratio": "ratio",
+    "clipped": "clipped",
+}
+"""Arrays with one number for each token of the response: key of the line -> name in our records."""
+
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""JSON has no such numbers; they are written as these texts. Python's own ``NaN`` without quotes is read as well."""
+
+MOST_FILE_BYTES = 8_000_000_000
+MOST_LINE_BYTES = 64_000_000
+MOST_STEP_BYTES = 512_000_000  # all lines of one step together: they are held in memory at the same time
+MOST_LINES = 5_000_000
+MOST_STEPS = 1_000_000
+MOST_SAMPLES = 65_536  # of one step
+MOST_TOKENS = 65_536  # of one response
+MOST_ALTERNATIVES = 20
+MOST_TEXT = 2_000_000  # characters
+MOST_DEPTH = 8
+
+
+def plain_number(value: float | None) -> Any:
+    """A number as JSON can hold it."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def plain_array(array: np.ndarray) -> Any:
+    """A numpy array as lists; float32 with as many digits as bring the same float32 back."""
+    values = np.ascontiguousarray(array)
+    if values.dtype == bool:
+        return values.tolist()
+    listed = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return listed
+    return _with_specials(listed, values)
+
+
+def _with_specials(listed: Any, values: np.ndarray) -> Any:
+    if values.ndim > 1:
+        return [_with_specials(row, array) for row, array in zip(listed, values, strict=True)]
+    return [plain_number(float(value)) if kept is None else kept for kept, value in zip(listed, values, strict=True)]
+
+
+def encode(line: dict[str, Any]) -> str:
+    """One line of a log, in ASCII: half a surrogate pair, which some models write, survives as an escape. Raises ValueError for NaN."""
+    return json.dumps(line, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"

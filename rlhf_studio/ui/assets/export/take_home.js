@@ -1,0 +1,237 @@
+// The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { bytes } from "../shared/format.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+
+const POLL_MS = 700;
+const KINDS = { adapter: "Adapter", merged: "Whole model" };
+const RECORDS = [
+  ["html", "Report", "The whole story in one file that opens without a network."],
+  ["csv", "Metrics (CSV)", "One row for each step, for spreadsheets."],
+  ["jsonl", "All data (JSON Lines)", "Metrics and responses with every token's numbers; opens again as a run."],
+];
+
+/**
+ * One for each page. `host` is where the dialog lives, so that it has the page's styles; `server` has the functions
+ * export_look, export_start and export_cancel; `api` is what mount() is given.
+ */
+export class TakeHome {
+  constructor({ host, server, api }) {
+    Object.assign(this, { host, server, api });
+  }
+
+  /** Open the dialog for a run {run, name}. Resolves when it is closed. */
+  open(run) {
+    this.run = run;
+    this.number = null;
+    this.build();
+    this.host.append(this.dialog);
+    this.dialog.showModal();
+    this.look();
+    return new Promise((resolve) => {
+      this.dialog.addEventListener("close", () => {
+        clearTimeout(this.timer);
+        this.dialog.remove();
+        resolve();
+      });
+    });
+  }
+
+  build() {
+    this.step = el("select", { class: "rs-input", id: "rs-take-step" });
+    this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
+    this.make = el(
+      "button",
+      { type: "button", class: "rs-button rs-primary", onclick: () => this.weights("") },
+      "Make zip",
+    );
+    this.name = el("input", {
+      class: "rs-input",
+      id: "rs-take-name",
+      type: "text",
+      maxlength: 200,
+      placeholder: "owner/name",
+      autocomplete: "off",
+      spellcheck: "false",
+    });
+    this.public = el("input", { type: "checkbox", id: "rs-take-public" });
+    this.pushButton = el(
+      "button",
+      { type: "button", class: "rs-button", onclick: () => this.weights(this.name.value.trim()) },
+      "Push to the hub",
+    );
+    this.push = el(
+      "details",
+      { class: "rs-take-push" },
+      el("summary", {}, "Push to the Hugging Face hub"),
+      el("label", { class: "rs-label", for: "rs-take-name" }, "Name on the hub"),
+      this.name,
+      el("label", { class: "rs-take-check", for: "rs-take-public" }, this.public, "Everyone may see it"),
+      el("p", { class: "rs-help" }, "Private unless you tick this. The token of the app's environment is used."),
+      this.pushButton,
+    );
+    this.none = el("p", { class: "rs-help" }, "This run has no checkpoint, so there are no weights to take.");
+    this.choice = el(
+      "div",
+      {},
+      el("div", { class: "rs-take-choice" }, field("Checkpoint", this.step), field("As", this.kind), this.make),
+      el("p", { class: "rs-help" }, "With tokenizer, generation settings and a model card filled from the run."),
+      this.push,
+    );
+    this.records = RECORDS.map(([what, title, help]) => ({
+      what,
+      button: el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.start({ what }) }, title),
+      help,
+    }));
+    this.making = el(
+      "div",
+      {},
+      section("The model", this.none, this.choice),
+      section(
+        "The record",
+        this.records.map(({ button, help }) =>
+          el("div", { class: "rs-take-record" }, button, el("p", { class: "rs-help" }, help)),
+        ),
+      ),
+    );
+    this.viewer = el("p", { class: "rs-help", hidden: true });
+    this.bar = el("progress", { max: 1, "aria-label": "Progress" });
+    this.cancel = el("button", { type: "button", class: "rs-quiet", onclick: () => this.stop() }, "Stop");
+    this.said = el("p", { class: "rs-take-said", role: "status" });
+    this.working = el("div", { class: "rs-take-working", hidden: true }, this.bar, this.cancel);
+    this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
+    this.files = el("ul", { class: "rs-take-files" });
+    this.ready = section("Ready to download", this.files);
+    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.dialog.close() }, "Close");
+    const title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
+    this.dialog = el(
+      "dialog",
+      { class: "rs-dialog rs-take", "aria-labelledby": "rs-take-title" },
+      title,
+      el("p", { class: "rs-help rs-take-run" }, this.run.name),
+      this.viewer,
+      this.making,
+      this.said,
+      this.working,
+      this.problem,
+      this.ready,
+      el("div", { class: "rs-dialog-buttons" }, close),
+    );
+  }
+
+  async look() {
+    clearTimeout(this.timer);
+    const answer = await this.ask("export_look", {});
+    if (!this.dialog.open) return;
+    if (answer.files) this.draw(answer);
+    const working = answer.job?.state === "working" || answer.busy;
+    if (working || !answer.files) this.timer = setTimeout(() => this.look(), POLL_MS);
+  }
+
+  /** Ask the server; says what is wrong. */
+  async ask(name, data) {
+    const asked = { run: this.run.run, view: onlyWatches(), ...data };
+    const answer = await this.server[name](asked).catch(() => ({ problem: NO_ANSWER }));
+    setText(this.problem, answer.problem || "");
+    show(this.problem, Boolean(answer.problem));
+    return answer;
+  }
+
+  draw(answer) {
+    setText(this.viewer, answer.why_not);
+    show(this.viewer, !answer.operator);
+    show(this.making, answer.operator);
+    show(this.none, !answer.checkpoints.length);
+    show(this.choice, answer.checkpoints.length > 0);
+    show(this.push, answer.push);
+    this.options(answer);
+    this.job(answer);
+    show(this.ready, answer.files.length > 0 || !answer.operator);
+    fill(
+      this.files,
+      answer.files.map((file) => this.file(file)),
+      answer.files.length ? null : el("li", { class: "rs-help" }, "Nothing was made yet."),
+    );
+  }
+
+  /** The lists, filled once: a choice that was made stays. */
+  options({ checkpoints, adapter, best }) {
+    if (this.step.options.length) return;
+    const option = (value, text) => el("option", { value }, text);
+    const newest = checkpoints.at(-1)?.step;
+    const others = checkpoints.filter(({ step }) => step !== newest).reverse();
+    fill(
+      this.step,
+      option("", `Newest (step ${newest})`),
+      best !== null && best !== newest ? option("best", `Best score (step ${best})`) : null,
+      others.map(({ step }) => option(String(step), `Step ${step}`)),
+    );
+    fill(
+      this.kind,
+      (adapter ? ["adapter", "merged"] : ["merged"]).map((kind) => option(kind, KINDS[kind])),
+    );
+  }
+
+  job({ job, busy }) {
+    const working = job?.state === "working" || busy;
+    for (const button of [this.make, this.pushButton, ...this.records.map((record) => record.button)])
+      button.disabled = working;
+    show(this.working, Boolean(working));
+    show(this.cancel, job?.state === "working");
+    if (working && Number.isFinite(job?.fraction)) this.bar.value = job.fraction;
+    else this.bar.removeAttribute("value");
+    if (busy) setText(this.said, "Another run's export is being made.");
+    else if (working) setText(this.said, job.progress);
+    else if (job && job.number === this.number) this.ended(job);
+    else if (!this.number) setText(this.said, "");
+  }
+
+  ended(job) {
+    setText(this.said, job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: it is below.");
+    if (job.state !== "failed") return;
+    setText(this.problem, job.error);
+    show(this.problem, true);
+  }
+
+  file({ name, bytes: size }) {
+    const address = new URL(`${this.api}/../exports/${this.run.run}/${name}`, location.href).href;
+    return el(
+      "li",
+      {},
+      el("a", { href: address, download: name }, name),
+      el("span", { class: "rs-help" }, bytes(size)),
+    );
+  }
+
+  weights(push) {
+    if (document.activeElement === this.pushButton && !push) {
+      setText(this.problem, "Give the name that it shall have on the hub, such as owner/name.");
+      show(this.problem, true);
+      this.name.focus();
+      return;
+    }
+    const at = /^\d+$/.test(this.step.value) ? Number(this.step.value) : this.step.value;
+    this.start({ what: this.kind.value, at, push, public: this.public.checked });
+  }
+
+  async start(wanted) {
+    setText(this.said, "Starting");
+    const answer = await this.ask("export_start", wanted);
+    if (answer.problem) {
+      setText(this.said, "");
+      return;
+    }
+    this.number = answer.number;
+    this.look();
+  }
+
+  async stop() {
+    await this.ask("export_cancel", {});
+    this.look();
+  }
+}
+
+const section = (title, ...content) => el("section", { class: "rs-take-part" }, el("h3", {}, title), ...content);
+
+const field = (label, input) =>
+  el("div", { class: "rs-take-field" }, el("label", { class: "rs-label", for: input.id }, label), input);

@@ -1,0 +1,1 @@
+"""Taking a run home from the pages: :mod:`.actions` makes files in the run's folder ``exports``, :mod:`.downloads` hands them out."""

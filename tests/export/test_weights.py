@@ -1,0 +1,166 @@
+"""What is taken home gives the checkpoint's logits, loads with plain transformers and peft, and carries nothing of this machine."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from rlhf_studio.cli.main import main
+from rlhf_studio.config import RunConfig
+from rlhf_studio.export import places
+from rlhf_studio.export.merging import dtype_of
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.reader import RunReader
+from tests.export import fakes
+from tests.export.runs import PROMPT, run_with_policies
+
+
+@pytest.fixture(scope="module", params=["lora", "all weights"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    lora = request.param == "lora"
+    return SimpleNamespace(folder=folder, lora=lora, logits=run_with_policies(folder, lora=lora))
+
+
+@pytest.fixture(autouse=True)
+def _no_analyses(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.install(monkeypatch)
+
+
+@torch.no_grad()
+def logits_of(model: torch.nn.Module) -> torch.Tensor:
+    return model.eval()(PROMPT).logits
+
+
+def test_the_whole_model_gives_the_checkpoints_logits(made: SimpleNamespace, tmp_path: Path) -> None:
+    target = tmp_path / "home" / "model"
+    assert main(["export", str(made.folder), "--merged", str(target), "--at", "2"]) == 0
+    difference = (logits_of(AutoModelForCausalLM.from_pretrained(target)) - made.logits[2]).abs().max()
+    assert difference <= (1e-5 if made.lora else 0.0)  # merging adds in another order; otherwise the very same weights
+    assert (made.logits[2] - made.logits[3]).abs().max() > 1e-2
+    assert AutoTokenizer.from_pretrained(target).eos_token == "<|endoftext|>"
+    sampling = GenerationConfig.from_pretrained(target)
+    assert (sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p) == (True, 0.7, 5, 1.0)
+    assert (sampling.eos_token_id, sampling.pad_token_id, sampling.max_new_tokens) == (1, 0, 9)
+    assert [path.name for path in target.parent.iterdir()] == ["model"]
+    assert str(made.folder.parent) not in "".join(path.read_text() for path in target.glob("*.json")) + (target / "README.md").read_text()
+
+
+def test_the_adapter_on_its_base_gives_the_checkpoints_logits(
+    made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "adapter"
+    code = main(["export", str(made.folder), "--adapter", str(target)])
+    if not made.lora:
+        assert code == 2 and "there is no adapter to take" in capsys.readouterr().err and not target.exists()
+        return
+    base = AutoModelForCausalLM.from_pretrained(target / "base", local_files_only=True)
+    assert (logits_of(PeftModel.from_pretrained(base, target)) - made.logits[3]).abs().max() <= 1e-5
+    settings = json.loads((target / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == "base"
+    assert str(made.folder.parent) not in "".join(path.read_text() for path in target.rglob("*.json"))
+    assert not (target / "value_head.safetensors").exists()
+
+
+def test_the_best_checkpoint_and_those_that_there_are_not(
+    made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in ("7", "first", "-1", "1e3", "²"):
+        assert main(["export", str(made.folder), "--merged", str(tmp_path / "x"), f"--at={wrong}"]) == 2
+        assert "this run has: 1, 2, 3" in capsys.readouterr().err
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "best"), "--at", "best"]) == 0
+    # scores 2.0, 1.0, 0.5: their running means are 2.0, 1.5 and 1.17
+    assert "step 1 of" in (tmp_path / "best" / "README.md").read_text()
+
+
+def test_a_damaged_checkpoint_is_refused(made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = next((paths.checkpoint_dir(made.folder, 2) / "policy").glob("*.safetensors"))
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    try:
+        assert main(["export", str(made.folder), "--merged", str(tmp_path / "x"), "--at", "2"]) == 2
+    finally:
+        weights.write_bytes(whole)
+    assert "is damaged" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_the_same_export_gives_the_same_zip(made: SimpleNamespace, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        assert main(["export", str(made.folder), "--merged", str(tmp_path / folder / "my model.zip")]) == 0
+    first, second = (tmp_path / folder / "my model.zip" for folder in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        names = archive.namelist()
+        assert names == sorted(names) and all(name.startswith("my-model/") for name in names)
+        assert {entry.date_time for entry in archive.infolist()} == {places.LONG_AGO} and archive.testzip() is None
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "both"), "--zip"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "both", "both.zip"}
+
+
+@pytest.mark.parametrize("name", ["..", "a/../b", "back\\slash", "new\nline", "C:drive", "~home"])
+def test_names_that_could_lead_out_of_a_zip(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    with pytest.raises(ValueError, match="cannot be put into a zip"):
+        places.write_zip(folder, name, tmp_path / "zip")
+    (folder / "link").symlink_to("/etc/passwd")
+    with pytest.raises(ValueError, match="link"):
+        places.write_zip(folder, "top", tmp_path / "other")
+
+
+def test_nothing_is_overwritten_and_a_full_disk_is_told_before(made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "taken"), "--csv", str(tmp_path / "m.csv")]) == 2
+    assert "is a folder that is not empty" in capsys.readouterr().err and not (tmp_path / "m.csv").exists()
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "empty")]) == 0
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    assert main(["export", str(made.folder), "--csv", str(tmp_path / "link"), "--replace"]) == 2
+    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "new")]) == 2
+    assert "disk is too full" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"taken", "empty", "link"}
+
+
+def test_the_card_is_valid_and_says_what_matters(made: SimpleNamespace, tmp_path: Path) -> None:
+    assert main(["export", str(made.folder), "--merged", str(tmp_path / "model")]) == 0
+    text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    data = ModelCard(text).data.to_dict()
+    assert data["library_name"] == "transformers" and data["pipeline_tag"] == "text-generation" and "base_model" not in data
+    for said in (
+        "## Verdict",
+        "## Limits",
+        "## Citation",
+        "## Answers before and after",
+        "`ppo.kl_coef`",
+        "curves.png",
+        "Licence of the base",
+    ):
+        assert said in text
+    assert (tmp_path / "model" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    body = text.split("---", 2)[2]
+    assert "<script" not in body and "${" not in body and "](javascript" not in body
+    assert not any(mark in text for mark in ("\u202e", "\x00", "\ud800"))
+
+
+def test_the_number_format_is_the_runs() -> None:
+    automatic, fixed = RunConfig(), RunConfig.model_validate({"model": {"dtype": "bfloat16"}})
+    assert dtype_of(automatic, "cpu, 2 threads") == torch.float32 and dtype_of(automatic, "NVIDIA H200, bfloat16") == torch.bfloat16
+    assert dtype_of(fixed, "cpu, 2 threads, bfloat16") == torch.bfloat16
+
+
+def test_a_run_without_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_with_policies(tmp_path / "run", lora=False, steps=0)
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "x")]) == 2
+    assert "has no checkpoint" in capsys.readouterr().err
+    assert RunReader(tmp_path / "run").status().step == 0

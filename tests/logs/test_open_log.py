@@ -1,0 +1,268 @@
+"""Others' logs as runs, and our own export opened again: compared with the records that went in, field by field."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.cli.main import main
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.logs import open_log as module
+from rlhf_studio.logs.open_log import Opened, open_log, open_log_text
+from rlhf_studio.logs.write import lines_of
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, Probe, ProbeScore, SettingChange, StepEpisodes, StepRecord, WatchRecord
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import NASTY_TEXTS, config, rollout, same, token_record
+
+BOARD = {  # a line as RL Logging Board reads it
+    "prompt": "The film was",
+    "response": " good.",
+    "response_tokens": [" good", "."],
+    "logprobs": [-0.5, -0.25],
+    "ref_logprobs": [-1.0, -0.5],
+    "values": [0.1, 0.2],
+    "token_rewards": [0.0, 1.0],
+    "reward": 1.0,
+    "step": 1,
+    "ref_response": " bad.",
+    "ref_reward": -1.0,
+}
+
+
+def log(folder: Path, *lines: dict[str, Any] | str) -> Path:
+    path = folder / "log.jsonl"
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def opened(folder: Path, *lines: dict[str, Any] | str, name: str = "") -> tuple[Opened, RunReader]:
+    result = open_log(log(folder, *lines), folder / "workspace", name)
+    return result, Workspace(folder / "workspace").reader(result.run_id)
+
+
+def full_run(folder: Path) -> RunReader:
+    """A run with everything that a store can hold, in it what is hard to write as text."""
+    create_run(folder, config(steps=7, kl_coef=0.07), name="<b>a run</b>")
+    lock = EngineLock(folder)
+    lock.acquire()
+    draw = np.random.default_rng(3)
+
+    def real(*shape: int) -> np.ndarray:
+        return draw.standard_normal(shape).astype(np.float32)
+
+    with RunWriter(folder) as writer:
+        writer.set_state("running", device="cpu")
+        score = ProbeScore(0, real(2), np.arange(10, dtype=np.int32).reshape(2, 5), real(2, 5), real(2, 5), real(2, 5))
+        writer.probes([Probe(0, "probe \ud800", ["a", "\x00"])], [score])
+        kept = {name: real(3) for name in ("logprobs", "ref_logprobs", "kl", "values", "entropy")}
+        writer.watched(0, [WatchRecord(0, "watch", "first", -0.1, 0.3, 0.0, True, ["a", "b", "c"], kept)])
+        for step in (1, 2, 4):
+            tokens = token_record(4, seed=step, pieces=["\ud800", "\u202e", "a\nb", "</script>"])
+            tokens.arrays["ratio"][1:3] = [math.nan, math.inf]
+            new = {5: "x", 6: "y\ud800", 7: ""} if step == 1 else {}
+            by_token = {name: real(3) for name in ("logprobs", "ref_logprobs", "values")}
+            gold = real(2) if step == 2 else None
+            ids, ends = np.array([5, 6, 7], np.int32), np.array([True, False])
+            episodes = StepEpisodes(np.array([2, 1], np.int32), ids, by_token, real(2), gold, {"rm": real(2)}, ends, new)
+            writer.commit_step(
+                StepRecord(
+                    step,
+                    {"objective/scores": 0.1 + step, "objective/kl": math.nan if step == 2 else step / 3, "loss/value_avg": -math.inf},
+                    [
+                        rollout(
+                            0, 1 / 3, tokens, parts={"a": 0.1, "b": math.nan}, gold=0.5, prompt=NASTY_TEXTS[2], response=NASTY_TEXTS[3]
+                        ),
+                        rollout(1, math.nan, None, stopped=False),
+                    ],
+                    [WatchRecord(0, "watch", f"answer {step}", float(step), None)],
+                    [EventRecord("warning", "health", f"step {step}", {"value": math.nan, "list": [1, None]})],
+                    episodes,
+                    [score],
+                    [SettingChange(2, "ppo.kl_coef", 0.1, 0.2)] if step == 2 else [],
+                )
+            )
+        writer.set_state("finished")
+    lock.release()
+    return RunReader(folder)
+
+
+def test_our_own_export_opens_as_the_same_run(tmp_path: Path) -> None:
+    run = full_run(tmp_path / "workspace" / "runs" / "original")
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(lines_of(run)), encoding="ascii")
+    result = open_log(path, tmp_path / "workspace")
+    again = Workspace(tmp_path / "workspace").reader(result.run_id)
+    assert again.config() == run.config() and run.config().ppo.kl_coef == 0.07
+    for ask in ("rollout_steps", "watched", "probes", "changes", "non_finite"):
+        left, right = getattr(run, ask)(), getattr(again, ask)()
+        assert same(_plain(left), _plain(right)) and left, ask
+    assert again.metrics_since(0) == run.metrics_since(0) and len(run.metrics_since(0)) == 3
+    for step in run.rollout_steps():
+        assert same(again.rollouts(step), run.rollouts(step))
+        assert [same(again.rollout(step, sample), run.rollout(step, sample)) for sample in (0, 1)] == [True, True]
+        assert same(_plain(again.episodes(step)), _plain(run.episodes(step))) and run.episodes(step)
+
+    def diary(reader: RunReader) -> list[Any]:
+        return [(event.step, event.level, event.kind, event.text, repr(event.data)) for event in reader.events_since(0)]
+
+    assert diary(again)[:-1] == diary(run) and diary(again)[-1][2] == "import"
+    status, origin = again.status(), again.origin()
+    assert (status.state, status.step, status.total_steps, status.device) == ("finished", 4, 7, "cpu")
+    assert (origin.imported, origin.settings_known) == ("run.jsonl", True)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, and whole-number keys as they are, for :func:`same`."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def test_a_line_of_rl_logging_board(tmp_path: Path) -> None:
+    result, reader = opened(tmp_path, BOARD, {**BOARD, "reward": 3.0}, {**BOARD, "step": 2})
+    assert (result.steps, result.rollouts) == (2, 3)
+    record = reader.rollout(1, 0)
+    assert record.tokens is not None
+    assert (record.prompt, record.response, record.score, record.length) == ("The film was", " good.", 1.0, 2)
+    assert record.kl == pytest.approx(0.75)
+    np.testing.assert_array_equal(record.tokens.arrays["kl"], np.float32([0.5, 0.25]))
+    np.testing.assert_array_equal(record.tokens.arrays["rewards"], np.float32([0, 1]))
+    unknown = (record.stopped, record.gold, record.parts, record.tokens.arrays.keys() & {"advantages", "entropy", "returns", "ratio"})
+    assert unknown == (None, None, {}, set())
+    assert math.isnan(record.tokens.gamma) and list(record.tokens.response_ids) == [-1, -1] and record.tokens.top_ids.shape == (2, 0)
+    metrics = dict(reader.metrics_since(0))[1]
+    assert metrics["objective/scores"] == 2.0 and metrics["objective/scores_std"] == pytest.approx(math.sqrt(2))
+    assert metrics["objective/kl"] == pytest.approx(0.75) and "tokens/cut_off" not in metrics and "gold/score" not in metrics
+    assert any("ref_response, ref_reward" in note for note in result.notes)
+    assert any("settings" in note for note in result.notes) and not reader.origin().settings_known
+    assert reader.config().model.policy == "unknown" and reader.status().state == "finished"
+
+
+def test_steps_in_any_order_and_from_zero(tmp_path: Path) -> None:
+    lines = [{"step": step, "prompt": "p", "response": f"r{step}", "length": 1, "reward": float(step)} for step in (2, 0, 1)]
+    result, reader = opened(tmp_path, *lines, name="mine")
+    assert [reader.rollouts(step)[0].response for step in (1, 2, 3)] == ["r0", "r1", "r2"]
+    assert any("from 0" in note for note in result.notes) and reader.status().name == "mine"
+    assert reader.rollout(1, 0).tokens is None and math.isnan(reader.rollout(1, 0).kl)
+
+
+def test_nan_is_kept_as_nan(tmp_path: Path) -> None:
+    line = {**BOARD, "values": [math.nan, "-Infinity"], "reward": math.nan, "logprobs": [None, -1]}
+    _, reader = opened(tmp_path, line)
+    record = reader.rollout(1, 0)
+    assert record.tokens is not None and math.isnan(record.score) and math.isnan(record.tokens.arrays["logprobs"][0])
+    np.testing.assert_array_equal(record.tokens.arrays["values"], np.float32([math.nan, -math.inf]))
+
+
+GOOD = {"step": 1, "prompt": "p", "response": "r", "response_tokens": ["r"], "reward": 1}
+WRONG: dict[str, tuple[Any, str]] = {
+    "not JSON": ("{'step': 1}", "line 2: it is not JSON"),
+    "a list": ("[1]", "line 2: it is a list"),
+    "no step": ({**GOOD, "step": None}, "line 2, step: it is missing"),
+    "a negative step": ({**GOOD, "step": -1}, "line 2, step: -1 is not a whole number"),
+    "true as a step": ({**GOOD, "step": True}, "line 2, step: True is not"),
+    "a huge step": ({**GOOD, "step": 10**30}, "line 2, step"),
+    "a text as reward": ({**GOOD, "reward": "high"}, "line 2, reward: 'high' is not a number"),
+    "an array of another length": ({**GOOD, "values": [1, 2]}, "line 2, values: it has 2 numbers, and this line needs 1"),
+    "true in an array": ({**GOOD, "values": [True]}, r"line 2, values\[0\]: True is not a number"),
+    "a text in an array": ({**GOOD, "logprobs": ["x"]}, r"line 2, logprobs\[0\]: 'x' is not a number"),
+    "a number beyond float32": ({**GOOD, "values": [1e300]}, "line 2, values: a number is beyond"),
+    "a whole number beyond everything": ({**GOOD, "values": [10**400]}, "line 2, values: a number is too large"),
+    "arrays without tokens": ({"step": 1, "prompt": "p", "response": "r", "values": [1]}, "line 2, response_tokens: it is missing; values"),
+    "no length": ({"step": 1, "prompt": "p", "response": "r"}, "line 2, response_tokens: it is missing"),
+    "no prompt": ({**GOOD, "prompt": None}, "line 2, prompt: it is missing"),
+    "a number as a token": ({**GOOD, "response_tokens": [5]}, r"line 2, response_tokens\[0\]: 5 is not a text"),
+    "uneven rows": ({**GOOD, "response_tokens": ["a", "b"], "top_ids": [[1, 2], [1]]}, "line 2, top_ids: its rows"),
+    "the same response twice": ({**GOOD, "sample": 0}, "line 2, sample: step 1 has a response 0 already"),
+    "an unknown kind": ({**GOOD, "kind": "x"}, "line 2, kind: 'x' is none of"),
+    "another version": ({"kind": "run", "format": "rlhf-studio-log", "version": 9}, "line 2, format"),
+    "a wrong setting": ({"kind": "run", "settings": {"ppo.kl_coef": -5}}, "line 2, settings.ppo.kl_coef"),
+    "very deep": ('{"step": 1, "x": ' + "[" * 50 + "]" * 50 + "}", "line 2: its lists and objects lie more than"),
+    "endlessly deep": ("[" * 100_000, "line 2: it is not JSON"),
+    "not UTF-8": ("\udcff", "line 2: it is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_line_is_named_and_nothing_is_made(case: str, tmp_path: Path) -> None:
+    line, sentence = WRONG[case]
+    path = log(tmp_path, GOOD)
+    with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
+        file.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+    with pytest.raises(ConfigError, match=sentence):
+        open_log(path, tmp_path / "workspace")
+    assert not (tmp_path / "workspace").exists()
+
+
+def test_files_that_are_no_logs(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08\x00 and so on")
+    (tmp_path / "nothing").write_text('{"kind": "event", "step": 0, "text": "x"}\n')
+    for name, sentence in {
+        "empty": "0 bytes",
+        "packed": "compressed",
+        "nothing": "no training step",
+        "gone": "cannot be read",
+        ".": "not a file",
+    }.items():
+        with pytest.raises(ConfigError, match=sentence):
+            open_log(tmp_path / name, tmp_path / "workspace")
+    assert not (tmp_path / "workspace").exists()
+
+
+def test_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LINE_BYTES", 200)
+    with pytest.raises(ConfigError, match="line 2: the file is too long here: a line of at most 200 bytes"):
+        opened(tmp_path, GOOD, {**GOOD, "response": "r" * 300})
+    monkeypatch.setattr(module, "MOST_LINES", 2)
+    with pytest.raises(ConfigError, match="line 3: .*at most 2 lines"):
+        opened(tmp_path, GOOD, GOOD, GOOD)
+    monkeypatch.setattr(module, "MOST_STEP_BYTES", 150)
+    with pytest.raises(ConfigError, match="line 2, step: the lines of step 1"):
+        opened(tmp_path, GOOD, GOOD)
+
+
+def test_what_fails_in_the_second_pass_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: RunWriter, record: StepRecord) -> None:
+        raise StoreError("The disk is full", "full")
+
+    monkeypatch.setattr(RunWriter, "commit_step", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        opened(tmp_path, GOOD)
+    assert list((tmp_path / "workspace" / "runs").iterdir()) == []
+
+
+def test_a_mark_at_the_beginning_blank_lines_and_a_last_line_without_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + json.dumps({**GOOD, "response": "ü"}).encode() + b"\n\n  \n" + json.dumps({**GOOD, "step": 2}).encode()
+    )
+    result = open_log(path, tmp_path / "workspace")
+    assert (result.steps, result.rollouts) == (2, 2)
+    assert Workspace(tmp_path / "workspace").reader(result.run_id).rollout(1, 0).response == "ü"
+
+
+def test_a_text_from_a_page(tmp_path: Path) -> None:
+    result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path)
+    assert Workspace(tmp_path).status(result.run_id).name == "my run"
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path, BOARD)
+    assert main(["open-log", str(path), "--name", "theirs", "--workspace", str(tmp_path / "w")]) == 0
+    shown = capsys.readouterr().out
+    (folder,) = (tmp_path / "w" / "runs").iterdir()
+    assert shown.startswith(f"run: {folder}\n1 steps, 1 responses\n") and RunReader(folder).status().name == "theirs"
+    assert main(["open-log", str(path), "--ppo.steps", "4"]) == 2
+    assert main(["open-log", str(log(tmp_path, {**GOOD, "step": "one"}))]) == 2
+    assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err

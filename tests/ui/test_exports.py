@@ -1,0 +1,203 @@
+"""Take it home on the pages: the export in a process of its own, and the one address for downloads, by raw HTTP as anyone sends it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.exports.actions import Exports
+from rlhf_studio.ui.exports.downloads import files_of, open_export
+from tests.ui.fake_run import FakeRun
+from tests.ui.raw_http import Raw
+from tests.ui.train_helpers import start_stand_in
+from tests.waiting import wait_until
+
+TOKEN = "a-long-secret"
+FINISHED = "import sys, json, pathlib; a = sys.argv; i = next(i for i, x in enumerate(a) if x.startswith('--'))\n"
+MAKES = FINISHED + (
+    "print(json.dumps({'progress': 'Half', 'fraction': 0.5}), flush=True)\n"
+    "pathlib.Path(a[i + 1]).write_text(' '.join(a[1:]))\n"
+    "print(json.dumps({'result': {'files': [{'path': a[i + 1], 'bytes': 1}], 'address': ''}}))\n"
+)
+FAILS = "import json; print(json.dumps({'error': 'The disk is full.'})); raise SystemExit(2)"
+HANGS = "import json, time; print(json.dumps({'progress': 'Waiting', 'fraction': None}), flush=True); time.sleep(60)"
+
+
+def request(**headers: str) -> Any:
+    sent = {"host": "127.0.0.1:7860", **headers}
+    return SimpleNamespace(headers=Headers(sent), client=SimpleNamespace(host="127.0.0.1"), query_params={})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> FakeRun:
+    made = FakeRun(tmp_path, steps=5)
+    made.run()
+    made.step(3)
+    made.finish()
+    return made
+
+
+def exports(run: FakeRun, script: str, **more: Any) -> Exports:
+    return Exports(Workspace(run.folder.parent.parent), Access(), [sys.executable, "-c", script], **more)
+
+
+def ended(asked: Exports, run: FakeRun) -> dict[str, Any]:
+    wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"]["state"] != "working")
+    return asked.export_look({"run": run.run_id}, request())
+
+
+def test_a_report_is_made_and_listed(run: FakeRun) -> None:
+    asked = exports(run, MAKES)
+    before = asked.export_look({"run": run.run_id}, request())
+    assert (before["operator"], before["job"], before["files"], before["checkpoints"], before["push"]) == (True, None, [], [], False)
+    assert asked.export_start({"run": run.run_id, "what": "html"}, request()) == {"number": 1}
+    after = ended(asked, run)
+    assert (after["job"]["state"], after["job"]["files"]) == ("done", ["report.html"])
+    (file,) = after["files"]
+    told = (run.folder / "exports" / "report.html").read_text()
+    assert file["name"] == "report.html" and told.startswith(f"export {run.folder} --html ") and told.endswith("--replace --json")
+
+
+def test_what_fails_says_why_and_what_hangs_can_be_ended(run: FakeRun) -> None:
+    asked = exports(run, FAILS)
+    asked.export_start({"run": run.run_id, "what": "csv"}, request())
+    assert ended(asked, run)["job"]["error"] == "The disk is full."
+    asked = exports(run, HANGS)
+    asked.export_start({"run": run.run_id, "what": "csv"}, request())
+    wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"].get("progress") == "Waiting")
+    assert "Another export" in asked.export_start({"run": run.run_id, "what": "csv"}, request())["problem"]
+    (run.folder / "exports" / ".export-left").mkdir()
+    asked.export_cancel({}, request())
+    assert ended(asked, run)["job"]["error"] == "Stopped." and not list((run.folder / "exports").iterdir())
+    asked.close()
+
+
+def test_what_cannot_be_asked(run: FakeRun) -> None:
+    asked = exports(run, MAKES)
+    run.checkpoint(2)
+    for data, said in (
+        ({"what": "html"}, "no such run"),
+        ({"run": "../..", "what": "html"}, "no such run"),
+        ({"run": run.run_id, "what": "everything"}, "no such export"),
+        ({"run": run.run_id, "what": "merged", "at": 7}, "no checkpoint of this step"),
+        ({"run": run.run_id, "what": "merged", "at": True}, "no checkpoint of this step"),
+        ({"run": run.run_id, "what": "merged", "push": "--help"}, "cannot be a model on the hub"),
+        ({"run": run.run_id, "what": "merged", "push": ["x"]}, "no such export"),
+    ):
+        assert said in asked.export_start(data, request()).get("problem", ""), data
+    assert asked.export_look({"run": run.run_id}, request())["job"] is None
+
+
+def test_weights_by_step_best_and_to_the_hub(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_canary_canary")
+    asked = exports(run, MAKES, keep_hub_token=True)
+    for step in (1, 3):
+        run.checkpoint(step)
+    look = asked.export_look({"run": run.run_id}, request())
+    assert [one["step"] for one in look["checkpoints"]] == [1, 3] and look["push"] and "canary" not in repr(look)
+    for wanted, expected in (
+        ({}, "--at 3 --replace"),
+        ({"at": "best", "push": "me/model"}, f"--at {look['best']} --replace --push me/model --json"),
+        ({"at": 1, "push": "me/model", "public": True}, "--at 1 --replace --push me/model --public"),
+    ):
+        assert "number" in asked.export_start({"run": run.run_id, "what": "merged", **wanted}, request())
+        (name,) = ended(asked, run)["job"]["files"]
+        assert expected in (run.folder / "exports" / name).read_text() and re.fullmatch(r"merged-step-\d+\.zip", name)
+
+
+def test_viewers_see_and_download_but_make_nothing(run: FakeRun) -> None:
+    asked, viewer = exports(run, MAKES), request(forwarded="for=10.0.0.1")
+    for name in ("export_start", "export_cancel"):
+        assert "You can watch" in getattr(asked, name)({"run": run.run_id, "what": "csv"}, viewer)["problem"]
+    look = asked.export_look({"run": run.run_id}, viewer)
+    assert not look["operator"] and "You can watch" in look["why_not"] and look["files"] == []
+
+
+# --- downloads ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    root = tmp_path_factory.mktemp("workspace")
+    run = FakeRun(root)
+    run.run()
+    run.close()
+    folder = run.folder / paths.EXPORTS
+    (folder / "report.html").write_bytes(b"<h1>report</h1>")
+    (folder / "model-step-3.zip").write_bytes(b"z" * 600_000)
+    (folder / "config.yaml").write_text("private")
+    (root / "secret.csv").write_text("secret")
+    (folder / "link.csv").symlink_to(root / "secret.csv")
+    os.link(root / "secret.csv", folder / "hard.csv")
+    os.mkfifo(folder / "pipe.csv")
+    (folder / "folder.csv").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TOKEN_VARIABLE, TOKEN)
+        running: Server = launch(root, start=start_stand_in)
+        port = int(re.search(r":(\d+)/", running.url)[1])
+        yield SimpleNamespace(raw=Raw(port), port=port, run=run.run_id, folder=folder)
+        running.close()
+
+
+def test_what_was_made_is_a_download_and_nothing_else(server: SimpleNamespace) -> None:
+    for method, headers in (("GET", {}), ("GET", {HEADER: TOKEN}), ("HEAD", {}), ("GET", {"Range": "bytes=1-2"})):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request(method, f"/exports/{server.run}/report.html", headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200 and body == (b"" if method == "HEAD" else b"<h1>report</h1>")
+        assert answer.getheader("Content-Disposition") == 'attachment; filename="report.html"'
+        assert answer.getheader("X-Content-Type-Options") == "nosniff" and "sandbox" in answer.getheader("Content-Security-Policy")
+        assert answer.getheader("Content-Length") == "15" and answer.getheader("Cache-Control") == "no-store"
+        connection.close()
+    status, body = server.raw.send("GET", f"/exports/{server.run}/model-step-3.zip")
+    assert status == 200 and len(body) == 600_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.yaml", "link.csv", "hard.csv", "pipe.csv", "folder.csv", "gone.csv", "../run.db", "..%2frun.db", "%2e%2e/run.db", "."),
+        *("REPORT.HTML", "report.html/", "report.html%00.csv", "report.html?x=1%0a", "a" * 200 + ".csv", ".export-1/file", "%252e%252e"),
+    ],
+)
+def test_no_other_file_is_given(name: str, server: SimpleNamespace) -> None:
+    status, body = server.raw.send("GET", f"/exports/{server.run}/{name}", headers={HEADER: TOKEN})
+    if name.startswith("report.html?"):
+        assert (status, body) == (200, b"<h1>report</h1>")  # an address's query is nobody's name
+    else:
+        assert 400 <= status < 500 and b"secret" not in body and b"private" not in body
+
+
+def test_other_runs_other_websites_and_other_methods_get_nothing(server: SimpleNamespace) -> None:
+    for run in ("..", ".", "x", "%2e%2e", "runs", "studio.db"):
+        assert 400 <= server.raw.send("GET", f"/exports/{run}/report.html")[0] < 500
+    address = f"/exports/{server.run}/report.html"
+    assert server.raw.send("GET", address, headers={"Sec-Fetch-Site": "cross-site", HEADER: TOKEN})[0] == 403
+    assert server.raw.send("GET", address, headers={"Host": "evil.example"})[0] == 421
+    for method in ("POST", "PUT", "DELETE"):
+        assert server.raw.send(method, address, {} if method == "POST" else None, {HEADER: TOKEN})[0] == 404
+
+
+def test_a_folder_that_is_a_link_gives_nothing(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "report.html").write_text("x")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "exports").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        open_export(run, "report.html")
+    assert files_of(tmp_path / "nothing") == []
