@@ -37,10 +37,12 @@ from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS = "train", "live", "runs"
+TRAIN, LIVE, RUNS, TALK = "train", "live", "runs", "talk"
 QUEUE_SECONDS = 0.05
 
 
@@ -51,6 +53,7 @@ def build_app(
     dispatcher: Dispatcher | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     try_reward: TryReward | None = None,
+    talk_line: Line | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -64,6 +67,7 @@ def build_app(
     inspect = partial(inspect_run, permissions=permissions)
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
+    talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
@@ -73,8 +77,11 @@ def build_app(
                 live = live_page.build(workspace, feed, access, wake)
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build()
+            with gr.Tab("Talk", id=TALK):
+                talk = talk_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(demo, tabs, live, train_page, train, runs_page, runs, wake)
+        _connect_talk(talk, tabs)
     return demo
 
 
@@ -114,7 +121,8 @@ def _connect(
         return gr.Tabs(selected=TRAIN)
 
     def opening_tab(request: gr.Request) -> Any:
-        return gr.Tabs(selected=LIVE) if dict(request.query_params).get("run") else gr.skip()
+        query = dict(request.query_params)
+        return gr.Tabs(selected=LIVE) if query.get("run") else gr.Tabs(selected=TALK) if "talk" in query else gr.skip()
 
     train.start(start_run, outputs=[train, tabs, live.component], **engine)
     train.measure(measure, queue=False, **quiet)
@@ -122,6 +130,13 @@ def _connect(
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
     demo.load(opening_tab, outputs=tabs, queue=False, **quiet)
+
+
+def _connect_talk(talk: gr.HTML, tabs: gr.Tabs) -> None:
+    def talk_train() -> gr.Tabs:
+        return gr.Tabs(selected=TRAIN)
+
+    talk.talk_train(talk_train, outputs=tabs, queue=False, show_progress="hidden", api_visibility="private")
 
 
 # --- serving -----------------------------------------------------------------------------------------------------------------
@@ -138,6 +153,7 @@ class Server:
     feed: LiveFeed
     dispatcher: Dispatcher | None
     try_reward: TryReward | None = None
+    talk_line: Line | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -152,8 +168,9 @@ class Server:
             self.dispatcher.stop()
         self.demo.close(verbose=False)
         self.feed.close()
-        if self.try_reward is not None:
-            self.try_reward.close()
+        for helper in (self.try_reward, self.talk_line):
+            if helper is not None:
+                helper.close()
 
 
 def launch(
@@ -185,13 +202,14 @@ def launch(
     start = partial(start, **given) if given else start
     dispatcher = None if read_only else Dispatcher(workspace, start)
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward)
+    talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, talk_line)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     _, url, _ = demo.launch(**launch_settings(host, port, access, demo))
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, talk_line)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

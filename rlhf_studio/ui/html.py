@@ -34,11 +34,13 @@ STYLES = {
         *("live/inspector.css", "live/card.css", "live/diary.css"),
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css"),
+    "talk": (*_SHARED_STYLES, "live/inspector.css", "live/card.css", "talk/talk.css", "talk/exchange.css"),
 }
 _TEMPLATES = {
     "train": '<div class="rs-page rs-train"></div>',
     "live": '<div class="rs-page rs-live"><p class="rs-hint">Opening the Live page</p></div>',
     "runs": '<div class="rs-page rs-runs"></div>',
+    "talk": '<div class="rs-page rs-talk"></div>',
 }
 _HEADING = '<h1 class="rs-brand">RLHF Studio</h1>'
 
@@ -106,7 +108,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     """The component of a page: an element with the id ``<page>-page`` that ``assets/<page>/<page>.js`` fills in.
 
     Args:
-        page: ``train``, ``live`` or ``runs``.
+        page: ``train``, ``live``, ``runs`` or ``talk``.
         events: what the script may trigger; each becomes a listener of the component.
         functions: what the script may ask the server, by the functions' names: each is given what the script sends, and the request.
 

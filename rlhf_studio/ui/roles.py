@@ -56,6 +56,13 @@ FUNCTIONS: dict[str, Role] = {
     "runs-page.loss": _OPERATOR,  # it measures a whole run folder
     "runs-page.settings": _VIEWER,
     "runs-page.resume_question": _OPERATOR,
+    # Talk
+    "talk_train": _VIEWER,
+    "talk-page.boot": _VIEWER,
+    "talk-page.policies": _VIEWER,
+    "talk-page.ask": _OPERATOR,  # it starts a process and loads models
+    "talk-page.news": _OPERATOR,
+    "talk-page.halt": _OPERATOR,
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

@@ -60,7 +60,7 @@ def sampling_steps(
     ranks: Ranks = ONE_RANK,
     later_step: DecodingStep | None = None,
 ) -> Generator[Drawn, None, Sampled]:
-    """Sample one response per prompt, and stop after each step for whoever wants to look.
+    """Sample one response per prompt; yields what each step has drawn, in tensors that hold only until the next step.
 
     Args:
         policy: the model to sample from.
@@ -73,9 +73,6 @@ def sampling_steps(
         ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
             computing until all ranks have finished.
         later_step: the policy's traced step, for the tokens after the first; None uses the model itself.
-
-    Yields:
-        What each step has drawn, for the rows that are still in the batch. Its tensors hold only until the next step.
 
     Returns:
         The token batch (T is the longest response), and its log-probabilities, entropy and values (0 when the critic has its own trunk).
