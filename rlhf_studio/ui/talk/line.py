@@ -164,6 +164,8 @@ class Line:
         heard, asked_to_stop = time.monotonic(), 0.0
         while True:
             now = time.monotonic()
+            if self._closed:  # perhaps just before the process was started
+                return _end(exchange, "The app is stopping.")
             if exchange.stopping and not asked_to_stop:
                 asked_to_stop = now
                 process.send({"op": "cancel", "number": self._number}, SEND_SECONDS)

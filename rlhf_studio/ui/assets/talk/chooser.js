@@ -46,10 +46,10 @@ export class Chooser {
     if (!known || this.run.value !== run) return;
     this.known = known;
     const { steps } = known;
-    const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest checkpoint)" : ""}`;
+    const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest)" : ""}`;
     fill(
       this.step,
-      el("option", { value: START }, "Start, before training"),
+      el("option", { value: START }, "Start (before training)"),
       steps.map((step) => el("option", { value: String(step) }, label(step))),
     );
     this.step.value = before === START || !steps.length ? START : String(steps.at(-1));

@@ -27,7 +27,11 @@ export class Composer {
       oninput: () => this.plain(),
       onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && on.ask(),
     });
-    this.button = el("button", { type: "submit", class: "rs-button rs-primary" }, "Ask both");
+    this.button = el(
+      "button",
+      { type: "submit", class: "rs-button rs-primary", title: "Ctrl + Enter", "aria-keyshortcuts": "Control+Enter" },
+      "Ask both",
+    );
     this.cancel = el("button", { type: "button", class: "rs-button", hidden: true, onclick: () => on.stop() }, "Stop");
     this.status = el("p", { class: "rs-help rs-talk-status", role: "status" });
     this.problem = el("p", { class: "rs-problem", id: "rs-talk-problem", role: "alert", hidden: true });

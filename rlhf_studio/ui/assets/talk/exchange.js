@@ -68,12 +68,12 @@ export class Exchange {
         el("div", { class: "rs-exchange-tools" }, el("span", { class: "rs-help" }, asked.line), this.copy),
       ),
       this.status,
+      this.legendRow,
       el(
         "div",
         { class: "rs-answers" },
         this.answers.map((answer) => answer.node),
       ),
-      this.legendRow,
     );
   }
 
