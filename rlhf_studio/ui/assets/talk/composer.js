@@ -39,7 +39,7 @@ export class Composer {
     this.node = el(
       "form",
       { class: "rs-talk-composer", novalidate: true, onsubmit: (event) => this.submit(event) },
-      el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Prompt"),
+      el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
       this.text,
       this.examples,
       this.settings(),
