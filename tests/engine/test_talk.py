@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.child_process.line_process import LineEnded, LineProcess
+from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.process.worker import run_engine
@@ -264,3 +269,61 @@ def test_two_pairs_stay_loaded(run: Path, lora_run: Path, held: Held, monkeypatc
     assert len(loads) == 5
     held.get(run, None)
     assert len(loads) == 6
+
+
+def test_the_command_gives_the_same_answers(run: Path, held: Held, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prompts.txt").write_text("w4\n\nw5 w6\n")
+    options = ["--temperature", "0.8", "--response-length", "5", "--seed", "2", "--json"]
+    assert main(["generate", str(run), "--prompt", "w1", "--prompts", str(tmp_path / "prompts.txt"), *options]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["typed"] for row in rows] == ["w1", "w4", "w5 w6"]
+    for place, row in enumerate(rows):
+        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + place, temperature=0.8, response_length=5)))
+        assert row["response"] == expected[-1]["response"] and row["score"] == expected[-1]["score"]
+        assert [token["logprob"] for token in row["tokens"]] == [token["logprob"] for token in expected[1:-1]]
+    assert main(["generate", str(checkpoint_dir(run, 2)), "--prompt", "w1"]) == 0
+    assert "kl" in capsys.readouterr().out
+    assert main(["generate", str(run), "--start", "--prompt", "w1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "give --prompt TEXT, or --prompts FILE"),
+        (["--prompt", "x", "--temperature", "0"], "generation.temperature"),
+        (["--prompt", "x", "--seed", "-1"], "engine.seed"),
+        (["--prompts", "/no/such/file"], "cannot be read as text"),
+        (["--prompt", "\ud800"], "not valid UTF-8"),
+    ],
+)
+def test_bad_input_to_the_command(run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], part: str) -> None:
+    assert main(["generate", str(run), *arguments]) == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_process_streams_can_be_cancelled_and_ends_with_its_parent(run: Path) -> None:
+    process = LineProcess([sys.executable, "-m", "rlhf_studio", "talk-server"], environment=child_environment(os.environ))
+
+    def request(number: int, length: int) -> dict[str, Any]:
+        sides = [
+            {"run": str(run), "step": step, "seed": 1, "settings": {"response_length": length}} for step in (None, 3)
+        ]
+        return {"op": "ask", "number": number, "prompt": "w1", "sides": sides}
+
+    def until_done() -> list[dict[str, Any]]:
+        events = [process.receive(120, 10**6)]
+        while events[-1]["event"] != "done":
+            events.append(process.receive(120, 10**6))
+        return events
+
+    process.send(request(1, 6), 30)
+    assert {event["side"] for event in until_done() if event["event"] == "end"} == {0, 1}
+    process.send({"op": "cancel", "number": 2}, 30)
+    process.send(request(2, 60), 30)
+    events = until_done()
+    assert events[-1]["cancelled"] and not [event for event in events if event["event"] == "end"]
+    os.close(process._input)
+    with pytest.raises(LineEnded):
+        process.receive(60, 10**6)
+    process._process.stdin = None  # it is closed already

@@ -49,7 +49,7 @@ export class Chooser {
     const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest)" : ""}`;
     fill(
       this.step,
-      el("option", { value: START }, "Start (before training)"),
+      el("option", { value: START }, "Start (step 0)"),
       steps.map((step) => el("option", { value: String(step) }, label(step))),
     );
     this.step.value = before === START || !steps.length ? START : String(steps.at(-1));

@@ -9,7 +9,7 @@ const QUICK = 120; // milliseconds between two questions while something comes
 const HOSTED = 500;
 const HIDDEN = 1500;
 const TRIES = 6;
-const SHOWN = 1500; // characters of the prompt
+const SHOWN = 500; // characters of the prompt
 
 const wait = (time) => new Promise((resolve) => setTimeout(resolve, time));
 const interval = () => (document.hidden ? HIDDEN : location.hostname.endsWith(".hf.space") ? HOSTED : QUICK);
