@@ -306,9 +306,7 @@ def test_the_process_streams_can_be_cancelled_and_ends_with_its_parent(run: Path
     process = LineProcess([sys.executable, "-m", "rlhf_studio", "talk-server"], environment=child_environment(os.environ))
 
     def request(number: int, length: int) -> dict[str, Any]:
-        sides = [
-            {"run": str(run), "step": step, "seed": 1, "settings": {"response_length": length}} for step in (None, 3)
-        ]
+        sides = [{"run": str(run), "step": step, "seed": 1, "settings": {"response_length": length}} for step in (None, 3)]
         return {"op": "ask", "number": number, "prompt": "w1", "sides": sides}
 
     def until_done() -> list[dict[str, Any]]:
@@ -323,7 +321,6 @@ def test_the_process_streams_can_be_cancelled_and_ends_with_its_parent(run: Path
     process.send(request(2, 60), 30)
     events = until_done()
     assert events[-1]["cancelled"] and not [event for event in events if event["event"] == "end"]
-    os.close(process._input)
+    process._process.stdin.close()  # as when the app is gone
     with pytest.raises(LineEnded):
         process.receive(60, 10**6)
-    process._process.stdin = None  # it is closed already
