@@ -122,6 +122,7 @@ def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterato
         steps = sampling_steps(models.policy, *rows, uniforms=uniforms, stop_id=models.stop_id, pad_id=models.pad_id)
         unread = prompts.ids
         while True:
+            torch.set_num_threads(talker.threads)  # the other side's model may be of another size
             try:
                 drawn = next(steps)
             except StopIteration as end:

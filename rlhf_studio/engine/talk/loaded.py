@@ -10,7 +10,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
 from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
+
+THREADS = torch.get_num_threads()
+ONE_THREAD_BELOW = 50_000_000  # weights: threads that wait for each other after each short operation take longer than one alone
 
 
 class CannotTalk(Exception):
@@ -73,6 +76,7 @@ class Talker:
         step: of its checkpoint; None is the starting policy.
         kl_coef: β as it was at this step: what a token's reward is made with; 0 where the loss charges the KL.
         has_values: whether the value head that shares the policy's trunk was loaded.
+        threads: of a CPU, for one operation.
     """
 
     models: Models
@@ -81,7 +85,7 @@ class Talker:
     has_values: bool
     no_score: str = ""
     max_positions: int | None = None
-    notes: list[str] = field(default_factory=list)
+    threads: int = 1
 
 
 def settings_of(run_dir: Path) -> RunConfig:
@@ -143,7 +147,8 @@ def load_talker(start: Start, step: int | None) -> Talker:
     )
     charged = config.ppo.kl_placement == "reward"
     coefficient = (config.ppo.kl_coef if folder is None else _kl_coef(folder, config)) if charged else 0.0
-    return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions)
+    threads = 1 if sum(parameter.numel() for parameter in policy.parameters()) < ONE_THREAD_BELOW else THREADS
+    return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads)
 
 
 def weights_folder(run_dir: Path, step: int) -> Path:
