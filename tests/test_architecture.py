@@ -56,6 +56,7 @@ engine/loop: config config_io engine.compute engine.distributed engine.models en
 engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
 engine/stages: config engine.models
 engine/process: child_process config config_io engine exit_codes inputs runs
+engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world
 ui: analysis child_process config config_io estimate exit_codes export glossary inputs logs metrics preflight recipes runs
 cli: analysis child_process config config_io engine exit_codes export from_trl inputs logs preflight recipes runs ui world_build

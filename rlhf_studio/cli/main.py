@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, train
+from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_resume(commands)
     fork.add_commands(commands)
     score.add_commands(commands)
+    talk.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)

@@ -2,6 +2,7 @@
 
 From the top to the bottom; a room uses only those below it:
 
+- :mod:`.talk`: a process that answers prompts with a run's policies.
 - :mod:`.process`: the engine process, its checkpoints, how it stops
 - :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned
 - :mod:`.stages`: supervised fine-tuning and reward-model training

@@ -22,22 +22,33 @@ def start_tokens(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
-    """The text that each token adds.
+    """The text that each token adds, see :class:`GrowingText`."""
+    text = GrowingText(tokenizer)
+    return [text.add(token) for token in ids]
+
+
+class GrowingText:
+    """A text that grows token by token.
 
     A byte-level token may end inside a UTF-8 character: it shows as U+FFFD, and the token that completes the character
     carries it whole. Decoding a growing window keeps the leading spaces that decoding a token alone would lose.
     """
-    pieces: list[str] = []
-    start, read = 0, 0  # ids[start:read] is settled text that the next token is decoded behind; after it, each id so far has a mark
-    for end in range(1, len(ids) + 1):
-        before = _decode(tokenizer, ids[start:read])
-        after = _decode(tokenizer, ids[start:end])
-        if after.endswith(PARTIAL) and end - read < 4:
-            pieces.append(PARTIAL)
-            continue
-        pieces.append(_added(before, after, end - read - 1))
-        start, read = read, end
-    return pieces
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self._settled: list[int] = []  # the tokens that the next one is decoded behind
+        self._open: list[int] = []  # tokens after those; each so far has a mark as its piece
+
+    def add(self, token: int) -> str:
+        """The text that the next token adds."""
+        self._open.append(token)
+        before = _decode(self._tokenizer, self._settled)
+        after = _decode(self._tokenizer, self._settled + self._open)
+        if after.endswith(PARTIAL) and len(self._open) < 4:
+            return PARTIAL
+        piece = _added(before, after, len(self._open) - 1)
+        self._settled, self._open = self._open, []
+        return piece
 
 
 def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row: int) -> list[str]:

@@ -134,6 +134,14 @@ def by_step(folder: Path) -> list[Path]:
     return [path for path in entries_by_step(folder) if is_folder(path)]
 
 
+def require_whole(folder: Path) -> None:
+    """Read a checkpoint's files. Raises :class:`CheckpointError` when one is missing or damaged, or when it is not the run's own.
+
+    Files that this process has read before, and that have not changed since, are not read again. Raises StoreError too.
+    """
+    _check(folder, read_again=False)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest. Raises :class:`CheckpointError` when it is missing, no manifest, of another format, or names what cannot be in it."""
     try:

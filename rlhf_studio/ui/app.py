@@ -31,7 +31,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_page, theme
+from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.exports.actions import Exports
@@ -39,10 +39,12 @@ from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS = "train", "live", "runs"
+TRAIN, LIVE, RUNS, TALK = "train", "live", "runs", "talk"
 QUEUE_SECONDS = 0.05
 
 
@@ -54,6 +56,7 @@ def build_app(
     permissions: Permissions = NOTHING_ALLOWED,
     try_reward: TryReward | None = None,
     exports: Exports | None = None,
+    talk_line: Line | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -68,6 +71,7 @@ def build_app(
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
+    talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
@@ -77,8 +81,11 @@ def build_app(
                 live = live_page.build(workspace, feed, access, wake, exports.functions())
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build(exports.functions())
+            with gr.Tab("Talk", id=TALK):
+                talk = talk_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
+        _connect_talk(talk, talk_page, tabs, live)
     return demo
 
 
@@ -123,6 +130,19 @@ def _connect(
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
 
 
+def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+    def talk_train() -> gr.Tabs:
+        return gr.Tabs(selected=TRAIN)
+
+    def open_talk(event: gr.EventData) -> list[Any]:
+        return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event._data, "run") or "")[:100])]
+
+    talk.talk_train(talk_train, outputs=tabs, **quiet)
+    live.component.open_talk(open_talk, outputs=[tabs, talk], **quiet)
+
+
 # --- serving -----------------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +158,7 @@ class Server:
     dispatcher: Dispatcher | None
     try_reward: TryReward | None = None
     exports: Exports | None = None
+    talk_line: Line | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -152,10 +173,9 @@ class Server:
             self.dispatcher.stop()
         self.demo.close(verbose=False)
         self.feed.close()
-        if self.try_reward is not None:
-            self.try_reward.close()
-        if self.exports is not None:
-            self.exports.close()
+        for helper in (self.try_reward, self.talk_line, self.exports):
+            if helper is not None:
+                helper.close()
 
 
 def launch(
@@ -188,7 +208,8 @@ def launch(
     dispatcher = None if read_only else Dispatcher(workspace, start)
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports)
+    talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -196,7 +217,7 @@ def launch(
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

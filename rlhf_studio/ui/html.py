@@ -36,6 +36,7 @@ STYLES = {
         "export/take_home.css",
     ),
     "runs": (*_SHARED_STYLES, "runs/runs.css", "export/take_home.css"),
+    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
@@ -43,6 +44,7 @@ _TEMPLATES = {
     "live": '<div class="rs-page rs-live"><p class="rs-hint">Opening the Live page</p></div>',
     "runs": '<div class="rs-page rs-runs"></div>',
     "shell": '<div class="rs-page rs-shell"><h1 class="rs-brand">RLHF Studio</h1></div>',
+    "talk": '<div class="rs-page rs-talk"></div>',
 }
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)

@@ -65,6 +65,14 @@ FUNCTIONS: dict[str, Role] = {
     # Take it home, on both pages
     **{f"{page}-page.export_look": _VIEWER for page in ("live", "runs")},
     **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
+    # Talk
+    "talk_train": _VIEWER,
+    "open_talk": _VIEWER,
+    "talk-page.boot": _VIEWER,
+    "talk-page.policies": _VIEWER,
+    "talk-page.ask": _OPERATOR,  # it starts a process and loads models
+    "talk-page.news": _OPERATOR,
+    "talk-page.halt": _OPERATOR,
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

@@ -66,7 +66,7 @@ def make_policy(
     """
     model = placed(loaded.model, compute.load_device)
     critic, head = load_critic(config, loaded, report)
-    policy = Policy(_with_lora(model, config, loaded, start), head, critic).to(compute.load_device)
+    policy = Policy(with_lora(model, config, loaded, start), head, critic).to(compute.load_device)
     reference = Reference(policy, compute.dtype, start.model and placed(start.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
@@ -118,7 +118,8 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)  # all GPUs too
 
 
-def _with_lora(model: Any, config: RunConfig, loaded: LoadedModel, start: LoadedReference) -> Any:
+def with_lora(model: Any, config: RunConfig, loaded: LoadedModel, start: LoadedReference) -> Any:
+    """The model with the adapters that the settings ask for, at their start; the model itself without LoRA."""
     if not config.lora.enabled:
         return model
     torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator

@@ -24,6 +24,7 @@ from rlhf_studio.engine.loop.state import TrainingState, replay, restore
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
 from rlhf_studio.runs.create import first_settings
@@ -132,16 +133,25 @@ def _write_manifest(folder: Path, step: int, recorded_at: float | None, **more: 
 
 def restore_policy(folder: Path, policy: Policy) -> None:
     """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
+    restore_language_model(folder, policy)
     try:
         with checkpoints.only_named(folder) as named:
             policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
-            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
             critic = {} if policy.critic is None else _saved(named / "critic", policy.critic.model)
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
     if policy.critic is not None:
         _copy(critic, policy.critic.model.state_dict(), folder)
+
+
+def restore_language_model(folder: Path, policy: Policy) -> None:
+    """As :func:`restore_policy`, without the critic: its value head and its trunk stay as they are."""
+    try:
+        with checkpoints.only_named(folder) as named:
+            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
 
 
 def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> None:
@@ -155,6 +165,18 @@ def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
     return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
+
+
+def restore_reference(folder: Path, reference: Reference) -> None:
+    """Give a reference that follows the policy the weights of the checkpoint. Raises :class:`CheckpointError`."""
+    try:
+        with checkpoints.only_named(folder) as named:
+            weights = load_file(named / "reference.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    if {name: weight.shape for name, weight in weights.items()} != {name: weight.shape for name, weight in reference.weights().items()}:
+        raise CheckpointError(f"{folder.name}: the weights of its reference do not fit this model")
+    reference.restore(weights)
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:

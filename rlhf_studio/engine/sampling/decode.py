@@ -13,6 +13,8 @@ Shapes: B episodes, b of them still in the batch, P prompt length, T longest res
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,8 +31,22 @@ from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 SHRINK_BELOW = 0.8  # finished rows leave the batch when less than this fraction is unfinished: it costs a copy of the cache
 
 
+Sampled = tuple[TokenBatch, ForwardOutput]
+
+
+def sample_responses(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, settings: GenerationConfig, **options: Any) -> Sampled:
+    """Sample one response per prompt: :func:`sampling_steps`, with its arguments, from the first step to the last."""
+    steps = sampling_steps(policy, prompt_ids, prompt_mask, settings, **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            sampled: Sampled = end.value
+            return sampled
+
+
 @torch.no_grad()
-def sample_responses(
+def sampling_steps(
     policy: Policy,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
@@ -43,8 +59,8 @@ def sample_responses(
     top_rows: int = 0,
     ranks: Ranks = ONE_RANK,
     later_step: DecodingStep | None = None,
-) -> tuple[TokenBatch, ForwardOutput]:
-    """Sample one response per prompt.
+) -> Generator[Drawn, None, Sampled]:
+    """Sample one response per prompt; yields what each step has drawn, in tensors that hold only until the next step.
 
     Args:
         policy: the model to sample from.
@@ -78,6 +94,7 @@ def sample_responses(
         unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1)
         if stop_id is not None:
             unfinished = unfinished & (drawn.tokens != stop_id)
+        yield drawn
         count = int(unfinished.sum())
         if not ranks.any_has_work(count):
             break

@@ -2,10 +2,6 @@
 import { ask } from "../shared/dialogs.js";
 import { el, memory } from "../shared/dom.js";
 
-/** Whether the app has a page of this name. */
-const hasPage = (name) =>
-  (window.gradio_config?.components || []).some(({ props }) => props?.elem_id === `${name}-page`);
-
 export class Ending {
   /**
    * @param host      where questions are asked
@@ -23,13 +19,13 @@ export class Ending {
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
     const some = !failed && [
-      hasPage("talk") && this.button("Talk to it", () => this.send("open_talk"), true),
+      this.button("Talk to it", () => this.send("open_talk"), true),
       this.button("Take it home", () => this.takeHome(this.run()), false),
     ];
     const list = [
       failed && operator && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
-      !failed && this.button("Run a variation", () => this.vary(false), !hasPage("talk")),
+      !failed && this.button("Run a variation", () => this.vary(false), false),
       this.button("Compare", () => this.compare(), false),
       !failed && operator && this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);

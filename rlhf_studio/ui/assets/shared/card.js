@@ -92,16 +92,10 @@ function advantageBlock(tokens, index, last, sample, settings) {
   const complete = [...terms, gamma, lam].every(Number.isFinite);
   const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
   if (!complete) {
-<<<<<<< HEAD:rlhf_studio/ui/assets/shared/card.js
     const why = arrays.advantages
-      ? "This token has a number that is not finite, so nothing can be added up."
+      ? "A number of this token is missing or not finite, so nothing can be added up."
       : "Advantages are not computed yet: the step waits before that phase.";
     block.append(el("p", { class: "rs-muted" }, why));
-=======
-    block.append(
-      el("p", { class: "rs-muted" }, "A number of this token is missing or not finite, so nothing can be added up."),
-    );
->>>>>>> w/export:rlhf_studio/ui/assets/live/card.js
     return block;
   }
   const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;

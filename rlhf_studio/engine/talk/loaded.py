@@ -1,0 +1,206 @@
+"""From a run folder and a step to a policy that can be talked to, with its reference and the run's rewards.
+
+Two policies of one run share what is equal: the frozen base under LoRA, the reference, and a starting policy that is the reference.
+The weights that :class:`Start` holds are never written to; whoever needs other weights gets a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
+from rlhf_studio.engine.loop.build import pad_id, stop_id, with_lora
+from rlhf_studio.engine.loop.models import Models
+from rlhf_studio.engine.models.adapters import merge_adapter
+from rlhf_studio.engine.models.critic import make_value_head
+from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
+from rlhf_studio.engine.process.checkpoint import restore_language_model, restore_reference
+from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
+from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.reader import RunReader
+
+THREADS = torch.get_num_threads()
+ONE_THREAD_BELOW = 50_000_000  # weights: threads that wait for each other after each short operation take longer than one alone
+
+
+class CannotTalk(Exception):
+    """There is nothing to talk to; the message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run as it was before training.
+
+    Attributes:
+        loaded: the policy's model, whose weights stay as they are.
+        reference: what ``model.reference`` names.
+        scorer: the run's rewards; without components where they cannot be loaded.
+        no_score: one sentence why there is no score; empty when there is one.
+        max_positions: most tokens of prompt and response together; None when the model names no limit.
+    """
+
+    run_dir: Path
+    config: RunConfig
+    compute: Compute
+    loaded: LoadedModel
+    reference: LoadedReference
+    scorer: Scorer
+    no_score: str
+    max_positions: int | None
+
+
+@dataclass(frozen=True)
+class Talker:
+    """A policy that can be talked to.
+
+    Attributes:
+        models: the policy, its reference, and the run's rewards.
+        step: of its checkpoint; None is the starting policy.
+        kl_coef: β as it was at this step: what a token's reward is made with; 0 where the loss charges the KL.
+        has_values: whether the value head that shares the policy's trunk was loaded.
+        threads: of a CPU, for one operation.
+    """
+
+    models: Models
+    step: int | None
+    kl_coef: float
+    has_values: bool
+    no_score: str = ""
+    max_positions: int | None = None
+    threads: int = 1
+
+
+def settings_of(run_dir: Path) -> RunConfig:
+    """The run's settings, for one process on the device that this process is to use. Raises StoreError."""
+    config = RunReader(run_dir).config()
+    here = {"processes": 1, "accelerate_config": "", "threads": 0}
+    if not torch.cuda.is_available() or (config.engine.gpu_index or 0) >= torch.cuda.device_count():
+        here["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
+    elif config.engine.device == "cuda":
+        here["device"] = "auto"
+    return config.model_copy(update={"engine": config.engine.model_copy(update=here)})
+
+
+def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, report: OnProgress) -> Start:
+    """Load the run's models as they were before training. Raises :class:`ConfigError` and StoreError for what cannot be loaded."""
+    compute = choose_compute(config)
+    with _where_it_began(run_dir):
+        dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
+        loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
+        loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), compute.device))
+        reference = load_reference(config, loaded, compute, report, options)
+        no_score = ""
+        try:
+            scorer = build_scorer(config.reward, compute, report, permissions)
+        except ConfigError as error:
+            scorer = Scorer(config.reward.model_copy(update={"gold": config.reward.gold}), [])
+            no_score = f"There is no score: {error.problems[0].message}."
+    limit = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
+    return Start(run_dir, config, compute, loaded, reference, scorer, no_score, limit if isinstance(limit, int) else None)
+
+
+def load_talker(start: Start, step: int | None) -> Talker:
+    """The policy of a step. Raises :class:`CannotTalk`, :class:`CheckpointError` and StoreError when there is none."""
+    config, compute = start.config, start.compute
+    folder = None if step is None else weights_folder(start.run_dir, step)
+    if folder is not None:
+        require_whole(folder)
+    with _where_it_began(start.run_dir):
+        model = with_lora(_starting_model(start, folder), config, start.loaded, replace(start.reference, adapter=None))
+        head = make_value_head(start.loaded.model.get_output_embeddings().weight.shape[1], "zero", 0)
+        policy = Policy(model, head).to(compute.device)
+        reference = Reference(policy, compute.dtype, _reference_model(start, folder))
+    has_values = False
+    if folder is not None:
+        restore_language_model(folder, policy)
+        has_values = config.critic.kind == "shared" and _restore_value_head(folder, policy)
+        if config.ppo.reference_ema:
+            restore_reference(folder, reference)
+    tokenizer = start.loaded.tokenizer
+    models = Models(
+        policy=policy.requires_grad_(False),
+        reference=reference,
+        scorer=start.scorer,
+        tokenizer=tokenizer,
+        config=config,
+        compute=compute,
+        stop_id=stop_id(config, policy, tokenizer),
+        pad_id=pad_id(tokenizer),
+    )
+    charged = config.ppo.kl_placement == "reward"
+    coefficient = (config.ppo.kl_coef if folder is None else _kl_coef(folder, config)) if charged else 0.0
+    threads = 1 if sum(parameter.numel() for parameter in policy.parameters()) < ONE_THREAD_BELOW else THREADS
+    return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads)
+
+
+def weights_folder(run_dir: Path, step: int) -> Path:
+    """Where the weights of a step lie. Raises :class:`CannotTalk` when they do not."""
+    folder = checkpoint_dir(run_dir, step)
+    if not folder.is_dir():
+        raise CannotTalk(f"The checkpoint of step {step} is no longer there; choose another one.")
+    return folder
+
+
+def sharing(model: PreTrainedModel) -> Any:
+    """A copy of the model whose parameters are its own, but lie in the same memory as long as nobody writes into them."""
+    if getattr(model, "is_quantized", False):  # packed weights carry more than a tensor
+        return copy.deepcopy(model)
+    parameters = {id(parameter): nn.Parameter(parameter.data, requires_grad=False) for parameter in model.parameters()}
+    return copy.deepcopy(model, memo=dict(parameters))
+
+
+def _starting_model(start: Start, folder: Path | None) -> Any:
+    lora = start.config.lora
+    written = folder is not None and (not lora.enabled or lora.bias != "none")  # the saved weights are copied into the model's own
+    return copy.deepcopy(start.loaded.model) if written or (lora.enabled and lora.changes_base) else sharing(start.loaded.model)
+
+
+def _reference_model(start: Start, folder: Path | None) -> Any:
+    """Always a model of its own, so that it can be read while adapters are merged into the policy; it shares what it can."""
+    if start.reference.adapter is not None:
+        return merge_adapter(copy.deepcopy(start.loaded.model), start.reference.adapter, start.config.model.reference, "model.reference")
+    model = start.reference.model or start.loaded.model
+    return copy.deepcopy(model) if folder is not None and start.config.ppo.reference_ema else sharing(model)
+
+
+def _restore_value_head(folder: Path, policy: Policy) -> bool:
+    try:
+        with only_named(folder) as named:
+            policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{folder.name}: {error}") from error
+    return True
+
+
+def _kl_coef(folder: Path, config: RunConfig) -> float:
+    """β at the checkpoint; it differs from the setting where a controller or a person has changed it."""
+    try:
+        return float(json.loads((folder / "state.json").read_text(encoding="utf-8"))["controller"]["coef"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.name}: state.json cannot be read ({error})") from error
+
+
+@contextlib.contextmanager
+def _where_it_began(run_dir: Path) -> Iterator[None]:
+    """Relative paths in a run's settings start at the folder from which the run was started."""
+    folder = RunReader(run_dir).working_folder()
+    with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
+        yield

@@ -1,0 +1,262 @@
+// One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { NONE, integer, number, percent, readable } from "../shared/format.js";
+import { TokenView, extent, tokenContent } from "../shared/tokens.js";
+
+const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards"];
+const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+
+/** The token view of the inspector, for a response that grows. */
+class GrowingTokens extends TokenView {
+  constructor(onpick, name) {
+    super(onpick, (index) => this.hover(index));
+    this.list.setAttribute("aria-label", `Tokens of ${name}`);
+    const arrays = Object.fromEntries(ARRAYS.map((array) => [array, []]));
+    this.tokens = { prompt_pieces: [], response_ids: [], response_pieces: [], arrays };
+    this.set({ prompt: "", stopped: false, tokens: this.tokens });
+    this.list.addEventListener("keydown", (event) => this.onkey(event));
+  }
+
+  add(token) {
+    const { arrays } = this.tokens;
+    this.tokens.response_ids.push(token.id);
+    this.tokens.response_pieces.push(token.piece);
+    const numbers = { ...token, logprobs: token.logprob, ref_logprobs: token.ref_logprob, values: token.value };
+    for (const name of ARRAYS) arrays[name].push(numbers[name] ?? null);
+    this.list.append(...this.tokenNodes(this.tokens.response_ids.length - 1));
+    if (this.nodes.length === 1) this.nodes[0].tabIndex = 0;
+  }
+
+  /** The response is complete: its last token may be the stop token, and carries the score. */
+  finish(stopped) {
+    const focused = this.nodes.indexOf(document.activeElement);
+    const kept = this.pinned;
+    this.sample.stopped = stopped;
+    this.set(this.sample);
+    if (this.nodes.length) this.nodes[0].tabIndex = 0;
+    if (kept !== null) this.pin(kept, false, focused >= 0);
+    else if (focused >= 0) this.nodes[focused].focus();
+  }
+
+  ending() {
+    const { stopped, complete } = this.sample;
+    const tip = "The response reached the response length before its stop token.";
+    return complete && !stopped ? [el("span", { class: "rs-chip", "data-tip": tip }, "cut at the limit")] : [];
+  }
+
+  /** Colour by a quantity, on a scale that both answers share. */
+  colourOn(quantity, values, limit) {
+    Object.assign(this, { quantity, values, limit });
+    this.list.dataset.scale = quantity.scale;
+    this.paint(0, this.nodes.length);
+  }
+
+  onkey(event) {
+    const last = this.nodes.length - 1;
+    const at = this.nodes.indexOf(event.target.closest("[data-index]"));
+    const ends = { Home: 0, End: last, Enter: at, " ": at };
+    const next = KEYS[event.key] ? Math.min(last, Math.max(0, at + KEYS[event.key])) : ends[event.key];
+    if (at < 0 || next === undefined) return;
+    event.preventDefault();
+    this.onpick(next, true);
+  }
+}
+
+export class Answer {
+  /**
+   * @param name    of the policy, for people
+   * @param words   the glossary's entries, by name
+   * @param onpick  called when a token was chosen
+   */
+  constructor(name, words, onpick) {
+    Object.assign(this, { name, words, onpick, index: null, tops: [], kl_coef: 0, end: null });
+    this.view = new GrowingTokens((index, focus) => this.pick(index, focus), name);
+    this.status = el("p", { class: "rs-answer-status" }, "Waiting");
+    this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
+    this.notes = el("div", { class: "rs-answer-notes" });
+    this.figures = el("dl", { class: "rs-answer-figures", hidden: true });
+    this.card = el("div", { class: "rs-card", hidden: true });
+    show(this.view.node, false);
+    this.node = el(
+      "section",
+      { class: "rs-answer", "aria-label": `Answer of ${name}` },
+      el("h3", {}, name),
+      this.status,
+      this.view.node,
+      this.figures,
+      this.problem,
+      this.notes,
+      this.card,
+    );
+  }
+
+  get tokens() {
+    return this.view.tokens;
+  }
+
+  receive(event) {
+    if (event.event === "begin") this.begin(event);
+    if (event.event === "token") this.add(event);
+    if (event.event === "end") this.finish(event);
+    if (event.event === "failed") this.fail(event.error);
+  }
+
+  begin(event) {
+    this.kl_coef = event.kl_coef;
+    this.estimator = event.kl_estimator;
+    this.say("Writing");
+    fill(
+      this.notes,
+      event.notes.map((note) => el("p", {}, note)),
+    );
+  }
+
+  add(event) {
+    this.tops.push({ policy: event.top, reference: event.ref_top });
+    this.view.add({ ...event, rewards: event.kl === null ? null : -this.kl_coef * event.kl });
+    show(this.view.node, true);
+  }
+
+  finish(event) {
+    this.end = event;
+    const { rewards } = this.tokens.arrays;
+    if (event.score !== null && rewards.length) rewards[rewards.length - 1] += event.score;
+    this.view.sample.complete = true;
+    this.view.finish(event.stopped);
+    this.say("");
+    this.showFigures(event);
+    if (event.no_score) this.notes.append(el("p", {}, readable(event.no_score)));
+    if (this.index !== null) this.pick(this.index);
+  }
+
+  fail(text) {
+    setText(this.problem, readable(text));
+    show(this.problem, true);
+    this.say("");
+  }
+
+  stop() {
+    if (this.end || !this.problem.hidden) return;
+    this.say(this.tokens.response_ids.length ? "Stopped here" : "Stopped");
+  }
+
+  say(text) {
+    setText(this.status, text);
+    show(this.status, Boolean(text));
+  }
+
+  showFigures({ score, gold, kl, length, parts }) {
+    const names = Object.entries(parts);
+    const made = names.length > 1 ? names.map(([name, value]) => `${name} ${number(value)}`).join(", ") : "";
+    const rows = [
+      ["Score", score === null ? NONE : number(score), made || this.words.score?.meaning],
+      gold === null ? null : ["Gold", number(gold), this.words.gold?.meaning],
+      ["KL", `${number(kl)} nats`, "Log-probability less the reference's, added up over the response."],
+      ["Length", `${integer(length)} ${length === 1 ? "token" : "tokens"}`, ""],
+    ].filter(Boolean);
+    fill(
+      this.figures,
+      rows.map(([name, value, tip]) =>
+        el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
+      ),
+    );
+    show(this.figures, true);
+  }
+
+  /** The chosen quantity's numbers. */
+  values(name) {
+    return this.tokens.arrays[name] || [];
+  }
+
+  pick(index, focus = false) {
+    this.index = index;
+    this.view.pin(index, false, focus);
+    fill(this.card, ...this.cardOf(index));
+    show(this.card, true);
+    this.onpick();
+  }
+
+  cardOf(index) {
+    const { response_ids: ids, response_pieces: pieces, arrays } = this.tokens;
+    const at = (name) => arrays[name][index];
+    const rows = [
+      ["logprobs", chance(at("logprobs"))],
+      ["ref_logprobs", chance(at("ref_logprobs"))],
+      ["kl", this.estimator],
+      ["rewards", ""],
+      ["entropy", ""],
+      at("values") === null ? null : ["values", ""],
+    ].filter(Boolean);
+    const cells = rows.flatMap(([name, note]) => [
+      el("dt", { "data-tip": this.words[name]?.meaning }, this.words[name]?.title || name),
+      el("dd", {}, number(at(name), 4)),
+      el("dd", { class: "rs-note" }, note),
+    ]);
+    return [
+      el(
+        "div",
+        { class: "rs-card-head" },
+        el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${ids.length}`),
+        el("span", { class: "rs-card-token" }, tokenContent(pieces[index])),
+        el("span", { class: "rs-muted" }, `id ${ids[index]}`),
+        el("button", { type: "button", class: "rs-quiet rs-card-close", onclick: () => this.unpick() }, "Close"),
+      ),
+      el("section", { class: "rs-card-block rs-numbers" }, el("dl", {}, cells)),
+      el(
+        "section",
+        { class: "rs-card-block" },
+        el("h4", {}, "The five likeliest"),
+        el(
+          "div",
+          { class: "rs-alternatives-pair" },
+          likeliest("Policy", this.tops[index].policy, ids[index], pieces[index], at("logprobs")),
+          likeliest("Reference", this.tops[index].reference, ids[index], pieces[index], at("ref_logprobs")),
+        ),
+      ),
+    ];
+  }
+
+  unpick() {
+    show(this.card, false);
+    this.view.nodes[this.index]?.setAttribute("aria-selected", "false");
+    this.view.nodes[this.index]?.focus();
+    this.index = null;
+  }
+
+  /** The answer as plain text. */
+  text() {
+    const figures = [...this.figures.querySelectorAll("div")].map((row) =>
+      [...row.children].map((cell) => cell.textContent).join(" "),
+    );
+    const words = this.end ? this.end.response : this.tokens.response_pieces.join("");
+    return [`${this.name}:`, words, figures.join(", "), this.problem.textContent].filter(Boolean).join("\n");
+  }
+}
+
+/** The largest size of a quantity in all of these answers. */
+export const sharedLimit = (answers, quantity) =>
+  extent(
+    answers.flatMap((answer) => answer.values(quantity.name)),
+    quantity.noise,
+  );
+
+const chance = (logprob) =>
+  Number.isFinite(logprob) ? percent(Math.exp(logprob), Math.exp(logprob) < 0.01 ? 2 : 1) : "";
+
+function likeliest(title, top, own, piece, logprob) {
+  const rows = top.map(([id, text, value]) => ({ id, text: id === own ? piece : text, logprob: value }));
+  if (!rows.some((row) => row.id === own) && Number.isFinite(logprob))
+    rows.push({ id: own, text: piece, logprob, beyond: true });
+  const row = ({ id, text, logprob: value, beyond }) => {
+    const share = Number.isFinite(value) ? Math.exp(value) : 0;
+    const classes = [id === own && "rs-chosen", beyond && "rs-beyond"].filter(Boolean).join(" ");
+    return el(
+      "li",
+      { class: classes || null, "data-tip": id === own ? "The token that was written." : null },
+      el("i", { style: { "--w": `${(100 * share).toFixed(1)}%` } }),
+      el("span", { class: "rs-alternative-text" }, tokenContent(text)),
+      el("span", { class: "rs-alternative-share" }, percent(share, share < 0.01 ? 2 : 1)),
+    );
+  };
+  return el("div", { class: "rs-alternatives" }, el("h5", {}, title), el("ol", {}, rows.map(row)));
+}

@@ -1,0 +1,212 @@
+// The prompt, examples, and how the answers are sampled.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { pieces, readable } from "../shared/format.js";
+
+const EXAMPLES = 6;
+const EXAMPLE_LENGTH = 70;
+const FIELDS = [
+  ["temperature", "Temperature", { step: "0.1", min: "0.01", max: "10" }],
+  ["top_k", "Top-k (0: all)", { step: "1", min: "0" }],
+  ["top_p", "Top-p", { step: "0.05", min: "0.01", max: "1" }],
+  ["response_length", "Response length", { step: "1", min: "1" }],
+  ["seed", "Seed", { step: "1", min: "0" }],
+];
+
+export class Composer {
+  /** @param on {ask, stop, warm}: called when a person wants to ask, to stop, and seems about to ask */
+  constructor(on) {
+    this.on = on;
+    this.touched = new Set();
+    this.text = el("textarea", {
+      id: "rs-talk-prompt",
+      class: "rs-input rs-talk-prompt",
+      rows: 3,
+      spellcheck: "false",
+      placeholder: "Type a prompt",
+      onfocus: () => on.warm(),
+      oninput: () => this.plain(),
+      onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && on.ask(),
+    });
+    this.button = el(
+      "button",
+      { type: "submit", class: "rs-button rs-primary", title: "Ctrl + Enter", "aria-keyshortcuts": "Control+Enter" },
+      "Ask both",
+    );
+    this.cancel = el("button", { type: "button", class: "rs-button", hidden: true, onclick: () => on.stop() }, "Stop");
+    this.status = el("p", { class: "rs-help rs-talk-status", role: "status" });
+    this.problem = el("p", { class: "rs-problem", id: "rs-talk-problem", role: "alert", hidden: true });
+    this.examples = el("div", { class: "rs-talk-examples" });
+    this.node = el(
+      "form",
+      { class: "rs-talk-composer", novalidate: true, onsubmit: (event) => this.submit(event) },
+      el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
+      this.text,
+      this.examples,
+      this.settings(),
+      this.problem,
+      el("div", { class: "rs-talk-buttons" }, this.button, this.cancel, this.status),
+    );
+  }
+
+  settings() {
+    this.fields = Object.fromEntries(FIELDS.map((field) => [field[0], this.field(...field)]));
+    this.same = el("input", { type: "checkbox", onchange: () => this.summarise() });
+    this.same.checked = true;
+    this.asRead = el("input", { type: "checkbox" });
+    this.chat = el(
+      "label",
+      { class: "rs-check", hidden: true },
+      this.asRead,
+      "The prompt has the chat template already",
+    );
+    this.line = el("span", { class: "rs-talk-line" });
+    const again = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", onclick: () => this.newSeed() },
+      "New seed",
+    );
+    return el(
+      "details",
+      { class: "rs-talk-settings" },
+      el("summary", {}, el("b", {}, "Sampling"), this.line),
+      el(
+        "div",
+        { class: "rs-talk-fields" },
+        FIELDS.map(([name]) => this.fields[name].node),
+        again,
+      ),
+      el(
+        "div",
+        { class: "rs-talk-checks" },
+        el("label", { class: "rs-check" }, this.same, "Same seed for both"),
+        this.chat,
+      ),
+    );
+  }
+
+  field(name, label, attributes) {
+    const id = `rs-talk-${name}`;
+    const changed = () => {
+      this.touched.add(name);
+      this.summarise();
+    };
+    const control = el("input", {
+      type: "number",
+      id,
+      class: "rs-input",
+      inputmode: "decimal",
+      oninput: changed,
+      ...attributes,
+    });
+    return {
+      control,
+      node: el("div", { class: "rs-field" }, el("label", { class: "rs-label", for: id }, label), control),
+    };
+  }
+
+  /** What a run's own settings are; numbers that a person has typed stay. */
+  setRun({ settings, seed, examples, chat }) {
+    for (const [name, value] of Object.entries({ ...settings, seed }))
+      if (!this.touched.has(name)) this.fields[name].control.value = String(value);
+    show(this.chat, chat);
+    if (!chat) this.asRead.checked = false;
+    this.isChat = chat;
+    const button = (text) =>
+      el(
+        "button",
+        { type: "button", class: "rs-talk-example", title: readable(text, 500), onclick: () => this.take(text) },
+        oneLine(text),
+      );
+    fill(
+      this.examples,
+      examples.length ? el("span", { class: "rs-help" }, "Watched prompts of the run:") : null,
+      examples.slice(0, EXAMPLES).map(button),
+    );
+    this.summarise();
+  }
+
+  take(text) {
+    this.text.value = text;
+    this.asRead.checked = Boolean(this.isChat); // watched prompts are kept as the policy reads them
+    this.text.focus();
+  }
+
+  plain() {
+    if (this.text.value === "") this.asRead.checked = false;
+  }
+
+  newSeed() {
+    this.fields.seed.control.value = String(Math.floor(Math.random() * 2 ** 31));
+    this.touched.add("seed");
+    this.summarise();
+  }
+
+  summarise() {
+    setText(this.line, this.sentence());
+  }
+
+  /** "temperature 1, up to 32 tokens, seed 0" */
+  sentence() {
+    const at = (name) => this.fields[name].control.value;
+    const cuts = [
+      Number(at("top_k")) ? `top-k ${at("top_k")}` : "",
+      Number(at("top_p")) < 1 ? `top-p ${at("top_p")}` : "",
+    ];
+    const seeds = this.same.checked ? `seed ${at("seed")}` : `seeds ${at("seed")} and ${Number(at("seed")) + 1}`;
+    return [`temperature ${at("temperature")}`, ...cuts, `up to ${at("response_length")} tokens`, seeds]
+      .filter(Boolean)
+      .join(", ");
+  }
+
+  /** What is sent to the server; a field that is empty is left to the run. */
+  get request() {
+    const value = (name) => (this.fields[name].control.value === "" ? null : Number(this.fields[name].control.value));
+    const settings = Object.fromEntries(
+      FIELDS.map(([name]) => [name, value(name)]).filter(([name]) => name !== "seed"),
+    );
+    return {
+      prompt: this.text.value,
+      as_read: this.asRead.checked,
+      settings,
+      seed: value("seed") ?? 0,
+      same_seed: this.same.checked,
+    };
+  }
+
+  submit(event) {
+    event.preventDefault();
+    this.on.ask();
+  }
+
+  busy(on) {
+    show(this.cancel, on);
+    this.button.disabled = on;
+  }
+
+  fail(text, field) {
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
+    for (const [name, { control }] of Object.entries(this.fields)) {
+      control.toggleAttribute("aria-invalid", Boolean(text) && name === field);
+      if (text && name === field) {
+        control.setAttribute("aria-describedby", "rs-talk-problem");
+        control.closest("details").open = true;
+        control.focus();
+      } else control.removeAttribute("aria-describedby");
+    }
+  }
+
+  /** For people who may only watch. */
+  lock(why) {
+    for (const control of this.node.querySelectorAll("button, textarea, input")) control.disabled = Boolean(why);
+    setText(this.status, why);
+  }
+}
+
+function oneLine(text) {
+  const { parts, rest } = pieces(text, EXAMPLE_LENGTH);
+  return (
+    parts.map((part) => (part.kind === "text" ? part.text : part.kind === "code" ? "" : " ")).join("") +
+    (rest > 0 ? "…" : "")
+  );
+}

@@ -1,0 +1,204 @@
+// The Talk page: two policies answer one prompt side by side, token by token.
+import { address } from "../shared/address.js";
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { Poller } from "../shared/poll.js";
+import { Segments } from "../shared/segments.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { mountTips } from "../shared/tips.js";
+import { Chooser } from "./chooser.js";
+import { Composer } from "./composer.js";
+import { Exchange, follow, invitation } from "./exchange.js";
+
+const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
+const MOST_KEPT = 10;
+
+class TalkPage {
+  constructor({ host, server, trigger, props }) {
+    Object.assign(this, { host, server, trigger, props, exchanges: [], running: null, warmed: "" });
+    this.known = new Map();
+    this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.empty = el(
+      "div",
+      { class: "rs-talk-empty", hidden: true },
+      el("h2", {}, "No policy to talk to yet"),
+      el(
+        "p",
+        {},
+        "A run's policy can answer prompts as soon as the run has written a checkpoint. ",
+        "Start a run on the Train page; the first recipe needs no download and takes about a minute.",
+      ),
+      el(
+        "button",
+        { type: "button", class: "rs-button rs-primary", onclick: () => trigger("talk_train", {}) },
+        "Go to Train",
+      ),
+    );
+    this.build();
+    fill(host, this.lost, this.empty, this.body);
+    this.poller = new Poller({
+      ask: () => server.boot({ view: onlyWatches() }),
+      onreply: (reply) => this.receive(reply),
+      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
+      awake: () => isOnScreen(host),
+    });
+    whenShown(host, () => this.poller.wake());
+    this.poller.wake();
+  }
+
+  build() {
+    const policies = (run) => this.policies(run);
+    this.left = new Chooser("Left", policies, () => this.changed());
+    this.right = new Chooser("Right", policies, () => this.changed());
+    this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
+    this.colours = el("div", { class: "rs-talk-colours", hidden: true });
+    this.log = el("div", { class: "rs-talk-log" }, invitation());
+    this.body = el(
+      "div",
+      { class: "rs-talk-body", hidden: true },
+      el("h2", { class: "rs-hidden" }, "Talk to policies"),
+      el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
+      this.colours,
+      this.log,
+      this.composer.node,
+    );
+  }
+
+  say(text) {
+    setText(this.lost, text);
+    show(this.lost, Boolean(text));
+  }
+
+  receive(reply) {
+    this.say(reply.problem || "");
+    if (reply.problem) return LOOK_AGAIN;
+    if (!this.quantities) this.setColours(reply);
+    show(this.empty, !reply.runs.length);
+    show(this.body, reply.runs.length > 0);
+    if (this.locked !== reply.why_not) this.composer.lock(reply.why_not);
+    this.locked = reply.why_not;
+    const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));
+    if (runs !== this.runs) this.setRuns(reply.runs);
+    this.runs = runs;
+    return LOOK_AGAIN;
+  }
+
+  setColours({ quantities, glossary }) {
+    Object.assign(this, { quantities, words: glossary });
+    this.quantity = quantities.find((item) => item.name === memory.get("talk-colour", "kl")) || quantities[0];
+    const options = quantities.map(({ name, label }) => ({ value: name, label }));
+    const choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) => {
+      this.quantity = quantities.find((item) => item.name === name);
+      memory.set("talk-colour", name);
+      for (const exchange of this.exchanges) exchange.colour(this.quantity);
+    });
+    fill(this.colours, el("span", { class: "rs-help" }, "Colour tokens by"), choice.node);
+  }
+
+  setRuns(runs) {
+    this.known.clear(); // there may be newer checkpoints
+    for (const chooser of [this.left, this.right]) chooser.setRuns(runs);
+    if (!runs.length) return;
+    const asked = this.wanted();
+    const first = runs.some((run) => run.id === asked) ? asked : runs[0].id;
+    if (!this.opened) this.open(first);
+    else for (const chooser of [this.left, this.right]) chooser.open(chooser.run.value, null);
+  }
+
+  /** The run that the address, or another page, asks for. */
+  wanted() {
+    return runOf(this.props.value) || address.params("talk").talk || "";
+  }
+
+  /** Show a run: its start on the left, its newest checkpoint on the right. */
+  async open(run) {
+    this.opened = run;
+    address.put("talk", { talk: run });
+    await Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
+    this.changed();
+  }
+
+  async policies(run) {
+    if (!this.known.has(run))
+      this.known.set(
+        run,
+        this.server.policies({ run }).catch(() => ({ problem: NO_ANSWER })),
+      );
+    const known = await this.known.get(run);
+    if (!known.problem) return known;
+    this.known.delete(run);
+    this.composer.fail(known.problem);
+    return null;
+  }
+
+  changed() {
+    if (this.right.known) this.composer.setRun(this.right.known);
+    if (this.locked) this.composer.lock(this.locked);
+    this.composer.fail("");
+  }
+
+  get sides() {
+    return [this.left.side, this.right.side];
+  }
+
+  /** Load both policies while the prompt is being typed. */
+  async warm() {
+    const sides = JSON.stringify(this.sides);
+    if (this.locked || this.running || sides === this.warmed || !this.right.known) return;
+    this.warmed = sides;
+    const reply = await this.server.ask({ sides: this.sides, view: onlyWatches() }).catch(() => null);
+    if (!reply?.key) return;
+    const status = (text) => !this.running && setText(this.composer.status, text);
+    await follow(this.server, reply.key, ({ events, state }) => {
+      const last = events.at(-1);
+      if (state === "done") status("");
+      else status(last?.event === "progress" ? last.text : this.composer.status.textContent || "Getting ready");
+    });
+  }
+
+  async ask() {
+    if (this.running || this.locked || !this.right.known) return;
+    const { request } = this.composer;
+    const reply = await this.server
+      .ask({ ...request, sides: this.sides, view: onlyWatches() })
+      .catch(() => ({ error: NO_ANSWER, field: "" }));
+    this.composer.fail(reply.error || "", reply.field);
+    if (!reply.key) return;
+    const alone = this.left.run.value === this.right.run.value;
+    const names = [this.left.name(alone), this.right.name(alone)];
+    const exchange = new Exchange({ prompt: request.prompt, names, line: this.composer.sentence() }, this);
+    this.add(exchange);
+    this.running = { exchange, key: reply.key };
+    this.warmed = JSON.stringify(this.sides);
+    setText(this.composer.status, "");
+    this.composer.busy(true);
+    await exchange.run(reply.key);
+    this.running = null;
+    this.composer.busy(false);
+  }
+
+  add(exchange) {
+    if (!this.exchanges.length) fill(this.log);
+    this.exchanges.push(exchange);
+    this.log.append(exchange.node);
+    while (this.exchanges.length > MOST_KEPT) this.exchanges.shift().node.remove();
+    show(this.colours, true);
+    exchange.node.scrollIntoView({ block: "nearest" });
+  }
+
+  stop() {
+    if (this.running) this.server.halt({ key: this.running.key, view: onlyWatches() }).catch(() => null);
+  }
+}
+
+const runOf = (value) =>
+  typeof value === "string" && value.includes("@") ? value.slice(0, value.lastIndexOf("@")) : "";
+
+/** Draw the page into `host`; called once when the component appears. */
+export function mount(options) {
+  const page = new TalkPage(options);
+  mountTips(options.host);
+  options.watch("value", () => {
+    const run = runOf(options.props.value);
+    if (run && page.runs) page.open(run);
+  });
+}

@@ -1,0 +1,161 @@
+"""The Talk page: what it can ask. It is drawn by ``assets/talk/``.
+
+Everyone may see which policies there are; asking one starts a process and loads models, so it is for operators. The page polls for
+the events of its own exchange, whose key nobody else knows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.glossary import glossary
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.live_charts import QUANTITIES
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
+
+MOST_RUNS = 200
+MOST_EVENTS = 200  # in one reply
+COLOURS = ("kl", "rewards", "logprobs", "entropy")
+WORDS = ("logprobs", "ref_logprobs", "kl", "rewards", "entropy", "values", "probability", "score", "gold")
+Json = dict[str, Any]
+_counter = itertools.count(1)
+
+
+class TalkPage:
+    """The page of one app.
+
+    Args:
+        line: the process that answers.
+    """
+
+    def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
+        self._workspace, self._access, self._line = workspace, access, line
+        self._all = Listing(workspace)
+        self.component: gr.HTML | None = None
+
+    def open(self, run_id: str) -> dict[str, Any]:
+        """The update that makes the page show a run: return it for :attr:`component` from any handler."""
+        return gr.update(value=f"{run_id}@{next(_counter)}")
+
+    def build(self) -> gr.HTML:
+        """The component. Its events: ``talk_train``, which leads to the Train page."""
+
+        async def news(data: Any, request: gr.Request) -> Response:
+            return self.news(data, request)
+
+        self.component = panel("talk", ["talk_train"], [self.boot, self.policies, self.ask, news, self.halt])
+        return self.component
+
+    # --- what the page asks; the first two change nothing ------------------------------------------------------------------------
+
+    def boot(self, data: Any, request: gr.Request) -> Json:
+        """The runs that have a checkpoint, newest first, and what the page needs once."""
+        operator = self._access.is_operator(request, data)
+        own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
+        try:
+            runs = [run for run in self._all.runs() if _has_checkpoint(self._workspace, run.run_id)]
+        except StoreError as error:
+            return {**own, "problem": str(error), "runs": []}
+        rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
+        return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, **_STATIC}
+
+    def policies(self, data: Any, request: gr.Request) -> Json:
+        """The policies of one run, its watched prompts as examples, and its sampling settings."""
+        try:
+            reader = self._workspace.reader(sent.run_id(data))
+            config, steps = reader.config(), [checkpoint.step for checkpoint in reader.checkpoints()]
+            watched = reader.watched()
+        except StoreError as error:
+            return {"problem": str(error)}
+        return {
+            "steps": steps,
+            "examples": list(dict.fromkeys(answer.prompt[:LONGEST_PROMPT] for _, answer in watched))[:12],
+            "settings": {name: getattr(config.generation, name) for name in SAMPLING},
+            "seed": config.engine.seed,
+            "chat": config.data.chat_template,
+            "gold": config.reward.gold != "none",
+        }
+
+    def ask(self, data: Any, request: gr.Request) -> Json:
+        """Ask one or two policies (or, without a prompt, only load them). Gives the exchange's ``key``, or ``error`` and ``field``."""
+        if not self._access.is_operator(request, data):
+            return {"error": self._access.why_not(), "field": ""}
+        try:
+            exchange = self._line.ask(request_of(data if isinstance(data, dict) else {}, self._workspace))
+        except Refused as error:
+            return {"error": str(error), "field": error.field}
+        return {"key": exchange.key}
+
+    def news(self, data: Any, request: gr.Request) -> Response:
+        """What has happened in an exchange since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
+        exchange = self._line.find(sent.member(data, "key"))
+        if exchange is None or not self._access.is_operator(request, data):
+            return _json({"error": "This answer is no longer here. Ask again."})
+        since = sent.member(data, "since")
+        first = since if type(since) is int and since >= 0 else 0
+        state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
+        events = exchange.events[first : first + MOST_EVENTS]
+        return _json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+
+    def halt(self, data: Any, request: gr.Request) -> Json:
+        """Stop an answer."""
+        exchange = self._line.find(sent.member(data, "key"))
+        if exchange is not None and self._access.is_operator(request, data):
+            self._line.stop(exchange)
+        return {}
+
+
+def runs_alive(workspace: Workspace) -> Callable[[], bool]:
+    """Whether any run of the workspace is alive or waits for its turn. A workspace that cannot be read counts as busy."""
+    listing = Listing(workspace)
+
+    def alive() -> bool:
+        try:
+            return any(run.state in ALIVE or run.state == "queued" for run in listing.runs())
+        except StoreError:
+            return True
+
+    return alive
+
+
+def _has_checkpoint(workspace: Workspace, run_id: str) -> bool:
+    try:
+        names = os.listdir(workspace.run_dir(run_id) / paths.CHECKPOINTS)
+    except (OSError, StoreError, ValueError):
+        return False
+    return any(paths.checkpoint_step(name) is not None for name in names)
+
+
+def _quantities() -> list[Json]:
+    """How the tokens can be coloured. The log-probability is coloured by how unlikely a token was: 0 is certain."""
+    known = {quantity.name: asdict(quantity) for quantity in QUANTITIES}
+    known["logprobs"] = {"name": "logprobs", "label": "Log-probability", "scale": "sequential", "noise": 1e-4}
+    return [known[name] for name in COLOURS]
+
+
+def _glossary() -> Json:
+    return {name: asdict(entry) for name, entry in glossary().items() if name in WORDS}
+
+
+def _json(reply: Json) -> Response:
+    body = json.dumps(reply, allow_nan=False).encode("ascii")
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+_STATIC = {"quantities": _quantities(), "glossary": _glossary()}

@@ -1,0 +1,326 @@
+"""Talking to a run's policies: the numbers of each token, the engine's own answers, chats, and what cannot be answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.child_process.line_process import LineEnded, LineProcess
+from rlhf_studio.cli.main import main
+from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
+from rlhf_studio.engine.loop.generate import generate
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.talk import held as held_module
+from rlhf_studio.engine.talk.answer import Question, answer, read_prompt
+from rlhf_studio.engine.talk.held import Held
+from rlhf_studio.engine.talk.server import Conversation
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import small_config
+
+pytestmark = pytest.mark.slow
+
+LORA = {"enabled": True, "r": 4}
+TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}w9 {% endif %}"
+
+
+def trained(folder: Path, name: str = "run", **changes: Any) -> Path:
+    """A run of three steps, with checkpoints of step 2 and 3."""
+    config = small_config(folder, **{"ppo": {"steps": 3, "learning_rate": 3e-2}, "engine": {"checkpoint_every": 2}, **changes})
+    create_run(folder / name, config, name=name, state="loading")
+    assert run_engine(folder / name) == 0
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return trained(tmp_path_factory.mktemp("talk"))
+
+
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return trained(tmp_path_factory.mktemp("lora"), lora=LORA)
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held(NOTHING_ALLOWED, lambda text, fraction: None)
+
+
+def ask(prompt: str = "w1 w2 w3", *, seed: int = 5, as_read: bool = False, **settings: Any) -> Question:
+    return Question(prompt, as_read, GenerationConfig(**{"response_length": 8, **settings}), seed)
+
+
+def plain_logprobs(model: Any, ids: list[int], responses: int, temperature: float) -> torch.Tensor:
+    """(responses, V) of a plain forward pass of transformers over prompt and response."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, -responses - 1 : -1].double() / temperature
+    return logits.log_softmax(dim=-1)
+
+
+def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, reference: Any, temperature: float = 1.0) -> None:
+    _, *tokens, end = events
+    ids = [token["id"] for token in tokens]
+    assert len(ids) == end["length"]
+    ours = plain_logprobs(policy, prompt + ids, len(ids), temperature)
+    theirs = plain_logprobs(reference, prompt + ids, len(ids), temperature)
+    for place, token in enumerate(tokens):
+        assert token["logprob"] == pytest.approx(float(ours[place, token["id"]]), abs=1e-5)
+        assert token["ref_logprob"] == pytest.approx(float(theirs[place, token["id"]]), abs=1e-5)
+        assert token["kl"] == pytest.approx(token["logprob"] - token["ref_logprob"], abs=1e-6)  # k1
+        assert token["entropy"] == pytest.approx(float(-(ours[place].exp() * ours[place]).sum()), abs=1e-5)
+        for top, expected in (("top", ours[place]), ("ref_top", theirs[place])):
+            best = expected.topk(5)
+            assert [row[2] for row in token[top]] == pytest.approx(best.values.tolist(), abs=1e-5)
+            assert token[top][0][0] == int(best.indices[0])
+    assert end["kl"] == pytest.approx(float((ours - theirs)[range(len(ids)), ids].sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 4}, {"top_p": 0.6}])
+def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: Held, settings: dict[str, Any]) -> None:
+    talker = held.get(run, 3)
+    prompt = talker.models.tokenizer("w1 w2 w3").input_ids
+    events = list(answer(talker, ask(**settings)))
+    policy = AutoModelForCausalLM.from_pretrained(checkpoint_dir(run, 3) / "policy")
+    reference = AutoModelForCausalLM.from_pretrained(run.parent / "policy")
+    check(events, prompt, policy, reference, settings.get("temperature", 1.0))
+    assert abs(events[-1]["kl"]) > 1e-3, "the run has learned nothing, so this test could not fail"
+    assert all(token["value"] is not None for token in events[1:-1])
+
+
+def test_adapters_are_merged_and_the_base_is_the_reference(lora_run: Path, held: Held) -> None:
+    talker = held.get(lora_run, 2)
+    base = AutoModelForCausalLM.from_pretrained(lora_run.parent / "policy")
+    again = AutoModelForCausalLM.from_pretrained(lora_run.parent / "policy")
+    policy = PeftModel.from_pretrained(again, checkpoint_dir(lora_run, 2) / "policy")
+    events = list(answer(talker, ask()))
+    check(events, talker.models.tokenizer("w1 w2 w3").input_ids, policy, base)
+    assert abs(events[-1]["kl"]) > 1e-4
+
+
+def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_run: Path, held: Held) -> None:
+    alone = [list(answer(held.get(lora_run, step), ask())) for step in (None, 3)]
+    left, right = (answer(held.get(lora_run, step), ask()) for step in (None, 3))
+    together: list[list[Any]] = [[], []]
+    running: list[tuple[int, Iterator[Any]]] = [(0, left), (1, right)]
+    while running:
+        for side, events in list(running):
+            event = next(events, None)
+            together[side].append(event) if event else running.remove((side, events))
+    assert together == alone
+    weights = [next(held.get(lora_run, step).models.policy.model.get_base_model().parameters()) for step in (None, 3)]
+    assert weights[0].data_ptr() == weights[1].data_ptr()
+
+
+def test_the_starting_policy_is_its_own_reference(run: Path, held: Held) -> None:
+    talker = held.get(run, None)
+    events = list(answer(talker, ask()))
+    assert events[-1]["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert all(token["value"] is None for token in events[1:-1])
+    assert events[0]["kl_coef"] == RunReader(run).config().ppo.kl_coef
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held, seed: int) -> None:
+    talker = held.get(run, 3)
+    settings = GenerationConfig(response_length=8, temperature=0.9, top_k=6, top_p=0.95)
+    prompts, _ = read_prompt(talker, Question("w4", False, settings, seed))
+    tokens, output = generate(talker.models, prompts, settings, torch.Generator().manual_seed(seed), recorded=1)
+    events = list(answer(talker, Question("w4", False, settings, seed)))
+    length = int(tokens.lengths[0])
+    assert [token["id"] for token in events[1:-1]] == tokens.response_ids[0, :length].tolist()
+    assert [token["logprob"] for token in events[1:-1]] == pytest.approx(output.logprobs[0, :length].tolist(), abs=1e-6)
+    assert "".join(token["piece"] for token in events[1:-1]).strip().startswith(events[-1]["response"].strip()[:2])
+
+
+def test_the_score_is_that_of_the_reward_model(run: Path, held: Held) -> None:
+    end = list(answer(held.get(run, 3), ask()))[-1]
+    folder = run.parent / "reward"
+    ids = AutoTokenizer.from_pretrained(folder)("w1 w2 w3" + end["response"], return_tensors="pt").input_ids
+    with torch.no_grad():
+        expected = float(AutoModelForSequenceClassification.from_pretrained(folder)(ids).logits[0, 0])
+    assert end["score"] == pytest.approx(expected, abs=1e-4)
+    assert end["parts"] == {"reward_model": end["score"]}
+
+
+def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, run: Path, held: Held) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    config = copied / "config.yaml"
+    (tmp_path / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
+    text = config.read_text()
+    own = f"components:\n  - kind: python\n    file: {tmp_path / 'mine.py'}\n"
+    start = text.index("components:")
+    rest = text[text.index("\n  ", text.index("kind: reward_model")) :]
+    after = next(place for place, line in enumerate(rest.splitlines()) if line and not line.startswith(("    ", "  -")))
+    config.write_text(text[:start] + own + "\n".join(rest.splitlines()[after:]) + "\n")
+    end = list(answer(held.get(copied, None), ask()))[-1]
+    assert end["score"] is None and end["no_score"].startswith("There is no score: ") and end["response"]
+
+
+def test_a_chat_is_written_as_in_training(tmp_path: Path, held: Held) -> None:
+    small_config(tmp_path)
+    settings = tmp_path / "policy" / "tokenizer_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "chat_template": TEMPLATE}))
+    create_run(tmp_path / "run", small_config(tmp_path, data={"chat_template": True, "system_text": "w8"}), name="chat", state="loading")
+    talker = held.get(tmp_path / "run", None)
+    chat = [{"role": "system", "content": "w8"}, {"role": "user", "content": "w1 w2"}]
+    expected = talker.models.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    begin = next(answer(talker, ask("w1 w2")))
+    assert begin["prompt"] == expected
+    assert next(answer(talker, ask(expected, as_read=True)))["prompt"] == expected
+
+
+def test_long_and_strange_prompts(run: Path, held: Held) -> None:
+    talker = held.get(run, 3)
+    begin = next(answer(talker, ask("w1 " * 33_000)))
+    assert begin["prompt_tokens"] == 64 - 8
+    assert "so its beginning was left out" in begin["notes"][0]
+
+
+@pytest.fixture
+def talk() -> Callable[..., list[dict[str, Any]]]:
+    told: list[dict[str, Any]] = []
+    conversation = Conversation(NOTHING_ALLOWED, told.append)
+
+    def say(run: Path, steps: list[Any], prompt: str | None = "w1 w2", is_cancelled: Any = lambda: False, **settings: Any) -> list[Any]:
+        told.clear()
+        own = {"response_length": 6, **settings}
+        sides = [{"run": str(run), "step": step, "seed": 1, "settings": own} for step in steps]
+        conversation.ask({"op": "ask", "number": 9, "prompt": prompt, "sides": sides}, is_cancelled)
+        return list(told)
+
+    return say
+
+
+def test_two_sides_are_answered_in_turn(run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
+    events = talk(run, [None, 3])
+    tokens = [event["side"] for event in events if event["event"] == "token"]
+    longer = 0 if tokens.count(0) > tokens.count(1) else 1
+    in_turn = [0, 1] * min(tokens.count(0), tokens.count(1))
+    assert tokens == in_turn + [longer] * (len(tokens) - len(in_turn)) and len(in_turn) > 1
+    assert [event["event"] for event in events][-1] == "done" and {event["number"] for event in events} == {9}
+    json.dumps(events, allow_nan=False)
+    assert not [event for event in talk(run, [None, 3], prompt=None) if event["event"] != "done"]  # loaded already
+
+
+@pytest.mark.parametrize("prompt", ["", "\x00", "<img src=x onerror=alert(1)>", "w1 \ufffd {{x}} ${x}", "\u202ew1"])
+def test_hostile_prompts_are_answered_as_texts(run: Path, talk: Callable[..., list[dict[str, Any]]], prompt: str) -> None:
+    events = talk(run, [3], prompt)
+    assert [event["event"] for event in events if event["event"] in ("end", "failed")] == ["end"]
+
+
+def test_a_checkpoint_that_is_gone_costs_one_side(tmp_path: Path, run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
+    copied = shutil.copytree(run, tmp_path / "run")
+    assert [event for event in talk(copied, [3]) if event["event"] == "end"]
+    shutil.rmtree(checkpoint_dir(copied, 3))
+    failed, end = (event for event in talk(copied, [3, None]) if event["event"] in ("failed", "end"))
+    assert failed["side"] == 0 and failed["error"] == "The checkpoint of step 3 is no longer there; choose another one."
+    assert end["side"] == 1
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
+    copied = shutil.copytree(run, tmp_path / "run")
+    weights = checkpoint_dir(copied, 3) / "policy" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-5] ^= 1
+    weights.write_bytes(data)
+    (failed,) = (event for event in talk(copied, [3]) if event["event"] in ("failed", "end"))
+    assert "model.safetensors is damaged" in failed["error"]
+
+
+def test_a_request_can_be_cancelled(run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
+    calls: list[int] = []
+    events = talk(run, [3], is_cancelled=lambda: calls.append(1) or len(calls) > 4, response_length=50)
+    assert sum(event["event"] == "token" for event in events) < 5 and events[-1] == {"number": 9, "event": "done", "cancelled": True}
+
+
+def test_what_does_not_fit_is_said(run: Path, talk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    events = talk(run, [3], response_length=4000)
+    assert "This model reads at most 64 tokens" in events[-2]["error"]
+    monkeypatch.setattr(held_module, "_free_bytes", lambda: 1000)
+    (failed,) = (event for event in talk(run, [2]) if event["event"] == "failed")
+    assert failed["error"].startswith("This model does not fit: it needs about ")
+
+
+def test_two_pairs_stay_loaded(run: Path, lora_run: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Any] = []
+    original = held_module.load_talker
+    monkeypatch.setattr(held_module, "load_talker", lambda start, step: loads.append((start.run_dir, step)) or original(start, step))
+    for folder, step in [(run, None), (run, 3), (lora_run, None), (lora_run, 3)] * 2:
+        held.get(folder, step)
+    assert len(loads) == 4
+    held.get(run, 2)  # the oldest one goes
+    held.get(run, 3)
+    assert len(loads) == 5
+    held.get(run, None)
+    assert len(loads) == 6
+
+
+def test_the_command_gives_the_same_answers(run: Path, held: Held, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prompts.txt").write_text("w4\n\nw5 w6\n")
+    options = ["--temperature", "0.8", "--response-length", "5", "--seed", "2", "--json"]
+    assert main(["generate", str(run), "--prompt", "w1", "--prompts", str(tmp_path / "prompts.txt"), *options]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["typed"] for row in rows] == ["w1", "w4", "w5 w6"]
+    for place, row in enumerate(rows):
+        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + place, temperature=0.8, response_length=5)))
+        assert row["response"] == expected[-1]["response"] and row["score"] == expected[-1]["score"]
+        assert [token["logprob"] for token in row["tokens"]] == [token["logprob"] for token in expected[1:-1]]
+    assert main(["generate", str(checkpoint_dir(run, 2)), "--prompt", "w1"]) == 0
+    assert "kl" in capsys.readouterr().out
+    assert main(["generate", str(run), "--start", "--prompt", "w1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "give --prompt TEXT, or --prompts FILE"),
+        (["--prompt", "x", "--temperature", "0"], "generation.temperature"),
+        (["--prompt", "x", "--seed", "-1"], "engine.seed"),
+        (["--prompts", "/no/such/file"], "cannot be read as text"),
+        (["--prompt", "\ud800"], "not valid UTF-8"),
+    ],
+)
+def test_bad_input_to_the_command(run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], part: str) -> None:
+    assert main(["generate", str(run), *arguments]) == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_process_streams_can_be_cancelled_and_ends_with_its_parent(run: Path) -> None:
+    process = LineProcess([sys.executable, "-m", "rlhf_studio", "talk-server"], environment=child_environment(os.environ))
+
+    def request(number: int, length: int) -> dict[str, Any]:
+        sides = [{"run": str(run), "step": step, "seed": 1, "settings": {"response_length": length}} for step in (None, 3)]
+        return {"op": "ask", "number": number, "prompt": "w1", "sides": sides}
+
+    def until_done() -> list[dict[str, Any]]:
+        events = [process.receive(120, 10**6)]
+        while events[-1]["event"] != "done":
+            events.append(process.receive(120, 10**6))
+        return events
+
+    process.send(request(1, 6), 30)
+    assert {event["side"] for event in until_done() if event["event"] == "end"} == {0, 1}
+    process.send({"op": "cancel", "number": 2}, 30)
+    process.send(request(2, 60), 30)
+    events = until_done()
+    assert events[-1]["cancelled"] and not [event for event in events if event["event"] == "end"]
+    process._process.stdin.close()  # as when the app is gone
+    with pytest.raises(LineEnded):
+        process.receive(60, 10**6)
