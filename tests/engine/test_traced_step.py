@@ -195,5 +195,5 @@ def test_a_model_that_cannot_be_traced_is_refused(
 
 
 def test_only_one_cpu_with_full_precision_traces(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlhf_studio.engine.loop.build.trace_step", lambda *_: pytest.fail("traced"))
+    monkeypatch.setattr("rlhf_studio.engine.loop.models.trace_step", lambda *_: pytest.fail("traced"))
     assert make_trainer(model={"dtype": "bfloat16"}).models.traced_step is None
