@@ -76,6 +76,7 @@ def test_full_training_by_hand() -> None:
         "Gradients": (1009, 4036, 4036 + matrix),
         "Optimizer": (2018, 8072, 8072 + matrix),
         "Prompts": (0, *prompts),
+        "Probes": (0, 0, 4 * 4 * 10 * 4),  # of 4 tokens at most
         "KV cache": (0, cache * 7, int(1.5 * cache * 10)),  # prompts of 3 tokens are usual; none has more than the limit of 6
         "Prefill": (0, read * 3 // 4, read * 6 + 4 * 6 * 6 * 5),  # with, for each pair of tokens, a truth value and a number
         "Next-token odds": (0, 2 * odds, 6 * odds),
