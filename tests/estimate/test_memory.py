@@ -87,7 +87,7 @@ def test_full_training_by_hand() -> None:
     sampling = cache * 7 + read * 3 // 4 + 2 * odds
     assert made.low == CPU_FRAMEWORK[0] + lasting + prompts[0] + max(sampling, 2 * logits + saved * 7)
     passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + gaps) * 10
-    assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 2 * matrix + passing
+    assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 640 + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
 
 
