@@ -134,14 +134,16 @@ def recording(results: Results) -> list[str]:
     if not measured:
         return ["Not measured yet."]
     lines = [
-        "| | seconds a step, recorded | not recorded | watched prompts | probes | texts | commit | together | pair by pair |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | seconds a step, recorded | not recorded | watched prompts | probes | tokens | all episodes | commit | together "
+        "| of the processor time | pair by pair |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for found in measured:
         gap = {name: 100 * value for name, value in found["difference"].items()}
-        shares = (found["parts"].get(name) for name in ("watch", "probes", "texts", "commit"))  # probes are newer than some results
-        parts = " | ".join("–" if share is None else f"{100 * share:.1f} %" for share in shares)
-        both = f"{100 * found['openly']:.1f} % | {_spread(gap, 1)} %, {found['pairs']} pairs"
+        shares = (found["parts"].get(name) for name in ("watch", "probes", "tokens", "episodes", "commit"))
+        parts = " | ".join("–" if share is None else f"{100 * share:.1f} %" for share in shares)  # some results are older than a part
+        cpu = f"{100 * found['cpu']['openly']:.1f} %" if "cpu" in found else "–"  # newer than some results
+        both = f"{100 * found['openly']:.1f} % | {cpu} | {_spread(gap, 1)} %, {found['pairs']} pairs"
         lines.append(f"| {found['workload']} | {found['on']:.3f} | {found['off']:.3f} | {parts} | {both} |")
     return [*lines, "", *(line for found in measured for line in _made_by(f"recording {found['workload']}", found))]
 

@@ -135,7 +135,8 @@ def recording_lines(found: dict[str, Any]) -> list[str]:
     apart = ", ".join(f"{name} {100 * share:.2f} %" for name, share in found["parts"].items())
     return [
         f"recording {found['workload']}: {found['on']:.3f} s a step with it, {found['off']:.3f} s without, {found['pairs']} pairs; "
-        f"{100 * found['openly']:.2f} % of a step is spent on it openly ({apart}); pair by pair {100 * gap['median']:.2f} % "
+        f"{100 * found['openly']:.2f} % of a step is spent on it openly ({apart}), "
+        f"{100 * found['cpu']['openly']:.2f} % of its processor time; pair by pair {100 * gap['median']:.2f} % "
         f"({100 * gap['min']:.2f} to {100 * gap['max']:.2f} %)"
     ]
 

@@ -1,8 +1,11 @@
 """What recording costs a step: the same trainer, with and without it in turn.
 
 Recording is the likeliest tokens of the recorded episodes, which are noted while the models are at work; then the answers to the watched
-prompts (``watch``), the forward pass over the probes (``probes``), the arrays and the texts of tokens (``texts``), and the ``commit`` to
-the run's database.
+prompts (``watch``), the forward pass over the probes (``probes``), the recorded episodes token by token (``tokens``), all
+episodes (``episodes``), and the ``commit`` to the run's database.
+
+Both clocks are read: the one on the wall, and the processor time of all threads of this process. Where other programs want the same
+processors, the second says more: a thread that waits for its turn is not counted.
 """
 
 from __future__ import annotations
@@ -33,21 +36,30 @@ def unrecorded(trainer: Any) -> Iterator[None]:
         trainer.models, trainer.record = models, record
 
 
-class Parts:
-    """Seconds of the parts of recording that the trainer does in functions of their own."""
+PARTS = ("watch", "probes", "tokens", "episodes", "commit")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+Laps = dict[str, list[float]]
+"""Seconds by what they were spent on, one number for each time."""
+
+
+class Stopwatch:
+    """Seconds on both clocks, by what they were spent on."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.laps: dict[str, Laps] = {clock: {} for clock in CLOCKS}
 
-    def add(self, name: str, seconds: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        began = {clock: read() for clock, read in CLOCKS.items()}
+        yield
+        for clock, read in CLOCKS.items():
+            self.laps[clock].setdefault(name, []).append(read() - began[clock])
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            result = function(*arguments, **named)
-            self.add(name, time.perf_counter() - began)
-            return result
+            with self(name):
+                return function(*arguments, **named)
 
         return wrapped
 
@@ -62,24 +74,26 @@ def measure_recording(name: str, config: Any, pairs: int) -> dict[str, Any]:
 
     ``config`` is that of a :func:`workload_config` or :func:`recipe_config`, with steps enough.
     """
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    parts = Parts()
+    watch = Stopwatch()
     with running(config) as (trainer, writer):
         writer.commit_step(trainer.step())
-        trainer.watched = parts.timed("watch", trainer.watched)
-        trainer.probes.scores = parts.timed("probes", trainer.probes.scores)
+        recorder = trainer._recorder
+        trainer.watched = watch.timed("watch", trainer.watched)
+        trainer.probes.scores = watch.timed("probes", trainer.probes.scores)
+        recorder.rollouts = watch.timed("tokens", recorder.rollouts)
+        recorder.episodes = watch.timed("episodes", recorder.episodes)
         for number in range(2 * pairs):
-            recorded = recorded_turn(number)
-            began = time.perf_counter()
-            with contextlib.nullcontext() if recorded else unrecorded(trainer):
-                record = trainer.step()
-            committing = time.perf_counter()
-            if recorded:
-                writer.commit_step(record)
-                parts.add("commit", time.perf_counter() - committing)
-                parts.add("record", record.metrics["time/record"])
-            seconds[recorded].append(time.perf_counter() - began)
-    return {"workload": name, "threads": config.engine.threads, **shares(seconds[True], seconds[False], parts.seconds)}
+            if recorded_turn(number):
+                with watch("on"):
+                    record = trainer.step()
+                    with watch("commit"):
+                        writer.commit_step(record)
+            else:
+                with watch("off"), unrecorded(trainer):
+                    trainer.step()
+    cpu = shares(watch.laps["cpu"])
+    used = {name: cpu[name] for name in ("on", "off", "openly", "parts")}
+    return {"workload": name, "threads": config.engine.threads, **shares(watch.laps["wall"]), "cpu": used}
 
 
 def workload_config(job: Job, pairs: int) -> Any:
@@ -101,19 +115,22 @@ def steps_for(pairs: int) -> int:
     return 2 * pairs + 1
 
 
-def shares(on: list[float], off: list[float], parts: dict[str, float]) -> dict[str, Any]:
+def shares(laps: Laps) -> dict[str, Any]:
     """Recording as a share of a step: what was spent on it openly, and pair by pair the difference between the two kinds of step.
 
-    ``parts`` are the seconds of all recorded steps: ``record`` with ``watch`` and ``probes`` in it, and ``commit``.
+    ``laps`` are the seconds of the steps ``on`` and ``off``, and of the parts of recording in those that are on. Each part counts with
+    its median, as often as it was done: the answers to the watched prompts are not due in every step.
     """
+    on, off = laps["on"], laps["off"]
     differences = [(one - other) / other for one, other in zip(on, off, strict=True)]
-    watch, probes = parts.get("watch", 0.0), parts.get("probes", 0.0)
-    apart = {"watch": watch, "probes": probes, "texts": parts["record"] - watch - probes, "commit": parts["commit"]}
+    step = statistics.median(on)
+    spent = {name: laps.get(name, []) for name in PARTS}
+    parts = {name: statistics.median(found) * len(found) / len(on) / step if found else 0.0 for name, found in spent.items()}
     return {
-        "on": statistics.median(on),
+        "on": step,
         "off": statistics.median(off),
-        "openly": sum(apart.values()) / sum(on),
-        "parts": {name: seconds / sum(on) for name, seconds in apart.items()},
+        "openly": sum(parts.values()),
+        "parts": parts,
         "difference": {"median": statistics.median(differences), "min": min(differences), "max": max(differences)},
         "pairs": len(on),
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.engine.types import TokenBatch
@@ -21,9 +24,20 @@ def start_tokens(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return {int(token) for token in (tokenizer.bos_token_id, tokenizer.cls_token_id) if token is not None}
 
 
-def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
+Decoder = Callable[[tuple[int, ...]], str]
+"""From the ids of a few tokens to their text."""
+
+MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
+
+
+def remembering_decoder(tokenizer: PreTrainedTokenizerBase) -> Decoder:
+    """A decoder that remembers what it decoded last: the same pairs of tokens come again and again in a run."""
+    return lru_cache(maxsize=MOST_REMEMBERED)(lambda ids: _decode(tokenizer, list(ids)))
+
+
+def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int], decoder: Decoder | None = None) -> list[str]:
     """The text that each token adds, see :class:`GrowingText`."""
-    text = GrowingText(tokenizer)
+    text = GrowingText(tokenizer, decoder)
     return [text.add(token) for token in ids]
 
 
@@ -34,16 +48,16 @@ class GrowingText:
     carries it whole. Decoding a growing window keeps the leading spaces that decoding a token alone would lose.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, decoder: Decoder | None = None):
+        self._decode = decoder or (lambda ids: _decode(tokenizer, list(ids)))
         self._settled: list[int] = []  # the tokens that the next one is decoded behind
         self._open: list[int] = []  # tokens after those; each so far has a mark as its piece
 
     def add(self, token: int) -> str:
         """The text that the next token adds."""
         self._open.append(token)
-        before = _decode(self._tokenizer, self._settled)
-        after = _decode(self._tokenizer, self._settled + self._open)
+        before = self._decode(tuple(self._settled))
+        after = self._decode((*self._settled, *self._open))
         if after.endswith(PARTIAL) and len(self._open) < 4:
             return PARTIAL
         piece = _added(before, after, len(self._open) - 1)

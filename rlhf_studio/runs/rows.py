@@ -21,6 +21,7 @@ from rlhf_studio.runs.values import (
     encode_array,
     encode_json,
     encode_numbers,
+    encode_pieces,
     encode_text,
 )
 
@@ -77,7 +78,7 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
 def _insert_tokens(connection: sqlite3.Connection, step: int, sample: int, tokens: TokenRecord) -> None:
     numbers, flags = encode_numbers({"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef})
     top_pieces = {str(key): piece for key, piece in tokens.top_pieces.items()}
-    texts = [encode_json(pieces)[0] for pieces in (tokens.prompt_pieces, tokens.response_pieces, top_pieces)]
+    texts = [encode_pieces(pieces) for pieces in (tokens.prompt_pieces, tokens.response_pieces, top_pieces)]
     connection.execute("INSERT INTO token_texts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (step, sample, *texts, *numbers, flags))
     arrays = [(name, encode_array(getattr(tokens, name), "int32")) for name in _WHOLE_ARRAYS]
     arrays += [(name, encode_array(getattr(tokens, name), "float32")) for name in _REAL_ARRAYS]

@@ -33,6 +33,7 @@ from rlhf_studio.runs.values import (
     encode_array,
     encode_json,
     encode_numbers,
+    encode_pieces,
     encode_text,
 )
 
@@ -144,7 +145,7 @@ def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[
         numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
         score, gold, kl = numbers
         stopped = None if record.stopped is None else int(record.stopped)
-        pieces = encode_json(record.pieces)[0] if record.pieces else None
+        pieces = encode_pieces(record.pieces) if record.pieces else None
         connection.execute(
             """INSERT OR REPLACE INTO watched (step, sample, prompt, response, score, gold, kl, flags, stopped, pieces)
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -185,7 +186,7 @@ def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> No
     connection.execute("DELETE FROM probes")
     connection.executemany(
         "INSERT INTO probes VALUES (?, ?, ?)",
-        [(probe.probe, encode_text(probe.prompt), encode_json(probe.pieces)[0]) for probe in probes],
+        [(probe.probe, encode_text(probe.prompt), encode_pieces(probe.pieces)) for probe in probes],
     )
 
 

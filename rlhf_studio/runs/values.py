@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,11 @@ def _without_specials(value: Any, path: list[str | int], flags: list[tuple[list[
     return value
 
 
+def encode_pieces(pieces: Sequence[str] | Mapping[str, str]) -> str | bytes:
+    """The JSON text of :func:`encode_json` for what holds text alone; quicker, since no number is looked for."""
+    return encode_text(json.dumps(pieces, ensure_ascii=False))
+
+
 def decode_json(stored: str | bytes, flags: str | bytes | None) -> Any:
     """The inverse of :func:`encode_json`."""
     value = json.loads(decode_text(stored))
@@ -113,7 +118,7 @@ def encode_array(array: Any, kind: str) -> tuple[str, str, bytes]:
     values = np.asarray(array)
     # An empty list is float64 to numpy, so only what holds something is checked for being of the same kind.
     fixed = values.astype(_DTYPES[kind], casting="same_kind" if values.size else "unsafe")
-    return kind, json.dumps(list(values.shape)), fixed.tobytes()
+    return kind, str(list(values.shape)), fixed.tobytes()
 
 
 def decode_array(kind: str, shape: str, blob: bytes) -> np.ndarray:

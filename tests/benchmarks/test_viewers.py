@@ -94,12 +94,14 @@ def test_watching_is_compared_round_by_round() -> None:
 
 
 def test_recording_is_compared_pair_by_pair() -> None:
-    found = recording.shares([1.1, 2.2, 1.0], [1.0, 2.0, 1.0], {"record": 0.036, "watch": 0.0215, "probes": 0.0043, "commit": 0.007})
-    assert found["parts"] == pytest.approx({"watch": 0.005, "probes": 0.001, "texts": 0.0102 / 4.3, "commit": 0.007 / 4.3})
-    assert found["openly"] == pytest.approx(0.01)
+    steps = {"on": [1.1, 2.2, 1.0], "off": [1.0, 2.0, 1.0]}
+    parts = {"watch": [0.0165], "probes": [0.0011, 0.9, 0.0011], "tokens": [0.022] * 3, "commit": [0.0055] * 3}
+    found = recording.shares({**steps, **parts})
+    assert found["parts"] == pytest.approx({"watch": 0.005, "probes": 0.001, "tokens": 0.02, "episodes": 0.0, "commit": 0.005})
+    assert found["openly"] == pytest.approx(0.031)
     assert found["difference"] == pytest.approx({"median": 0.1, "min": 0.0, "max": 0.1})
-    line = recording_lines({"workload": "w1", **found})[0]
-    assert "watch 0.50 %" in line and "pair by pair 10.00 %" in line
+    line = recording_lines({"workload": "w1", **found, "cpu": {"openly": 0.02}})[0]
+    assert "watch 0.50 %" in line and "2.00 % of its processor time" in line and "pair by pair 10.00 %" in line
     assert [recording.recorded_turn(number) for number in range(4)] == [True, False, False, True]
 
 

@@ -46,8 +46,8 @@ def look(run_dir: Path) -> Disk:
     digests: dict[int, str] = {}
     for (step,) in connection.execute("SELECT step FROM steps ORDER BY step").fetchall():
         rows = [
-            connection.execute(f"SELECT * FROM {table} WHERE step = ? ORDER BY 1, 2, 3", (step,)).fetchall()
-            for table in ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched")
+            sorted(connection.execute(f"SELECT * FROM {table} WHERE step = ?", (step,)).fetchall(), key=repr)
+            for table in ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "changes")
         ]
         digests[step] = hashlib.sha256(repr(rows).encode()).hexdigest()
     present = connection.execute("SELECT step FROM run").fetchone()[0]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -80,6 +81,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
     assert RunReader(two).status().state == "finished"
     check_metrics(two, one)
+    check_records(two, one, steps=3)
     for step in (1, 3):
         pairs = zip(RunReader(two).rollouts(step), RunReader(one).rollouts(step), strict=True)
         assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
@@ -94,6 +96,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     assert "step 3/3" not in second  # the first machine alone speaks and writes
     assert RunReader(two).status().state == "finished"
     check_metrics(two, one)
+    check_records(two, one, steps=3)
     again = load_file(checkpoints(two)[-1] / "policy" / "adapter_model.safetensors")
     assert all(torch.equal(again[name], tensor) for name, tensor in weights[0].items())
 
@@ -107,6 +110,33 @@ def check_metrics(folder: Path, expected_in: Path, steps: int = 3) -> None:
         for name in expected:
             if not name.startswith(TIMINGS):
                 assert values[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), (step, name)
+
+
+def check_records(folder: Path, expected_in: Path, steps: int) -> None:
+    """All episodes, answers to the watched prompts and probes: their tokens are the same, and their numbers up to rounding."""
+    ours, theirs = (everything_recorded(RunReader(path), steps) for path in (folder, expected_in))
+    assert set(ours) == set(theirs) and {kind for _, kind, _ in ours} == {"episodes", "watched", "probe"}
+    for where, arrays in theirs.items():
+        assert set(ours[where]) == set(arrays)
+        for name, expected in arrays.items():
+            if isinstance(expected, np.ndarray | float):
+                np.testing.assert_allclose(ours[where][name], expected, rtol=1e-4, atol=1e-5, err_msg=f"{name} of {where}")
+            else:
+                assert ours[where][name] == expected, (where, name)
+
+
+def everything_recorded(reader: RunReader, steps: int) -> dict[tuple[int, str, int], dict[str, Any]]:
+    """By step, kind and sample: the fields of each record, and what its dictionaries hold as fields of their own."""
+    probes, scores = reader.probes()
+    records = [(step, "episodes", 0, vars(found)) for step, found in reader.episodes(1, steps).items()]
+    records += [(step, "watched", answer.sample, vars(answer)) for step, answer in reader.watched()]
+    records += [(step, "probe", score.probe, vars(score)) for step, score in scores]
+    assert len(reader.episodes(1, steps)) == steps and len(scores) == (steps + 1) * len(probes) > 0
+    found = {}
+    for step, kind, sample, record in records:
+        inner = {f"{name}/{key}": array for name, value in record.items() if isinstance(value, dict) for key, array in value.items()}
+        found[step, kind, sample] = {name: value for name, value in record.items() if not isinstance(value, dict)} | inner
+    return found
 
 
 def on_two_machines(command: str, folder: Path) -> list[str]:

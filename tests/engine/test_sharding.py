@@ -43,7 +43,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.processes import COORDINATED, launcher_command
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import config_of
-from tests.engine.test_processes import check_metrics, checkpoints, write_config
+from tests.engine.test_processes import check_metrics, check_records, checkpoints, write_config
 from tests.engine.test_sampling import PAD, TableModel, draw
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,7 @@ def in_two_processes(folder: Path, *runs: str | Path) -> None:
 def assert_same_course(run: Path, other: Path) -> None:
     """Every number of every step to 1e-5, every text, and what the last checkpoints hold."""
     check_metrics(run, other, steps=2)
+    check_records(run, other, steps=2)
     for step in (1, 2):
         pairs = zip(RunReader(run).rollouts(step), RunReader(other).rollouts(step), strict=True)
         assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)

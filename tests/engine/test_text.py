@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, token_pieces
+from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, remembering_decoder, token_pieces
 from rlhf_studio.engine.types import TokenBatch
 
 MERGES = [("Ġ", "g"), ("o", "o"), ("Ġg", "oo"), ("Ġgoo", "d"), ("ð", "Ł"), ("Ċ", "Ċ")]
@@ -96,6 +96,13 @@ def test_pieces_join_to_the_text(text: str) -> None:
     pieces = token_pieces(BYTES, ids)
     assert len(pieces) == len(ids)
     assert "".join(pieces).replace(PARTIAL, "") == text
+
+
+def test_what_is_remembered_is_the_same() -> None:
+    decoder = remembering_decoder(BYTES)
+    for text in ("good 😀 good", "😀 good\n\n good", "good 😀 good"):
+        ids = BYTES(text)["input_ids"]
+        assert token_pieces(BYTES, ids, decoder) == token_pieces(BYTES, ids)
 
 
 def test_special_tokens_are_shown() -> None:

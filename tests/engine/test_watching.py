@@ -14,6 +14,7 @@ import torch
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.watching import probes as probes_module
+from rlhf_studio.engine.loop.watching import watched as watched_module
 from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE
@@ -193,3 +194,29 @@ def test_a_run_stores_its_probes(tmp_path: Path) -> None:
     assert not np.array_equal(scores[4][1].start_logprobs, scores[4][1].top_logprobs)
     texts = reader.episodes(1, 2)[2].pieces
     assert all(int(token) in texts for _, score in scores for token in score.top_ids.ravel())
+
+
+@pytest.mark.parametrize(("small", "expected"), [(True, 1), (False, 2)])
+def test_small_models_answer_with_one_thread(
+    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, small: bool, expected: int
+) -> None:
+    """And the step that follows has all its threads again, also when the answers failed."""
+    trainer = make_trainer(**settings())
+    own, seen, before = watched_module.generate, [], torch.get_num_threads()
+
+    def generate(*arguments: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        if len(seen) == 2:
+            raise RuntimeError("no answer")
+        return own(*arguments)
+
+    monkeypatch.setattr(watched_module, "generate", generate)
+    monkeypatch.setattr(watched_module, "ONE_THREAD_BELOW", 10**9 if small else 1)
+    torch.set_num_threads(2)
+    try:
+        assert len(trainer.watched()[0]) == 3 and torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError, match="no answer"):
+            trainer.watched()
+        assert torch.get_num_threads() == 2 and seen == [expected] * 2
+    finally:
+        torch.set_num_threads(before)

@@ -76,6 +76,7 @@ def test_full_training_by_hand() -> None:
         "Gradients": (1009, 4036, 4036 + matrix),
         "Optimizer": (2018, 8072, 8072 + matrix),
         "Prompts": (0, *prompts),
+        "Probes": (0, 0, 4 * 4 * 10 * 4),  # of 4 tokens at most
         "KV cache": (0, cache * 7, int(1.5 * cache * 10)),  # prompts of 3 tokens are usual; none has more than the limit of 6
         "Prefill": (0, read * 3 // 4, read * 6 + 4 * 6 * 6 * 5),  # with, for each pair of tokens, a truth value and a number
         "Next-token odds": (0, 2 * odds, 6 * odds),
@@ -86,7 +87,7 @@ def test_full_training_by_hand() -> None:
     sampling = cache * 7 + read * 3 // 4 + 2 * odds
     assert made.low == CPU_FRAMEWORK[0] + lasting + prompts[0] + max(sampling, 2 * logits + saved * 7)
     passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + gaps) * 10
-    assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 2 * matrix + passing
+    assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 640 + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
 
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.objective import objective_settings
-from rlhf_studio.engine.text import PieceTable, token_pieces
+from rlhf_studio.engine.text import PieceTable, remembering_decoder, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import explained_variance
 from rlhf_studio.ppo.kl import kl_per_token
@@ -92,7 +92,7 @@ class Recorder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: RunConfig):
         self._tokenizer, self._config = tokenizer, config
-        self._pieces = PieceTable(tokenizer)
+        self._pieces, self._decoder = PieceTable(tokenizer), remembering_decoder(tokenizer)
         self._given: set[int] = set()  # ids whose texts an earlier step has brought
 
     def episodes(self, rollout: Rollout, shown_ids: Sequence[np.ndarray] = ()) -> StepEpisodes:
@@ -137,7 +137,7 @@ class Recorder:
         length = int(tokens.lengths[row])
         prompt_ids = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
         response_ids = tokens.response_ids[row, :length].tolist()
-        pieces = token_pieces(self._tokenizer, prompt_ids + response_ids)
+        pieces = token_pieces(self._tokenizer, prompt_ids + response_ids, self._decoder)
         return RolloutRecord(
             sample=row,
             prompt=rollout.prompts[row],

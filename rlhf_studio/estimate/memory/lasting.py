@@ -8,12 +8,14 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.counts import FLOAT32, RunModels, parameters, trained_parameters
 from rlhf_studio.estimate.cpu import LEAST_ROWS, MOST_LANES
 from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.disk import probe_tokens
 from rlhf_studio.estimate.memory.parts import (
     CRITIC,
     FRAMEWORK,
     GRADIENTS,
     OPTIMIZER,
     POLICY,
+    PROBES,
     PROMPTS,
     REFERENCE,
     REWARD_MODELS,
@@ -64,6 +66,13 @@ def prompt_parts(config: RunConfig, prompts: PromptTokens | None, device: Device
     least, most = (0, config.data.max_prompts) if prompts.count is None else (prompts.count, prompts.count)
     low, high = PER_PROMPT_TOKEN
     yield MemoryPart(PROMPTS, 0, least * prompts.usual * low, most * (prompts.usual * high + PER_PROMPT))
+
+
+def probe_parts(config: RunConfig, models: RunModels, device: Device) -> Iterable[MemoryPart]:
+    """The starting policy's distributions at the probes, which stay in the computer's own memory. Nothing where there are none."""
+    shape, tokens = models.policy.shape, probe_tokens(config)
+    if shape is not None and tokens and device.kind == "cpu":
+        yield MemoryPart(PROBES, 0, 0, tokens * shape.vocabulary * FLOAT32)  # their answers may have ended early
 
 
 def _policy(config: RunConfig, count: int | None, trained: int | None, size: int) -> MemoryPart:

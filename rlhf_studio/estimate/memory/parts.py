@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FRAMEWORK = "Framework"
 POLICY, REFERENCE, CRITIC, REWARD_MODELS = "Policy", "Reference", "Critic", "Reward models"
 GRADIENTS, OPTIMIZER = "Gradients", "Optimizer"
-PROMPTS = "Prompts"
+PROMPTS, PROBES = "Prompts", "Probes"
 CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED = "KV cache", "Prefill", "Next-token odds", "Merged adapters", "Weights laid out"
 LOGITS, ACTIVATIONS = "Logits", "Activations"
 SCORING = "Scoring"
@@ -22,6 +22,7 @@ HELP = {
     GRADIENTS: "One number for each trained weight.",
     OPTIMIZER: "AdamW's two moments of each trained weight.",
     PROMPTS: "Texts and token ids of all prompts, as far as their number is known.",
+    PROBES: "The starting policy's odds of every token of the vocabulary, at each token of the probes.",
     CACHE: "Keys and values of the responses that are sampled together.",
     PREFILL: "What the policy needs while it reads the prompts of those responses, all at once.",
     NEXT_TOKEN: "Odds of every token of the vocabulary, for the responses that are sampled together.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.counts import RunModels, bytes_per_number
 from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory.lasting import GPU_FRAMEWORK, lasting_parts, prompt_parts
+from rlhf_studio.estimate.memory.lasting import GPU_FRAMEWORK, lasting_parts, probe_parts, prompt_parts
 from rlhf_studio.estimate.memory.parts import MemoryPart
 from rlhf_studio.estimate.memory.phases import LEARNING_PARTS, SAMPLING_PARTS, sampling_and_learning_parts, scoring_parts
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
@@ -77,6 +77,7 @@ def estimate_memory(config: RunConfig, models: RunModels, device: Device, prompt
     parts = [
         *lasting_parts(config, models, device, size),
         *prompt_parts(config, prompts, device),
+        *probe_parts(config, models, device),
         *sampling_and_learning_parts(config, models, prompt, device, size),
         *scoring_parts(config, models, prompts, size),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,8 @@ from rlhf_studio.engine.text import response_pieces
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.runs.records import WatchRecord
+
+ONE_THREAD_BELOW = 50_000_000  # weights
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,18 @@ class Answers:
     kl: Tensor
 
 
+@contextlib.contextmanager
+def few_threads(models: Models) -> Iterator[None]:
+    """Inside, a small model on a CPU computes a few rows with one thread: several wait for each other after each short operation."""
+    threads = torch.get_num_threads()
+    if models.compute.device.type == "cpu" and sum(weights.numel() for weights in models.policy.parameters()) < ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def answer_watched(models: Models, prompts: PromptStream) -> Answers | None:
     """Answer the watched prompts, always with the same random numbers, so that differences come from the policy alone.
 
@@ -43,14 +59,15 @@ def answer_watched(models: Models, prompts: PromptStream) -> Answers | None:
     if batch is None:
         return None
     generator = torch.Generator(device=models.compute.device).manual_seed(engine.seed + 2)
-    tokens, output = generate(models, batch, models.config.generation, generator)
-    policy = exact(models, tokens, output, 0)
-    with models.reference.active() as reference:
-        ref_logprobs = forward.run(reference, tokens, 0).logprobs
-    if models.config.ppo.kl_estimator == "full":
-        kl = forward.full_kl(models.policy, models.reference, tokens)
-    else:
-        kl = kl_per_token(policy.logprobs, ref_logprobs, models.config.ppo.kl_estimator)
+    with few_threads(models):
+        tokens, output = generate(models, batch, models.config.generation, generator)
+        policy = exact(models, tokens, output, 0)
+        with models.reference.active() as reference:
+            ref_logprobs = forward.run(reference, tokens, 0).logprobs
+        if models.config.ppo.kl_estimator == "full":
+            kl = forward.full_kl(models.policy, models.reference, tokens)
+        else:
+            kl = kl_per_token(policy.logprobs, ref_logprobs, models.config.ppo.kl_estimator)
     return Answers(batch, tokens, policy, ref_logprobs, kl)
 
 
