@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.talk import line as line_module
@@ -159,6 +161,23 @@ def test_what_the_page_offers(make: Callable[..., TalkPage], run: str, workspace
     assert offered["steps"] == [20] and offered["examples"] == watched[:12]
     assert offered["settings"]["response_length"] == workspace.reader(run).config().generation.response_length
     assert [quantity["name"] for quantity in page.boot({}, OPERATOR)["quantities"]] == ["kl", "rewards", "logprobs", "entropy"]
+
+
+def test_snapshots_are_offered_too(tmp_path: Path) -> None:
+    run_with_checkpoints(tmp_path)
+    both = Workspace(tmp_path)
+    run = both.runs()[0].run_id
+    folder = both.run_dir(run)
+    shutil.copytree(checkpoint_dir(folder, 20), snapshot_dir(folder, 20))
+    manifest = json.loads((checkpoint_dir(folder, 20) / MANIFEST).read_text())
+    earlier = snapshot_dir(folder, 10)
+    earlier.mkdir()
+    (earlier / MANIFEST).write_text(json.dumps({**manifest, "step": 10, "recorded_at": both.reader(run).recorded_at(10)}))
+    page = TalkPage(both, Access(), Line(command=COMMAND))
+    assert page.policies({"run": run}, VIEWER)["steps"] == [10, 20]
+    shutil.rmtree(folder / "checkpoints")
+    assert page.policies({"run": run}, VIEWER)["steps"] == [10, 20]
+    assert [row["id"] for row in page.boot({}, VIEWER)["runs"]] == [run]
 
 
 def test_a_run_without_a_checkpoint_is_not_offered(tmp_path: Path) -> None:
