@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.talk import line as line_module
-from rlhf_studio.ui.talk.line import MOST_WAITING, NEEDED_BY_A_RUN, Line
+from rlhf_studio.ui.talk.line import MOST_WAITING, NEEDED_BY_A_RUN, Exchange, Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT
 from tests.ui.fake_run import FakeRun
@@ -197,6 +198,17 @@ def test_others_wait_their_turn(make: Callable[..., TalkPage], run: str) -> None
     page.halt({"key": first}, OPERATOR)
     assert finished(page, first)[-1] == {"event": "stopped"}
     assert all(finished(page, key)[-1]["event"] == "end" for key in waiting[1:])
+
+
+def test_policies_that_are_loaded_are_nobody_elses_answer(make: Callable[..., TalkPage], run: str) -> None:
+    page = make()
+    page._line._current = Exchange({"op": "ask", "prompt": None})
+    page._line._thread = threading.current_thread()  # nobody takes what waits
+    keys = [page.ask(asked(run, prompt), OPERATOR)["key"] for prompt in (None, "first", "second")]
+    assert [news(page, key)["place"] for key in keys] == [0, 0, 1]
+    page._line._current = Exchange({"op": "ask", "prompt": "hello"})
+    assert [news(page, key)["place"] for key in keys] == [1, 1, 2]
+    page._line._thread = None
 
 
 def test_one_side_can_fail(make: Callable[..., TalkPage], run: str) -> None:
