@@ -252,7 +252,7 @@ def test_the_command_says_what_must_be_allowed() -> None:
     components = [PythonReward(file="my rewards.py"), PythonReward(file="my rewards.py", name="b"), HttpReward(server="judge")]
     config = world.model_copy(update={"reward": world.reward.model_copy(update={"components": components})})
     assert command_line(config, "world", world).endswith(" --allow-custom-rewards 'my rewards.py' --reward-url judge=URL")
-    assert "scored by the function score, b and the server judge" in sentence(config, world)
+    assert "the function score, b and the server judge score each" in sentence(config, load_recipe("world"))
 
 
 def test_the_app_takes_the_flags_and_hands_them_on(
