@@ -59,7 +59,7 @@ def _export(options: argparse.Namespace) -> int:
         _say({"result": {"files": files, "address": made.address}})
         return DONE
     for path, size in made.files:
-        print(f"{path}  ({format_bytes(size)})")
+        print(f"{path}  ({format_bytes(size) if size >= 1e6 else f'{max(1, round(size / 1000))} kB'})")
     if made.address:
         print(made.address)
     return DONE

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_studio.cli.options import permissions_of
 from rlhf_studio.config import add_permission_flags, permissions_from_environment
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.runs.paths import CHECKPOINTS, checkpoint_step
+from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
 
 SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length": int}
@@ -18,7 +18,9 @@ SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add both commands."""
     generate = commands.add_parser("generate", help="let a run's policy answer prompts, with score and KL", allow_abbrev=False)
-    generate.add_argument("folder", type=Path, metavar="DIR", help="a run folder (its newest checkpoint) or a checkpoint's folder")
+    generate.add_argument(
+        "folder", type=Path, metavar="DIR", help="a run folder (its newest policy), or the folder of a checkpoint or snapshot"
+    )
     generate.add_argument("--start", action="store_true", help="the policy as it was before training")
     generate.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="may be given again")
     generate.add_argument("--prompts", type=Path, metavar="FILE", help="a text file with a prompt in each line")
@@ -74,11 +76,11 @@ def _prompts(options: argparse.Namespace) -> list[str]:
 
 def _policy(folder: Path, *, start: bool) -> tuple[Path, int | None]:
     """The run folder and the step whose policy is wanted, None for the starting one. Raises ConfigError and StoreError."""
-    step = checkpoint_step(folder.name) if folder.parent.name == CHECKPOINTS else None
+    step = checkpoint_step(folder.name) if folder.parent.name in (CHECKPOINTS, SNAPSHOTS) else None
     run_dir = folder if step is None else folder.parents[1]
     if start or step is not None:
         return run_dir, None if start else step
-    checkpoints = RunReader(run_dir).checkpoints()
-    if not checkpoints:
+    policies = RunReader(run_dir).policies()
+    if not policies:
         raise ConfigError([Problem("", f"{run_dir} has no checkpoint yet; add --start for the policy before training")])
-    return run_dir, checkpoints[-1].step
+    return run_dir, policies[-1].step

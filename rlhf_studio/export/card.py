@@ -17,7 +17,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import Component
 from rlhf_studio.export.curves import Curve, curves_of
 from rlhf_studio.export.png import write_curves
-from rlhf_studio.export.story import Story, answers_of
+from rlhf_studio.export.story import Story, answers_of, sentence_of
 from rlhf_studio.export.text import markdown, number, readable, shareable
 from rlhf_studio.export.weights import BASE, Base, Chosen
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
@@ -182,9 +182,8 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def _results(story: Story, curves: list[Curve]) -> str:
     parts = ["## Results"]
     if story.summary:
-        steps = "the first step and the last" if story.tenth == 1 else f"the first {story.tenth} steps and the last {story.tenth}"
         rows = [[title, number(first), number(last), unit] for title, unit, first, last in story.summary]
-        parts += [f"Means over {steps} of the run.", _table(["", "First", "Last", "Unit"], rows)]
+        parts += [story.compared, _table(["", "First", "Last", "Unit"], rows)]
     if curves:
         titles = ", ".join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)
         parts.append(f"![Curves over the steps of the run: {titles}]({PICTURE})")
@@ -209,7 +208,7 @@ def _doctor(story: Story) -> str:
     verdict, findings = story.diagnosis.verdict, story.diagnosis.findings
     lines = [
         "## Verdict",
-        f"**{markdown(verdict.kind)}** (the whole run, up to step {story.diagnosis.step}): {markdown(verdict.sentence, 1000)}",
+        f"**{markdown(verdict.kind)}** (the whole run, up to step {story.diagnosis.step}): {markdown(sentence_of(verdict), 1000)}",
     ]
     lines += [markdown(verdict.reason, 1000)] if verdict.reason else []
     points = [markdown(note, 500) for note in verdict.notes]

@@ -14,7 +14,7 @@ from rlhf_studio.analysis.records import Evidence, Finding, Learned
 from rlhf_studio.export.curves import curves_of
 from rlhf_studio.export.html import Html, join, table, tag
 from rlhf_studio.export.report_style import STYLE
-from rlhf_studio.export.story import Answers, Story
+from rlhf_studio.export.story import Answers, Story, sentence_of
 from rlhf_studio.export.svg import curve_svg
 from rlhf_studio.export.text import number, without_secrets
 from rlhf_studio.runs.records import WatchRecord
@@ -30,7 +30,7 @@ def report(story: Story) -> str:
     parts = [
         _head(story),
         _verdict(story),
-        _section("From the first tenth to the last", _summary(story)),
+        _section("From the first step to the last tenth", _summary(story)),
         _section("Curves", _curves(story)),
         _section("What it learned", _learned(story.learned)),
         _section("The same prompts, before and after", _answers(story)),
@@ -71,7 +71,7 @@ def _verdict(story: Story) -> Html:
     return tag(
         "section",
         tag("h2", "Verdict"),
-        tag("p", tag("span", verdict.kind, class_="badge"), " ", verdict.sentence, class_="sentence"),
+        tag("p", tag("span", verdict.kind, class_="badge"), " ", sentence_of(verdict), class_="sentence"),
         tag("p", verdict.reason, class_="quiet"),
         tag("ul", [tag("li", note) for note in verdict.notes]) if verdict.notes else None,
         tag("h3", f"Findings ({len(findings)})"),
@@ -101,9 +101,8 @@ def _place(evidence: Evidence) -> str:
 def _summary(story: Story) -> Html:
     if not story.summary:
         return tag("p", "No steps were recorded.", class_="quiet")
-    steps = "the first step and the last" if story.tenth == 1 else f"the first {story.tenth} steps and the last {story.tenth}"
     rows: list[list[Any]] = [[title, number(first), number(last), unit] for title, unit, first, last in story.summary]
-    return join(tag("p", f"Means over {steps}.", class_="quiet"), table(["", "First", "Last", "Unit"], rows, "figures"))
+    return join(tag("p", story.compared, class_="quiet"), table(["", "First", "Last", "Unit"], rows, "figures"))
 
 
 def _curves(story: Story) -> Html:
@@ -217,7 +216,7 @@ def _settings(story: Story) -> Html:
         changed = sum(one.changed for one in settings)
         title = SECTION_TITLES.get(section, section.capitalize())
         head = tag("summary", title, tag("span", f" {changed} changed from the defaults", class_="quiet") if changed else None)
-        parts.append(tag("details", head, tag("div", tag("table", tag("tbody", rows)), class_="scroll"), open=section in ("model", "ppo")))
+        parts.append(tag("details", head, tag("div", tag("table", tag("tbody", rows)), class_="scroll"), open=section == "ppo"))
     return join(*parts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.records import Diagnosis, Learned
+from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.export import insights
@@ -51,7 +51,7 @@ class Story:
     Attributes:
         program: version of this program that created the run.
         tenth: how many steps the first and the last tenth have.
-        summary: (title, unit, mean over the first tenth, mean over the last), for the metrics that have both.
+        summary: (title, unit, value at the first step, mean over the last tenth), for the metrics that have both.
         series: metric -> (steps, values), NaN where a value was not finite.
         settings: by section.
     """
@@ -71,6 +71,11 @@ class Story:
     learned: Learned
 
     @property
+    def compared(self) -> str:
+        """What the two numbers of :attr:`summary` are, in words."""
+        return "The first step and the last." if self.tenth == 1 else f"The first step, and the mean of the last {self.tenth}."
+
+    @property
     def name(self) -> str:
         return self.status.name or self.status.run_id
 
@@ -80,7 +85,7 @@ def story_of(reader: RunReader) -> Story:
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
     titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
-    means = reader.first_and_last(SUMMARY)
+    means = {name: (_first(series, name), last) for name, (_, last) in reader.first_and_last(SUMMARY).items()}
     steps = len(next(iter(series.values()))[0]) if series else 0
     return Story(
         status=status,
@@ -111,6 +116,19 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return math.nan if number is None else number
 
     return {name: (steps, np.array([value(metrics, name) for _, metrics in rows])) for name in names}
+
+
+def _first(series: dict[str, tuple[np.ndarray, np.ndarray]], name: str) -> float | None:
+    """The value at the first step that has one."""
+    values = series[name][1] if name in series else np.zeros(0)
+    known = values[np.isfinite(values)]
+    return float(known[0]) if len(known) else None
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """The verdict's sentence, for where its kind stands in front of it already."""
+    said = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
+    return said[:1].upper() + said[1:]
 
 
 def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) -> list[Answers]:

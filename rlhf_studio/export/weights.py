@@ -1,4 +1,4 @@
-"""A checkpoint's policy as an ordinary transformers or peft folder: what its manifest names, checked, with the run's way of sampling."""
+"""A checkpoint or snapshot as an ordinary transformers or peft folder: what its manifest names, checked, with the run's sampling."""
 
 from __future__ import annotations
 
@@ -62,32 +62,48 @@ class Chosen:
 
 
 def choose(reader: RunReader, at: str = "") -> Chosen:
-    """The checkpoint to export. ``at``: a step, ``best``, or empty for the newest that is whole.
+    """The checkpoint or snapshot to export. ``at``: a step, ``best``, or empty for the newest that is whole.
 
-    Raises ConfigError for a step without a checkpoint, or a run without any; StoreError.
+    Raises ConfigError for a step without one, or a run without any; StoreError.
     """
-    kept = {info.step for info in reader.checkpoints()}
+    kept = {info.step: Path(info.path) for info in reader.policies()}
     if not kept:
         raise refuse("this run has no checkpoint, so there are no weights to take; its report, CSV and JSON Lines can be written")
     if at == "":
-        found, problems = checkpoints.newest_valid(reader.run_dir)
-        if found is None:
-            raise refuse(f"no checkpoint of this run can be used: {'; '.join(problems)[:500]}")
-        return _chosen(found, "the newest")
+        return _chosen(_newest(reader), "the newest")
     if at == "best":
-        step, why = best_step(reader, kept)
+        step, why = best_step(reader, set(kept))
     elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in kept:
         step, why = int(at), "the one that was asked for"
     else:
         raise refuse(f"there is no checkpoint of step {at[:40]!r}; this run has: {', '.join(map(str, sorted(kept)))}, or say best")
     try:
-        return _chosen(checkpoints.verified(reader.run_dir, step), why)
+        checkpoints.require_whole(kept[step])
+        return _chosen(kept[step], why)
     except checkpoints.CheckpointError as error:
         raise refuse(str(error)) from error
 
 
+def _newest(reader: RunReader) -> Path:
+    """The newest checkpoint that is whole, or a later snapshot. Raises ConfigError when there is neither, and StoreError."""
+    found, problems = checkpoints.newest_valid(reader.run_dir)
+    at = -1 if found is None else checkpoints.read_manifest(found)["step"]
+    for info in reversed(reader.snapshots()):
+        if info.step <= at:
+            break
+        try:
+            checkpoints.require_whole(Path(info.path))
+        except checkpoints.CheckpointError as error:
+            problems.append(str(error))
+            continue
+        return Path(info.path)
+    if found is None:
+        raise refuse(f"no checkpoint of this run can be used: {'; '.join(problems)[:500]}")
+    return found
+
+
 def best_step(reader: RunReader, kept: set[int]) -> tuple[int, str]:
-    """The kept checkpoint with the highest gold score, or score where there is no gold: each the mean over the last steps up to it."""
+    """The kept policy with the highest gold score, or score where there is no gold: each the mean over the last steps up to it."""
     rows = dict(reader.metrics_since(0, 1_000_000))
     for metric, name in (("gold/score", "gold score"), ("objective/scores", "score")):
         means = {}
@@ -98,7 +114,7 @@ def best_step(reader: RunReader, kept: set[int]) -> tuple[int, str]:
                 means[step] = sum(numbers) / len(numbers)
         if means:
             best = max(means, key=lambda step: (means[step], step))
-            return best, f"the highest {name} of the kept checkpoints (mean over up to {AROUND_BEST} steps: {means[best]:.3g})"
+            return best, f"the highest {name} of the kept policies (mean over up to {AROUND_BEST} steps: {means[best]:.3g})"
     raise refuse("no score is recorded at any checkpoint, so none of them is the best; name a step")
 
 

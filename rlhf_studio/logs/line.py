@@ -14,6 +14,7 @@ from rlhf_studio.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, SPECIAL
 
 LARGEST = float(np.finfo(np.float32).max)
 MOST_MEMBERS = 1000
+MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
 
 class LogLine:
@@ -33,10 +34,14 @@ class LogLine:
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
-            value = json.loads(data.decode("utf-8"))
+            value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_whole)
         except UnicodeDecodeError as error:
             self.fail("", f"it is not UTF-8 text (byte {error.start + 1} of the line)")
-        except (ValueError, RecursionError) as error:
+        except _Unusable as error:
+            self.fail("", str(error))
+        except RecursionError:
+            self.fail("", f"its lists and objects lie more than {MOST_DEPTH} deep inside each other")
+        except ValueError as error:
             self.fail("", f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}")
         if not isinstance(value, dict):
             self.fail("", f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}")
@@ -184,6 +189,24 @@ class LogLine:
             index = next(index for index, item in enumerate(row) if type(item) is not int)
             self.fail(f"{name}[{index}]", f"{_shown(row[index])} is not a whole number")
         return [math.nan if item is None else self._number(f"{name}[{index}]", item) for index, item in enumerate(row)]
+
+
+class _Unusable(ValueError):
+    """JSON that says nothing certain; the message is for people."""
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Unusable(f"{_shown(next(name for name in names if names.count(name) > 1))} stands twice in one object")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise _Unusable(f"a number has {len(digits):,} digits; the most are {MOST_DIGITS}")
+    return int(digits)
 
 
 def _depth(value: Any) -> int:

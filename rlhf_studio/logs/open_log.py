@@ -283,7 +283,7 @@ def _second_pass(source: BinaryIO, index: _Index, folder: Path, origin: Origin, 
     lock = EngineLock(folder)
     lock.acquire()
     try:
-        with RunWriter(folder) as writer:
+        with RunWriter(folder, wait_for_disk=False) as writer:  # nothing is lost: the log is still there
             device = index.run.text("device") if index.run else None
             writer.set_state("running", "Reading the log", device=device)
             told_steps = index.run.whole("total_steps", MOST_STEPS) if index.run else None

@@ -335,6 +335,11 @@ class RunReader:
         """The policy snapshots, oldest first; what is left out is as in :meth:`checkpoints`. Training cannot go on from one."""
         return [info for info, _ in self._complete(paths.SNAPSHOTS)]
 
+    def policies(self) -> list[CheckpointInfo]:
+        """Every policy that was kept, oldest first: the checkpoints, and the snapshots of other steps."""
+        kept = {info.step: info for info in [*self.snapshots(), *self.checkpoints()]}
+        return [kept[step] for step in sorted(kept)]
+
     def best_first(self, steps: Sequence[int], metric: str) -> list[int]:
         """Those of ``steps`` that have a value of ``metric``, the highest first; of equal values the newest first."""
         with self._reading() as connection:

@@ -43,8 +43,12 @@ class RunWriter:
     moved or replaced, every call raises RunGone and writes nothing.
     """
 
-    def __init__(self, run_dir: Path):
+    def __init__(self, run_dir: Path, *, wait_for_disk: bool = True):
         """Open the database, bring it to this version's format, set the state "loading", and drop requests to an earlier engine.
+
+        Args:
+            wait_for_disk: at the end of each transaction. Without, a power cut may lose the last ones, but a kill loses none: for a run
+                that can be made again from a file.
 
         Raises:
             AlreadyRunning: another process holds the engine lock.
@@ -53,7 +57,7 @@ class RunWriter:
         """
         self.run_dir = Path(run_dir).resolve()
         self.path = self.run_dir / paths.DATABASE
-        self._lock = threading.RLock()
+        self._lock, self._synchronous = threading.RLock(), "FULL" if wait_for_disk else "NORMAL"
         self._metric_ids: dict[str | bytes, int] = {}
         holder = liveness.holder_pid(self.run_dir)
         if holder not in (None, os.getpid()):
@@ -74,7 +78,7 @@ class RunWriter:
         schema.migrate(self._connection, self.path)
         try:
             schema.set_journal(self._connection, "wal", JOURNAL_SECONDS)
-            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         except sqlite3.Error as error:
             raise store_error(error, self.path) from error
         if not (self.run_dir / create.RESERVE).exists():

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rlhf_studio.export.text import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
@@ -245,5 +246,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, str | int | None):
-        return live_data.without_secrets(value) if isinstance(value, str) else value
+        return without_secrets(value) if isinstance(value, str) else value
     return live_data.finite(value)

@@ -7,7 +7,6 @@ ASCII escapes, because a lone surrogate in a model's text is not valid UTF-8 but
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +15,11 @@ import orjson
 
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig
+from rlhf_studio.export.text import without_secrets
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
-_SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
 
 
 def encode_text(data: Any) -> bytes:
@@ -36,11 +35,6 @@ def encode_numbers(data: Any) -> bytes:
 def finite(value: float | None) -> float | None:
     """The number, or None when it is missing, NaN or infinite."""
     return float(value) if value is not None and np.isfinite(value) else None
-
-
-def without_secrets(text: str) -> str:
-    """The text with access tokens of well-known services blotted out."""
-    return _SECRET.sub(lambda match: match.group(1) + "…", text)
 
 
 class Series:

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlhf_studio.export.text import without_secrets
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
@@ -376,7 +377,7 @@ _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(), sample),
     "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
     "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader.config())),
-    "log": lambda reader, step, sample: live_data.encode_text({"text": live_data.without_secrets(reader.log_tail())}),
+    "log": lambda reader, step, sample: live_data.encode_text({"text": without_secrets(reader.log_tail())}),
 }
 _OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")
 _CHANGING = ("watched", "answer", "scratch")  # with every commit

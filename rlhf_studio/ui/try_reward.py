@@ -103,7 +103,7 @@ class TryReward:
                 self._cancel(self._job)
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join()  # soon: a helper that is there was ended just now, and none is started any more
         with self._lock:
             self._end_helper()
 
@@ -143,6 +143,8 @@ class TryReward:
 
     def _talk(self, job: _Job, message: Json) -> tuple[str, Json]:
         with self._lock:
+            if job.cancelled:  # before the helper was started
+                return "failed", {"error": "Stopped."}
             if self._process is None:
                 seen = child_environment(os.environ, keep_hub_token=self._keep_hub_token, permissions=self._permissions)
                 self._process = LineProcess(self._command, environment=seen)

@@ -24,9 +24,10 @@ from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.talk import held as held_module
 from rlhf_studio.engine.talk.answer import Question, answer, read_prompt
 from rlhf_studio.engine.talk.held import Held
+from rlhf_studio.engine.talk.loaded import MOVED_REFERENCE
 from rlhf_studio.engine.talk.server import Conversation
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
@@ -42,6 +43,20 @@ def trained(folder: Path, name: str = "run", **changes: Any) -> Path:
     create_run(folder / name, config, name=name, state="loading")
     assert run_engine(folder / name) == 0
     return folder / name
+
+
+def as_snapshot(run_dir: Path, step: int) -> Path:
+    """The run with a checkpoint made into what a snapshot is: the policy alone."""
+    folder = snapshot_dir(run_dir, step)
+    folder.parent.mkdir(exist_ok=True)
+    shutil.move(checkpoint_dir(run_dir, step), folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"] = {name: entry for name, entry in manifest["files"].items() if name.startswith("policy/")}
+    for file in folder.iterdir():
+        if file.is_file():
+            file.unlink()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return run_dir
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +246,27 @@ def test_a_checkpoint_that_is_gone_costs_one_side(tmp_path: Path, run: Path, tal
     failed, end = (event for event in talk(copied, [3, None]) if event["event"] in ("failed", "end"))
     assert failed["side"] == 0 and failed["error"] == "The checkpoint of step 3 is no longer there; choose another one."
     assert end["side"] == 1
+
+
+def test_a_snapshot_is_the_checkpoint_without_its_values(tmp_path: Path, run: Path, held: Held) -> None:
+    copied = as_snapshot(shutil.copytree(run, tmp_path / "run"), 3)
+    (*_, whole), (begin, *_, end) = (list(answer(held.get(place, 3), ask())) for place in (run, copied))
+    assert end == whole
+    assert begin["kl_coef"] == held.get(run, 3).kl_coef and begin["notes"] == []
+    values = [[event["value"] for event in answer(held.get(place, 3), ask()) if event["event"] == "token"] for place in (run, copied)]
+    assert None not in values[0] and set(values[1]) == {None}
+    assert main(["generate", str(snapshot_dir(copied, 3)), "--prompt", "w1"]) == 0
+
+
+def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, held: Held) -> None:
+    folder = trained(tmp_path, ppo={"steps": 2, "schedule": "2 ppo.kl_coef 0.5"}, engine={"snapshot_every": 1})
+    found = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
+    assert found == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
+
+
+def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: Held) -> None:
+    folder = as_snapshot(trained(tmp_path, ppo={"steps": 2, "reference_ema": 0.5}), 2)
+    assert held.get(folder, 2).notes == (MOVED_REFERENCE,) and held.get(folder, None).notes == ()
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +80,24 @@ def test_the_best_checkpoint_and_those_that_there_are_not(
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "best"), "--at", "best"]) == 0
     # scores 2.0, 1.0, 0.5: their running means are 2.0, 1.5 and 1.17
     assert "step 1 of" in (tmp_path / "best" / "README.md").read_text()
+
+
+def test_a_snapshot_can_be_taken_by_its_step_as_the_best_and_as_the_newest(
+    made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(made.folder, tmp_path / "runs" / "run")
+    for step in (1, 3):  # checkpoints of step 1 and 3 become snapshots, which hold the policy alone
+        place = paths.snapshot_dir(folder, step)
+        place.parent.mkdir(exist_ok=True)
+        shutil.move(paths.checkpoint_dir(folder, step), place)
+    for at, step in (("1", 1), ("best", 1), ("2", 2), ("", 3)):
+        target = tmp_path / f"at-{at}"
+        assert main(["export", str(folder), "--merged", str(target), *(["--at", at] if at else [])]) == 0
+        assert (logits_of(AutoModelForCausalLM.from_pretrained(target)) - made.logits[step]).abs().max() <= 1e-5
+    next(paths.snapshot_dir(folder, 3).glob("policy/*.safetensors")).write_bytes(b"short")
+    capsys.readouterr()
+    assert main(["export", str(folder), "--merged", str(tmp_path / "damaged"), "--at", "3"]) == 2
+    assert "is damaged" in capsys.readouterr().err and not (tmp_path / "damaged").exists()
 
 
 def test_a_damaged_checkpoint_is_refused(made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

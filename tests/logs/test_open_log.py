@@ -188,7 +188,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "another version": ({"kind": "run", "format": "rlhf-studio-log", "version": 9}, "line 2, format"),
     "a wrong setting": ({"kind": "run", "settings": {"ppo.kl_coef": -5}}, "line 2, settings.ppo.kl_coef"),
     "very deep": ('{"step": 1, "x": ' + "[" * 50 + "]" * 50 + "}", "line 2: its lists and objects lie more than"),
-    "endlessly deep": ("[" * 100_000, "line 2: it is not JSON"),
+    "endlessly deep": ("[" * 100_000, "line 2: its lists and objects lie more than"),
+    "a million digits": ('{"step": 1, "reward": ' + "9" * 1_000_000 + "}", "line 2: a number has 1,000,000 digits"),
+    "a name twice": ('{"step": 1, "step": 2}', "line 2: 'step' stands twice in one object"),
     "not UTF-8": ("\udcff", "line 2: it is not UTF-8"),
 }
 

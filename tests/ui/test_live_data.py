@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.export.text import without_secrets
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_data, live_samples
 from tests.ui.fake_run import HOSTILE
@@ -132,7 +133,7 @@ def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
 
 def test_access_tokens_in_texts_are_blotted_out():
     secret = "hf_" + "Ab1" * 10
-    assert secret not in live_data.without_secrets(f"GET https://x?token={secret} failed")
+    assert secret not in without_secrets(f"GET https://x?token={secret} failed")
     assert secret not in live_data.status_payload(status(cause=f"401 for {secret}"), live_data.Series(), [], {})["cause"]
     rows = live_data.event_rows([StoredEvent(1, 0.0, 0, "info", "phase", f"with {secret}", {"token": secret})])
     assert secret not in json.dumps(rows)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.talk import line as line_module
-from rlhf_studio.ui.talk.line import MOST_WAITING, NEEDED_BY_A_RUN, Line
+from rlhf_studio.ui.talk.line import MOST_WAITING, NEEDED_BY_A_RUN, Exchange, Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT
 from tests.ui.fake_run import FakeRun
@@ -161,6 +164,23 @@ def test_what_the_page_offers(make: Callable[..., TalkPage], run: str, workspace
     assert [quantity["name"] for quantity in page.boot({}, OPERATOR)["quantities"]] == ["kl", "rewards", "logprobs", "entropy"]
 
 
+def test_snapshots_are_offered_too(tmp_path: Path) -> None:
+    run_with_checkpoints(tmp_path)
+    both = Workspace(tmp_path)
+    run = both.runs()[0].run_id
+    folder = both.run_dir(run)
+    shutil.copytree(checkpoint_dir(folder, 20), snapshot_dir(folder, 20))
+    manifest = json.loads((checkpoint_dir(folder, 20) / MANIFEST).read_text())
+    earlier = snapshot_dir(folder, 10)
+    earlier.mkdir()
+    (earlier / MANIFEST).write_text(json.dumps({**manifest, "step": 10, "recorded_at": both.reader(run).recorded_at(10)}))
+    page = TalkPage(both, Access(), Line(command=COMMAND))
+    assert page.policies({"run": run}, VIEWER)["steps"] == [10, 20]
+    shutil.rmtree(folder / "checkpoints")
+    assert page.policies({"run": run}, VIEWER)["steps"] == [10, 20]
+    assert [row["id"] for row in page.boot({}, VIEWER)["runs"]] == [run]
+
+
 def test_a_run_without_a_checkpoint_is_not_offered(tmp_path: Path) -> None:
     FakeRun(tmp_path).finish()
     assert TalkPage(Workspace(tmp_path), Access(), Line(command=COMMAND)).boot({}, OPERATOR)["runs"] == []
@@ -178,6 +198,17 @@ def test_others_wait_their_turn(make: Callable[..., TalkPage], run: str) -> None
     page.halt({"key": first}, OPERATOR)
     assert finished(page, first)[-1] == {"event": "stopped"}
     assert all(finished(page, key)[-1]["event"] == "end" for key in waiting[1:])
+
+
+def test_policies_that_are_loaded_are_nobody_elses_answer(make: Callable[..., TalkPage], run: str) -> None:
+    page = make()
+    page._line._current = Exchange({"op": "ask", "prompt": None})
+    page._line._thread = threading.current_thread()  # nobody takes what waits
+    keys = [page.ask(asked(run, prompt), OPERATOR)["key"] for prompt in (None, "first", "second")]
+    assert [news(page, key)["place"] for key in keys] == [0, 0, 1]
+    page._line._current = Exchange({"op": "ask", "prompt": "hello"})
+    assert [news(page, key)["place"] for key in keys] == [1, 1, 2]
+    page._line._thread = None
 
 
 def test_one_side_can_fail(make: Callable[..., TalkPage], run: str) -> None:

@@ -204,6 +204,29 @@ def test_the_helper_ends_after_idle_minutes_and_with_the_app(make: Callable[...,
     assert one.ask(sent(), OPERATOR)["error"] == "The app is stopping."
 
 
+def test_the_app_ends_at_once_while_the_helper_is_being_started(make: Callable[..., TryReward], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make()
+    work, closing, started = one._work, threading.Event(), []
+
+    def late(*given: Any) -> None:
+        assert closing.wait(30)
+        work(*given)
+
+    cancel = one._cancel
+
+    def cancelled(job: Any) -> None:
+        cancel(job)
+        closing.set()
+
+    monkeypatch.setattr(one, "_work", late)
+    monkeypatch.setattr(one, "_cancel", cancelled)
+    monkeypatch.setattr(try_reward_module, "LineProcess", lambda *given, **named: started.append(given))
+    asked = one.ask(sent("hang"), OPERATOR)
+    one.close()
+    assert started == []
+    assert one.ask({"op": "poll", "number": asked["number"]}, OPERATOR)["error"] == "Stopped."
+
+
 def settled(one: TryReward) -> None:
     """The answer is there a moment before the thread that fetched it ends."""
     assert one._thread is not None
@@ -229,7 +252,7 @@ def test_the_command_says_what_must_be_allowed() -> None:
     components = [PythonReward(file="my rewards.py"), PythonReward(file="my rewards.py", name="b"), HttpReward(server="judge")]
     config = world.model_copy(update={"reward": world.reward.model_copy(update={"components": components})})
     assert command_line(config, "world", world).endswith(" --allow-custom-rewards 'my rewards.py' --reward-url judge=URL")
-    assert "scored by the function score, b and the server judge" in sentence(config)
+    assert "the function score, b and the server judge score each" in sentence(config, load_recipe("world"))
 
 
 def test_the_app_takes_the_flags_and_hands_them_on(

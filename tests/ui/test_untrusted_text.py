@@ -13,10 +13,10 @@ from collections.abc import Callable
 import pytest
 
 from rlhf_studio.child_process.environment import foreign_environment
+from rlhf_studio.export.text import without_secrets
 from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused, read_object
 from rlhf_studio.ui.hosts import host_name
-from rlhf_studio.ui.live_data import without_secrets
 
 SHORT, TIMES, MOST = 2_000, 16, 80
 

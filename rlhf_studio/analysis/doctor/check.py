@@ -60,6 +60,9 @@ class Check:
     course: Callable[[RunData], Course | None]
 
 
+AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned", "tiny-batch"}
+"""Checks that hold a run against its own settings. A log that does not give them leaves these checks nothing to look at."""
+
 CHECKS: dict[str, Check] = {}
 """All checks by name, in the order of the docs. :mod:`.checks` fills it."""
 
@@ -79,7 +82,7 @@ def courses(run: RunData) -> dict[str, Course]:
     if not len(run.steps):
         return {}
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found = {name: one.course(run) for name, one in CHECKS.items()}
+        found = {name: one.course(run) for name, one in CHECKS.items() if run.settings_known or name not in AGAINST_SETTINGS}
     return {name: course for name, course in found.items() if course is not None}
 
 
@@ -104,7 +107,7 @@ def finding(run: RunData, one: Check, course: Course) -> Finding | None:
         evidence=course.evidence(since, last_gravest),
         cause=course.cause or one.cause,
         advice=course.advice or one.advice,
-        changes=course.changes,
+        changes=course.changes if run.settings_known else {},
         fork_step=fork_step,
         until=None if last == len(course.levels) - 1 else int(run.steps[last]),
     )

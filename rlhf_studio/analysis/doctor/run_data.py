@@ -41,6 +41,7 @@ class RunData:
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
+        settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
     """
 
     config: RunConfig
@@ -55,6 +56,7 @@ class RunData:
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
+    settings_known: bool = True
     reader: RunReader | None = None
 
     @property
@@ -64,8 +66,9 @@ class RunData:
 
     @property
     def batch(self) -> int:
-        """Episodes in a step."""
-        return self.config.ppo.batch_size
+        """Episodes in a step; where the settings are not known, the most recorded responses of one."""
+        recorded = max((len(rows) for rows in self.responses.values()), default=0)
+        return self.config.ppo.batch_size if self.settings_known or not recorded else recorded
 
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""
@@ -148,6 +151,7 @@ class RunCache:
             responses=dict(self._responses),
             watched_scores=self._watched,
             checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
+            settings_known=reader.origin().settings_known,
             reader=reader,
         )
 

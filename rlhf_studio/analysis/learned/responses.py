@@ -111,15 +111,18 @@ class ResponseSource:
             if step not in self.recorded:
                 self.recorded[step] = self.reader.response_tokens(step, MOST_RECORDED)
                 for response in self.recorded[step]:
-                    if response.ids is not None:
+                    if response.ids is not None and np.all(response.ids >= 0):
                         pairs = zip(response.ids.tolist(), response.pieces, strict=False)
                         self.pieces.update((token, piece) for token, piece in pairs if PARTIAL not in piece)
         self.recorded = {step: self.recorded[step] for step in steps}
         return self.recorded
 
     def numbered(self, response: ResponseTokens) -> list[int]:
-        """The ids of a recorded response, as :attr:`Corpus.token_ids` has them."""
-        if response.ids is not None and len(response.ids) == len(response.pieces):
+        """The ids of a recorded response, as :attr:`Corpus.token_ids` has them.
+
+        Logs of other programs may give the texts of tokens without their ids, which are stored as -1: the texts count then.
+        """
+        if response.ids is not None and len(response.ids) == len(response.pieces) and np.all(response.ids >= 0):
             for token, piece in zip(response.ids.tolist(), response.pieces, strict=True):
                 self.pieces.setdefault(token, piece)
             return [int(token) for token in response.ids]

@@ -64,7 +64,7 @@ def answer(talker: Talker, question: Question) -> Iterator[Json]:
     """
     models = talker.models
     prompts, notes = read_prompt(talker, question)
-    read = {"prompt": prompts.texts[0], "prompt_tokens": prompts.ids.shape[1], "notes": notes}
+    read = {"prompt": prompts.texts[0], "prompt_tokens": prompts.ids.shape[1], "notes": [*notes, *talker.notes]}
     yield {"event": "begin", **read, "kl_coef": talker.kl_coef, "kl_estimator": models.config.ppo.kl_estimator}
     sampled = yield from _tokens(talker, question, prompts)
     yield {"event": "end", **_scored(talker, prompts, *sampled)}

@@ -34,11 +34,13 @@ from rlhf_studio.engine.process.checkpoint import restore_language_model, restor
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
-from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 
 THREADS = torch.get_num_threads()
 ONE_THREAD_BELOW = 50_000_000  # weights: threads that wait for each other after each short operation take longer than one alone
+
+MOVED_REFERENCE = "A snapshot holds no reference, which moved in this run: KL is measured from the reference as it was at the start."
 
 
 class CannotTalk(Exception):
@@ -77,6 +79,7 @@ class Talker:
         kl_coef: β as it was at this step: what a token's reward is made with; 0 where the loss charges the KL.
         has_values: whether the value head that shares the policy's trunk was loaded.
         threads: of a CPU, for one operation.
+        notes: what people should know of its answers.
     """
 
     models: Models
@@ -86,6 +89,7 @@ class Talker:
     no_score: str = ""
     max_positions: int | None = None
     threads: int = 1
+    notes: tuple[str, ...] = ()
 
 
 def settings_of(run_dir: Path) -> RunConfig:
@@ -128,12 +132,15 @@ def load_talker(start: Start, step: int | None) -> Talker:
         head = make_value_head(start.loaded.model.get_output_embeddings().weight.shape[1], "zero", 0)
         policy = Policy(model, head).to(compute.device)
         reference = Reference(policy, compute.dtype, _reference_model(start, folder))
-    has_values = False
+    has_values, notes = False, []
+    whole = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
     if folder is not None:
         restore_language_model(folder, policy)
-        has_values = config.critic.kind == "shared" and _restore_value_head(folder, policy)
-        if config.ppo.reference_ema:
+        has_values = whole and config.critic.kind == "shared" and _restore_value_head(folder, policy)
+        if config.ppo.reference_ema and whole:
             restore_reference(folder, reference)
+        elif config.ppo.reference_ema:
+            notes.append(MOVED_REFERENCE)
     tokenizer = start.loaded.tokenizer
     models = Models(
         policy=policy.requires_grad_(False),
@@ -146,17 +153,22 @@ def load_talker(start: Start, step: int | None) -> Talker:
         pad_id=pad_id(tokenizer),
     )
     charged = config.ppo.kl_placement == "reward"
-    coefficient = (config.ppo.kl_coef if folder is None else _kl_coef(folder, config)) if charged else 0.0
+    if not charged:
+        coefficient = 0.0
+    elif folder is None:
+        coefficient = config.ppo.kl_coef
+    else:
+        coefficient = _kl_coef(folder) if whole else _recorded_kl_coef(start.run_dir, step or 0)
     threads = 1 if sum(parameter.numel() for parameter in policy.parameters()) < ONE_THREAD_BELOW else THREADS
-    return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads)
+    return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads, tuple(notes))
 
 
 def weights_folder(run_dir: Path, step: int) -> Path:
-    """Where the weights of a step lie. Raises :class:`CannotTalk` when they do not."""
-    folder = checkpoint_dir(run_dir, step)
-    if not folder.is_dir():
-        raise CannotTalk(f"The checkpoint of step {step} is no longer there; choose another one.")
-    return folder
+    """Where the weights of a step lie: its checkpoint, else its snapshot. Raises :class:`CannotTalk` when there is neither."""
+    for folder in (checkpoint_dir(run_dir, step), snapshot_dir(run_dir, step)):
+        if folder.is_dir():
+            return folder
+    raise CannotTalk(f"The checkpoint of step {step} is no longer there; choose another one.")
 
 
 def sharing(model: PreTrainedModel) -> Any:
@@ -190,12 +202,20 @@ def _restore_value_head(folder: Path, policy: Policy) -> bool:
     return True
 
 
-def _kl_coef(folder: Path, config: RunConfig) -> float:
+def _kl_coef(folder: Path) -> float:
     """β at the checkpoint; it differs from the setting where a controller or a person has changed it."""
     try:
         return float(json.loads((folder / "state.json").read_text(encoding="utf-8"))["controller"]["coef"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder.name}: state.json cannot be read ({error})") from error
+
+
+def _recorded_kl_coef(run_dir: Path, step: int) -> float:
+    """β of a step as it is recorded with its metrics: a snapshot does not hold it."""
+    recorded = dict(RunReader(run_dir).metrics_since(step - 1, 1)).get(step, {}).get("objective/kl_coef")
+    if recorded is None:
+        raise CheckpointError(f"the KL coefficient of step {step} is not recorded")
+    return recorded
 
 
 @contextlib.contextmanager

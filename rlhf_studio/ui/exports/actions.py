@@ -74,7 +74,7 @@ class Exports:
         try:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
-            kept = [{"step": info.step, "bytes": info.bytes} for info in reader.checkpoints()]
+            kept = [{"step": info.step, "bytes": info.bytes} for info in reader.policies()]
             facts = {"checkpoints": kept, "adapter": reader.config().lora.enabled, "best": _best(reader, kept)}
         except StoreError as error:
             return {**own, "problem": str(error)}
@@ -189,7 +189,7 @@ def _best(reader: RunReader, kept: list[Json]) -> int | None:
 
 def _step(reader: RunReader, at: Any) -> int:
     """The step that was chosen. Raises StoreError when it has no checkpoint, and ConfigError when none can be the best."""
-    kept = [info.step for info in reader.checkpoints()]
+    kept = [info.step for info in reader.policies()]
     if not kept:
         raise StoreError("This run has no checkpoint, so there are no weights to take.", "missing")
     if at == "best":

@@ -72,6 +72,7 @@ class Line:
         self._changed = threading.Condition()
         self._waiting: deque[Exchange] = deque()
         self._kept: OrderedDict[str, Exchange] = OrderedDict()
+        self._current: Exchange | None = None
         self._process: LineProcess | None = None
         self._on_gpu = False
         self._used_at = 0.0
@@ -105,9 +106,12 @@ class Line:
         return self._kept.get(key) if isinstance(key, str) else None
 
     def place(self, exchange: Exchange) -> int:
-        """How many answers come before this one; 0 when it is being answered, or next."""
-        waiting = list(self._waiting)
-        return waiting.index(exchange) + 1 if exchange in waiting else 0
+        """How many answers come before this one; 0 when it is being answered, or next. Policies that are only loaded are no answer."""
+        waiting, current = list(self._waiting), self._current
+        if exchange not in waiting:
+            return 0
+        before = [*waiting[: waiting.index(exchange)], *([current] if current else [])]
+        return sum(other.request.get("prompt") is not None for other in before)
 
     def stop(self, exchange: Exchange) -> None:
         """End an answer, or take it out of the line."""
@@ -145,14 +149,14 @@ class Line:
                         self._rest()
                 if self._closed:
                     return
-                exchange = self._waiting.popleft()
+                exchange = self._current = self._waiting.popleft()
                 exchange.state = "working"
             try:
                 self._answer(exchange)
             except (LineTimeout, LineEnded, LineInvalid, OSError) as error:
                 self._end_process()
                 _end(exchange, "" if exchange.stopping else _cause(error))
-            self._used_at = time.monotonic()
+            self._used_at, self._current = time.monotonic(), None
 
     def _rest(self) -> None:
         """End a process that nobody has used for long, or that keeps a GPU which a run needs."""

@@ -65,11 +65,11 @@ class TalkPage:
     # --- what the page asks; the first two change nothing ------------------------------------------------------------------------
 
     def boot(self, data: Any, request: gr.Request) -> Json:
-        """The runs that have a checkpoint, newest first, and what the page needs once."""
+        """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
         try:
-            runs = [run for run in self._all.runs() if _has_checkpoint(self._workspace, run.run_id)]
+            runs = [run for run in self._all.runs() if _has_policy(self._workspace, run.run_id)]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": []}
         rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
@@ -79,7 +79,7 @@ class TalkPage:
         """The policies of one run, its watched prompts as examples, and its sampling settings."""
         try:
             reader = self._workspace.reader(sent.run_id(data))
-            config, steps = reader.config(), [checkpoint.step for checkpoint in reader.checkpoints()]
+            config, steps = reader.config(), [kept.step for kept in reader.policies()]
             watched = reader.watched()
         except StoreError as error:
             return {"problem": str(error)}
@@ -134,12 +134,17 @@ def runs_alive(workspace: Workspace) -> Callable[[], bool]:
     return alive
 
 
-def _has_checkpoint(workspace: Workspace, run_id: str) -> bool:
-    try:
-        names = os.listdir(workspace.run_dir(run_id) / paths.CHECKPOINTS)
-    except (OSError, StoreError, ValueError):
-        return False
-    return any(paths.checkpoint_step(name) is not None for name in names)
+def _has_policy(workspace: Workspace, run_id: str) -> bool:
+    for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
+        try:
+            names = os.listdir(workspace.run_dir(run_id) / place)
+        except FileNotFoundError:
+            continue
+        except (OSError, StoreError, ValueError):
+            return False
+        if any(paths.checkpoint_step(name) is not None for name in names):
+            return True
+    return False
 
 
 def _quantities() -> list[Json]:

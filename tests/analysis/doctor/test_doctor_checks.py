@@ -12,6 +12,7 @@ import pytest
 
 from rlhf_studio.analysis.doctor import Doctor, diagnose
 from rlhf_studio.analysis.doctor.check import CHECKS, courses
+from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData, is_looked_at
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import RunConfig
@@ -318,3 +319,16 @@ def test_a_length_penalty_is_tried_only_where_longer_pays(tmp_path: Path) -> Non
     shorter = Made(responses=lambda step: [replace(row, score=-row.score) for row in long_pays(step)])
     one = found(shorter.write(tmp_path / "shorter"), LENGTH)
     assert one is not None and one.changes == {} and one.level == "note"
+
+
+def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None:
+    """The batch and the score clip of such a run are defaults that nobody chose."""
+    made = Made(settings={"reward": {"score_clip": 1.0}, "ppo": {"batch_size": 4, "mini_batch_size": 4}}, responses=at_the_clip, steps=40)
+    reader = made.write(tmp_path / "ours")
+    ours = {one.check for one in diagnose(reader).findings}
+    assert {"tiny-batch", "score-pinned"} <= ours
+    run = replace(RunCache(reader).read(), settings_known=False)
+    assert run.batch == len(at_the_clip(1))
+    findings = diagnosis(run).findings
+    assert {one.check for one in findings} == ours - {"tiny-batch", "score-pinned"}
+    assert all(one.changes == {} and one.fork_step is None for one in findings)

@@ -12,10 +12,10 @@ import pytest
 from rlhf_studio.analysis.learned import Learning, what_was_learned
 from rlhf_studio.analysis.learned.chance import p_values
 from rlhf_studio.analysis.learned.phrases import log_odds
-from rlhf_studio.analysis.learned.responses import thinned
+from rlhf_studio.analysis.learned.responses import ResponseSource, thinned
 from rlhf_studio.analysis.records import Trait
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import Probe, ProbeScore, StepRecord
+from rlhf_studio.runs.records import Probe, ProbeScore, ResponseTokens, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.analysis.learned.planted import Response, babble, rising, write_run
 
@@ -263,3 +263,14 @@ def test_a_run_without_responses_has_learned_nothing_yet(tmp_path: Path) -> None
         writer.commit_step(StepRecord(1, {}, []))
     learned = what_was_learned(RunReader(folder))
     assert (learned.before_steps, learned.traits, learned.gaps) == ((0, 0), [], [])
+
+
+def test_tokens_without_ids_are_told_apart_by_their_texts(tmp_path: Path) -> None:
+    """A log of another program may give the pieces alone; their ids are then stored as -1."""
+    source = ResponseSource(write_run(tmp_path / "run", nothing(0, steps=2), episodes=False))
+    unknown = np.full(3, -1, np.int32)
+    first, second = (
+        source.numbered(ResponseTokens(0, "".join(pieces), True, pieces, unknown)) for pieces in (["a", "b", "a"], ["b", "c", "a"])
+    )
+    assert first[0] == first[2] == second[2] and first[1] == second[0] and len({*first, *second}) == 3
+    assert [source.pieces[number] for number in second] == ["b", "c", "a"]

@@ -87,7 +87,7 @@ export class Exchange {
   receive({ events, state, place }) {
     if (state === "waiting") {
       const before = `${counted(place, "answer")} ${place === 1 ? "comes" : "come"} before yours`;
-      setText(this.status, place ? `Someone else is being answered: ${before}.` : "Waiting");
+      setText(this.status, place ? `Someone else is being answered: ${before}.` : "The policies are being loaded.");
     }
     let said = state === "working" ? "" : null;
     for (const event of events) {
