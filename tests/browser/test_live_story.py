@@ -6,6 +6,7 @@ The analyses are stand-ins (tests/ui/fake_insights.py); what they say is theirs,
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -87,6 +88,35 @@ def test_the_story_stands_above_the_fold(open_page, run):
     page.get_by_role("button", name="Next prompt").click()
     page.wait_for_function("(old) => document.querySelector('.rs-pair-prompt').textContent !== old", arg=prompt)
     assert page.evaluate("window.__pwned") is None and "onerror" in page.inner_text(".rs-learned")
+
+
+def test_the_panel_shows_what_tells_most_and_leads_to_its_tokens(open_page, run):
+    """Punctuation, and what was common before and after, are no news; a phrase opens the token where it begins."""
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_selector(".rs-phrases li")
+    assert [text.strip("“”") for text in page.locator(".rs-phrase-text").all_inner_texts()][:2] == ["tender", "dull"]
+    assert page.locator(".rs-phrases li").count() == 3 and "6 → 0 of 16" in page.inner_text(".rs-phrases")
+    assert "Response length" not in page.inner_text(".rs-learned")  # it did not change by more than chance explains
+    page.locator(".rs-phrases").get_by_role("button", name="tender").click()
+    page.wait_for_function("location.search.includes('token=')")
+    step, sample, token = (int(re.search(f"{name}=(\\d+)", page.url)[1]) for name in ("step", "sample", "token"))
+    assert RunReader(run.folder).rollout(step, sample).tokens.response_pieces[token] == " tender"
+
+
+def test_one_scale_for_the_run_colours_all_steps_alike(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    marks = "document.querySelector('.rs-inspector .rs-scale-ticks').textContent"
+    page.wait_for_function(f"{marks} !== ''")
+    own = page.evaluate(marks)
+    page.get_by_label("One scale for the run").check()
+    page.wait_for_function(f"{marks} !== {json.dumps(own)}")
+    held = page.evaluate(marks)
+    page.keyboard.press("[")
+    page.wait_for_function("document.querySelector('.rs-facts').textContent.startsWith('Step 7')")
+    assert page.evaluate(marks) == held
+    assert "all steps with samples up to step 8" in page.get_by_text("One scale for the run").get_attribute("data-tip")
+    page.get_by_label("One scale for the run").uncheck()
+    page.wait_for_function(f"{marks} !== {json.dumps(held)}")
 
 
 def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):

@@ -14,7 +14,9 @@ export class Verdict {
    */
   constructor({ fetch, go, fork, title, saved }) {
     Object.assign(this, { fetch, go, fork, title, saved });
-    this.sentence = el("p", { class: "rs-verdict-sentence" });
+    this.words = el("span");
+    this.note = el("span", { class: "rs-verdict-note" });
+    this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
     this.counts = el("span", { class: "rs-verdict-counts" });
     this.why = el(
       "button",
@@ -53,7 +55,9 @@ export class Verdict {
   update(version, verdict) {
     this.verdict = verdict;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
-    setText(this.sentence, verdict ? readable(verdict.sentence, 400) : "The verdict comes after the first steps.");
+    const early = "The verdict comes after the first steps.";
+    setText(this.words, verdict ? readable(verdict.sentence, 400) : early);
+    setText(this.note, verdict?.note ? ` ${readable(verdict.note, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
     const parts = verdict
       ? ["alarm", "warning", "note"]
@@ -127,7 +131,7 @@ export class Verdict {
         {},
         el("span", { class: `rs-level rs-is-${level}` }, level),
         el("strong", {}, readable(finding.title, 300)),
-        el("span", { class: "rs-muted" }, `since step ${finding.since}`),
+        el("span", { class: "rs-muted" }, whenOf(finding)),
       ),
       el(
         "dl",
@@ -189,6 +193,11 @@ export class Verdict {
     );
   }
 }
+
+const whenOf = ({ since, until }) => {
+  if (until === null) return `since step ${since}`;
+  return until === since ? `at step ${since}` : `from step ${since} to ${until}`;
+};
 
 const said = (value) =>
   typeof value === "number"
