@@ -127,7 +127,10 @@ def test_a_hidden_page_hardly_polls_and_asks_at_once_when_seen(open_page, app, r
     wait_for_step(page, 9)
 
 
-def test_the_title_of_a_hidden_page_goes_on_and_a_notification_tells_the_end(open_page, app, run):
+def test_the_title_of_a_hidden_page_goes_on_and_a_notification_tells_the_end(open_page, app, workspace):
+    run = FakeRun(workspace)
+    run.run()
+    run.step(8)
     page = open_page(f"?run={run.run_id}")
     page.evaluate(
         """() => {

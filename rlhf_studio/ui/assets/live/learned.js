@@ -4,7 +4,7 @@ import { number, percent, readable, spoken } from "../shared/format.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
-const MOST_TOKENS = 2;
+const MOST_TOKENS = 3;
 // What became at least twice, or half, as frequent: "the" in 3 of 4 instead of in 2 says little.
 const CLEAR = Math.log(2);
 const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader

@@ -113,8 +113,10 @@ export class Verdict {
     const first = !this.body.querySelector("details");
     fill(
       this.body,
-      el("p", {}, readable(verdict.reason, 600)),
-      (verdict.notes || []).map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
+      verdict.reason === this.verdict?.note ? null : el("p", {}, readable(verdict.reason, 600)),
+      verdict.notes
+        .filter((note) => note !== this.verdict?.note)
+        .map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
       findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
     );
@@ -160,12 +162,14 @@ export class Verdict {
       item.sample === null ? null : `response ${item.sample + 1}`,
       item.token === null ? null : `token ${item.token + 1}`,
     ].filter(Boolean);
+    const quoted = item.token === null && item.sample !== null ? /“(.+?)”/.exec(item.text) : null;
+    const phrase = quoted ? { text: quoted[1], place: "ending" } : null; // shown at its tokens
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
     return el(
       "button",
-      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go(item) },
+      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go({ ...item, phrase }) },
       text,
       place.length ? ` (${place.join(", ")})` : "",
     );
