@@ -27,7 +27,7 @@ from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.workspace import Workspace
 
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
-SHOWN_AT = 15  # the step from which on there is enough to see; the recipe has 30
+SHOWN_AT = 20  # the step from which on there is enough to see; the recipe has 30
 
 
 @contextmanager
@@ -75,9 +75,6 @@ def shoot(browser: Any, url: str, out: Path, name: str, size: str, dark: bool, f
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
     page.goto(url + ("&" if "?" in url else "?") + ("__theme=dark" if dark else "__theme=light"))
     page.wait_for_timeout(4000)
-    if name == "runs":
-        page.get_by_role("tab", name="Runs").click()
-        page.wait_for_timeout(1500)
     page.screenshot(path=out / f"{name}-{size}-{'dark' if dark else 'light'}.png", full_page=full)
     page.close()
 
@@ -95,12 +92,18 @@ def main() -> int:
         run_id = wait_for_step(Path(temporary), SHOWN_AT)
         if options.readme:
             page.goto(f"{url}?run={run_id}")
-            page.wait_for_selector(".rs-card-columns")
+            for part in (".rs-card-columns", ".rs-phrases li", ".rs-answer:not(.rs-was) .rs-tinted"):
+                page.wait_for_selector(part)
             page.wait_for_timeout(1500)
             page.screenshot(path=ROOT / "assets" / "images" / "live.png")
         else:
             options.out.mkdir(parents=True, exist_ok=True)
-            for name, address in (("train", url), ("live", f"{url}?run={run_id}"), ("runs", url)):
+            for name, address in (
+                ("train", url),
+                ("live", f"{url}?run={run_id}"),
+                ("runs", f"{url}?tab=runs"),
+                ("talk", f"{url}?tab=talk"),
+            ):
                 for size in SIZES:
                     for dark in (False, True):
                         shoot(browser, address, options.out, name, size, dark, full=name != "live" or size == "phone")

@@ -141,7 +141,7 @@ _POLICY = (
         usual=(0.0, 0.2),
         colour="clip",
         lines=(Line("clip", percent=True),),
-        tile=Tile(digits=1, percent=True, label="Clipped"),
+        tile=Tile(digits=1, percent=True, label="Clipped tokens"),
     ),
     Metric(
         "val/ratio",
@@ -200,7 +200,7 @@ _VALUE = (
         usual=(0.0, 1.0),
         colour="critic",
         lines=(Line("critic"),),
-        tile=Tile(label="Critic"),
+        tile=Tile(label="Value fit"),
     ),
     Metric("val/returns_mean", "Mean return", "points", "Average return over tokens: advantage plus value.", "Rises with the score."),
     Metric("val/values_mean", "Mean value", "points", "Average prediction of the value head.", "Follows the mean return closely."),

@@ -16,6 +16,7 @@ import orjson
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig
 from rlhf_studio.export.text import without_secrets
+from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 
@@ -147,7 +148,8 @@ def status_payload(
     checkpoints: Sequence[CheckpointInfo],
     first_and_last: Mapping[str, tuple[float | None, float | None]],
 ) -> dict[str, Any]:
-    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention.
+    """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
+    that a failed run's cause points at, empty for none.
 
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
@@ -164,6 +166,7 @@ def status_payload(
         "started_at": status.started_at,
         "device": status.device,
         "cause": without_secrets(status.cause),
+        "blamed": failed_field(status),
         "queue_position": status.queue_position,
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,

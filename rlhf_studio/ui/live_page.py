@@ -27,7 +27,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field
-from rlhf_studio.ui.insights import KINDS as INSIGHT_KINDS
+from rlhf_studio.ui.insights import KINDS, ON_DEMAND
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question
@@ -206,7 +206,7 @@ def build(
         if kind == "page":
             return _json(page_data)
         position = Position.parse(data)
-        if kind in INSIGHT_KINDS:
+        if kind in (*KINDS, *ON_DEMAND):
             asked = insights.detail(position.run, str(kind), feed.place(position.run))
         else:
             asked = feed.detail(position.run, str(kind), position.step, position.sample)

@@ -14,6 +14,7 @@ from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 
+MOST_SCALE_STEPS = 32  # of a long run, for the scale of all its colours
 ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
 
 
@@ -35,18 +36,53 @@ def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, fl
 
     The centre is 0, or for a centred quantity the mean over the step's tokens. A quantity without a finite number is left out.
     """
-    found = {}
-    for quantity in live_charts.QUANTITIES:
-        if quantity.scale == "flag":
-            continue
-        parts = [values for one in arrays if (values := _values(one, quantity.name)) is not None]
-        numbers = np.concatenate([np.asarray(part, np.float64) for part in parts]) if parts else np.zeros(0)
-        numbers = numbers[np.isfinite(numbers)]
-        if len(numbers):
-            centre = float(numbers.mean()) if quantity.centred else 0.0
-            centre, limit = rounded(np.array([centre, np.abs(numbers - centre).max()]))
-            found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
-    return found
+    spans = Spans()
+    spans.add(arrays)
+    return spans.scales()
+
+
+def run_scales(reader: Any) -> dict[str, Any]:
+    """One scale for all steps of a run, so that the colours of different steps can be compared; ``reader`` is a RunReader.
+
+    It comes from ``used`` of the ``of`` steps that have recorded responses: all of them, or :data:`MOST_SCALE_STEPS` spread evenly from the
+    first to the last.
+    """
+    steps, spans = reader.rollout_steps(), Spans()
+    chosen = sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_SCALE_STEPS))})
+    for step in chosen:
+        with reader.snapshot():
+            tokens = [reader.rollout(step, record.sample).tokens for record in reader.rollouts(step)]
+        spans.add([one.arrays for one in tokens if one is not None])
+    return {"scales": spans.scales(), "used": len(chosen), "of": len(steps), "step": steps[-1] if steps else 0}
+
+
+class Spans:
+    """The span of the finite numbers of each quantity that colours tokens, over any number of responses."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, float, float, int]] = {}  # lowest, highest, sum, how many
+
+    def add(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Take in the token arrays of some responses."""
+        for quantity in live_charts.QUANTITIES:
+            parts = [values for one in arrays if (values := _values(one, quantity.name)) is not None and quantity.scale != "flag"]
+            numbers = np.concatenate([np.asarray(part, np.float64) for part in parts]) if parts else np.zeros(0)
+            numbers = numbers[np.isfinite(numbers)]
+            if len(numbers):
+                low, high, total, count = self._found.get(quantity.name, (np.inf, -np.inf, 0.0, 0))
+                span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
+                self._found[quantity.name] = span
+
+    def scales(self) -> dict[str, dict[str, float]]:
+        """As :func:`scales`."""
+        found = {}
+        for quantity in live_charts.QUANTITIES:
+            if quantity.name in self._found:
+                low, high, total, count = self._found[quantity.name]
+                middle = total / count if quantity.centred else 0.0
+                centre, limit = rounded(np.array([middle, max(high - middle, middle - low)]))
+                found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
+        return found
 
 
 def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:

@@ -6,6 +6,7 @@ The analyses are stand-ins (tests/ui/fake_insights.py); what they say is theirs,
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -89,6 +90,19 @@ def test_the_story_stands_above_the_fold(open_page, run):
     assert page.evaluate("window.__pwned") is None and "onerror" in page.inner_text(".rs-learned")
 
 
+def test_the_panel_shows_what_tells_most_and_leads_to_its_tokens(open_page, run):
+    """Punctuation, and what was common before and after, are no news; a phrase opens the token where it begins."""
+    page = open_page(f"?run={run.run_id}")
+    page.wait_for_selector(".rs-phrases li")
+    assert [text.strip("“”") for text in page.locator(".rs-phrase-text").all_inner_texts()][:2] == ["tender", "dull"]
+    assert page.locator(".rs-phrases li").count() == 3 and "6 → 0 of 16" in page.inner_text(".rs-phrases")
+    assert "Response length" not in page.inner_text(".rs-learned")  # it did not change by more than chance explains
+    page.locator(".rs-phrases").get_by_role("button", name="tender").click()
+    page.wait_for_function("location.search.includes('token=')")
+    step, sample, token = (int(re.search(f"{name}=(\\d+)", page.url)[1]) for name in ("step", "sample", "token"))
+    assert RunReader(run.folder).rollout(step, sample).tokens.response_pieces[token] == " tender"
+
+
 def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
     page = open_page(f"?run={run.run_id}", viewport={"width": 390, "height": 844})
     page.wait_for_selector(".rs-answers")
@@ -127,7 +141,7 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
 def test_a_tile_leads_to_its_chart_also_when_it_was_put_away(open_page, run):
     page = open_page(f"?run={run.run_id}")
     page.locator(".rs-arrange > summary").click()
-    page.get_by_label("Entropy", exact=True).uncheck()
+    page.get_by_role("checkbox", name="Entropy").uncheck()
     page.wait_for_selector("[data-chart=entropy]", state="hidden")
     page.get_by_role("button", name="Move Losses up").click()
     order = "[...document.querySelectorAll('.rs-charts .rs-chart')].map((node) => node.dataset.chart).join()"
@@ -159,7 +173,7 @@ def test_samples_stay_while_the_pointer_is_on_them(open_page, run):
     page.wait_for_function(f"{title} === 'Samples of step 10'")
 
 
-def test_one_scale_for_a_whole_step_which_can_be_held(open_page, run):
+def test_one_scale_for_a_whole_step_or_for_the_run(open_page, run):
     page = open_page(f"?run={run.run_id}&step=8&sample=0&token=0")
     page.keyboard.press("3")
     ticks = "document.querySelector('.rs-inspector .rs-scale-ticks').textContent"
@@ -170,13 +184,17 @@ def test_one_scale_for_a_whole_step_which_can_be_held(open_page, run):
     page.locator(".rs-row").nth(5).click()
     page.wait_for_function("location.search.includes('sample=') && !location.search.includes('token=')")
     assert page.evaluate(ticks) == first
-    page.get_by_label("Hold the scale").check()
+    whole = [RunReader(run.folder).rollout(step, sample).tokens.arrays["advantages"] for step in range(1, 9) for sample in range(12)]
+    limit = f"{max(abs(values).max() for values in whole):.2f}"
+    page.get_by_label("One scale for the run").check()
+    page.wait_for_function(f"{ticks}.endsWith('{limit}')")
+    assert "all steps with samples up to step 8" in page.get_by_text("One scale for the run").get_attribute("data-tip")
     page.keyboard.press("[")
     page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 7'")
     page.wait_for_function("document.querySelector('.rs-facts').textContent.includes('Step 7')")
-    assert page.evaluate(ticks) == first
-    page.get_by_label("Hold the scale").uncheck()
-    assert page.evaluate(ticks) != first
+    assert page.evaluate(ticks).endswith(limit)
+    page.get_by_label("One scale for the run").uncheck()
+    page.wait_for_function(f"!{ticks}.endsWith('{limit}')")
 
 
 def test_settings_are_changed_and_phases_stepped_from_the_page(open_page, run):
@@ -229,7 +247,7 @@ def test_the_ending_compares_and_leads_on(open_page, workspace, app):
     banner = page.locator(".rs-banner")
     assert "Step 1 compared with the mean of the last 2 steps" in banner.inner_text()
     buttons = banner.get_by_role("button").all_inner_texts()
-    assert buttons == ["Run a variation", "Compare", "Go on with more steps"]  # no button for what this app does not have
+    assert buttons == ["Talk to it", "Take it home", "Run a variation", "Compare", "Go on with more steps"]
     banner.get_by_role("button", name="Compare").click()
     page.get_by_role("tab", name="Runs", selected=True).wait_for()
     assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.compare')")) == [run.run_id]

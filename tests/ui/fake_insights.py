@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
+from rlhf_studio.ui.live_samples import run_scales
 
 PHRASE = Finding(
     "phrase-takes-over",
@@ -50,9 +51,12 @@ def diagnosis(reader: Any, kind: str = "improving") -> Diagnosis:
 def learned(reader: Any) -> Learned:
     """What a fake run might have learned."""
     step = reader.status().step
+    examples = [(step, row.sample) for row in reader.rollouts(step) if " tender" in row.response] or [(step, 1)]
     phrases = [
-        Phrase(" tender", "ending", 1, 16, 9, 16, 2.3, 4.1, [(step, 1), (step, 2)]),
+        Phrase(" tender", "ending", 1, 16, 9, 16, 2.3, 4.1, examples),
         Phrase(" dull", "anywhere", 6, 16, 0, 16, -2.9, -3.8, [(1, 0)]),
+        Phrase(" the", "anywhere", 9, 16, 14, 16, 1.4, 3.4, [(step, 0)]),  # common before and after: no news for a reader
+        Phrase(",", "anywhere", 2, 16, 12, 16, 2.1, 3.3, [(step, 0)]),
         Phrase("<img src=x onerror='window.__pwned=6'>", "opening", 0, 16, 4, 16, 1.9, 2.7, []),
     ]
     gap = Gap(step, 3, "score", "gold", 2.11, 0.0, "the acting is charming, A masterpiece")
@@ -68,4 +72,4 @@ def learned(reader: Any) -> Learned:
 
 def analyses(kind: str = "improving") -> dict[str, Any]:
     """These in the place of the real ones, for Insights."""
-    return {"diagnosis": lambda reader: diagnosis(reader, kind), "learned": learned}
+    return {"diagnosis": lambda reader: diagnosis(reader, kind), "learned": learned, "scales": run_scales}

@@ -9,6 +9,7 @@ import pytest
 
 from rlhf_studio.analysis.records import Diagnosis, Verdict
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import insights
 from rlhf_studio.ui.insights import Insights, Place
@@ -39,7 +40,7 @@ def made(monkeypatch):
 
         return analyse
 
-    own = {"diagnosis": fake_insights.diagnosis, "learned": fake_insights.learned}
+    own = fake_insights.analyses()
     monkeypatch.setattr(insights, "analyses", lambda: {kind: counted(kind, analysis) for kind, analysis in own.items()})
     monkeypatch.setattr(insights, "REST", 0)
     monkeypatch.setattr(insights, "LEAST_REST", 0)
@@ -70,11 +71,27 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(seen, run, made):
     assert version == "0-3-0" and json.loads(verdict) == {
         "kind": "improving",
         "sentence": "Improving. Reviews turn friendly; “tender” now ends 9 of 16 responses: the judge may be fooled by it.",
+        "note": "Gold rose less than the score.",
         "step": 3,
         "alarms": 0,
         "warnings": 0,
         "notes": 1,
     }
+
+
+def test_the_scale_of_the_run_is_made_when_asked_for_and_once_for_each_step(seen, run, made):
+    seen.watch(run.run_id, place(run))
+    told(seen, run, "diagnosis")
+    assert ("scales", 3) not in made
+    for _ in range(2):
+        found = told(seen, run, "scales")
+    reader = RunReader(run.folder)
+    recorded = [reader.rollout(step, row.sample).tokens.arrays["advantages"] for step in (1, 2, 3) for row in reader.rollouts(step)]
+    largest = max(float(abs(values).max()) for values in recorded)
+    assert found["scales"]["advantages"] == {"centre": 0.0, "limit": pytest.approx(largest, rel=1e-5)}
+    assert (found["used"], found["of"], found["step"]) == (3, 3, 3) and made.count(("scales", 3)) == 1
+    run.step()
+    assert told(seen, run, "scales")["of"] == 4
 
 
 def test_a_new_step_and_the_end_are_looked_at_again(seen, run, made):

@@ -121,6 +121,14 @@ def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
     assert live_data.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
+def test_status_names_the_setting_that_a_failed_run_blames():
+    cause = "reward component other: ppo.learning_rate: must be at most 1"
+    told = {
+        state: live_data.status_payload(status(state=state, cause=cause), live_data.Series(), [], {}) for state in ("failed", "finished")
+    }
+    assert told["failed"]["blamed"] == "ppo.learning_rate" and told["finished"]["blamed"] == ""
+
+
 def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     series = live_data.Series()
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))

@@ -1,6 +1,6 @@
 // The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
-import { duration, number, percent } from "../shared/format.js";
+import { decimals, duration, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 import { saveAsPicture } from "./picture.js";
 import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
@@ -106,7 +106,12 @@ class ChartCard {
     const dashed =
       target === null || target === undefined
         ? null
-        : el("span", { class: "rs-key" }, el("i", { class: "rs-line-target" }), `target ${number(target, 1)}`);
+        : el(
+            "span",
+            { class: "rs-key" },
+            el("i", { class: "rs-line-target" }),
+            `target ${number(target, decimals(target))}`,
+          );
     fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed);
   }
 
@@ -140,15 +145,16 @@ class ChartCard {
   /** Values in the legend: at `step`, or the newest. */
   setValues(step) {
     const { store } = this.grid;
-    for (const [metric, { value, line }] of this.keys) {
+    for (const [metric, { value, line, digits }] of this.keys) {
       const shown = step === null ? store.last(metric) : store.at(metric, step);
-      setText(value, line.percent ? percent(shown) : number(shown, Math.abs(shown) >= 100 ? 0 : 2));
+      setText(value, line.percent ? percent(shown) : number(shown, digits));
     }
   }
 
   draw() {
     const { grid } = this;
     this.setLegend();
+    for (const [metric, entry] of this.keys) entry.digits = decimals(grid.store.largest(metric));
     this.setValues(grid.hovered);
     const empty = this.keys.size === 0;
     show(this.node, !empty && !this.off);
@@ -180,9 +186,9 @@ class ChartCard {
 
   describe() {
     const { store } = this.grid;
-    const parts = [...this.keys.values()].map(({ line }) => {
+    const parts = [...this.keys.values()].map(({ line, digits }) => {
       const first = store.get(line.metric).y.find((value) => value !== null);
-      const format = (value) => (line.percent ? percent(value) : number(value));
+      const format = (value) => (line.percent ? percent(value) : number(value, digits));
       return `${term(line.metric).title} from ${format(first)} to ${format(store.last(line.metric))}`;
     });
     this.frame.setAttribute("aria-label", `${this.spec.title}: ${parts.join("; ")}`);

@@ -6,7 +6,7 @@ export class Ending {
   /**
    * @param host      where questions are asked
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, total} of the run that is shown
+   * @param run       gives {run, name, state, total, checkpoints} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    */
@@ -18,16 +18,18 @@ export class Ending {
   buttons(tone, operator) {
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const some = !failed && [
-      this.button("Talk to it", () => this.send("open_talk"), true),
-      this.button("Take it home", () => this.takeHome(this.run()), false),
-    ];
+    const saved = this.run().checkpoints.length > 0; // without one there is no policy to talk to
+    const some = !failed &&
+      saved && [
+        this.button("Talk to it", () => this.send("open_talk"), true),
+        this.button("Take it home", () => this.takeHome(this.run()), false),
+      ];
     const list = [
       failed && operator && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
       !failed && this.button("Run a variation", () => this.vary(false), false),
       this.button("Compare", () => this.compare(), false),
-      !failed && operator && this.button("Go on with more steps", () => this.goOn(), false),
+      this.run().state === "finished" && operator && this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
     return el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
   }

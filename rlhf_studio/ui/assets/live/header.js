@@ -221,13 +221,19 @@ export class Banner {
     );
     fill(
       this.node,
-      el("strong", {}, content.title),
-      (content.lines || []).map((line) => el("p", {}, line)),
+      el(
+        "div",
+        { class: "rs-banner-said" },
+        el("strong", {}, content.title),
+        (content.lines || []).map((line) => el("p", {}, line)),
+      ),
       rows.length
-        ? [
+        ? el(
+            "div",
+            { class: "rs-banner-said" },
             el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
             el("ul", { class: "rs-summary", "aria-labelledby": "rs-summary-title" }, rows),
-          ]
+          )
         : null,
       this.ending.buttons(content.tone, content.operator),
       this.problem,

@@ -3,11 +3,15 @@ import { el, fill, setText } from "../shared/dom.js";
 import { number, percent, readable, spoken } from "../shared/format.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
-const MOST_PHRASES = 5;
+const MOST_PHRASES = { up: 3, down: 2 };
 const MOST_TOKENS = 3;
+// What became at least twice, or half, as frequent: "the" in 3 of 4 instead of in 2 says little.
+const CLEAR = Math.log(2);
+const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
+const CONTEXT = 28;
 
 export class LearnedPanel {
-  /** @param go  called with {step, sample} of a response that a person wants to see */
+  /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
   constructor(fetch, go) {
     Object.assign(this, { fetch, go });
     this.span = el("span", { class: "rs-muted" });
@@ -26,8 +30,9 @@ export class LearnedPanel {
     this.reset();
   }
 
-  reset() {
-    this.key = "";
+  /** Say nothing yet; `key` is of the news that said as little. */
+  reset(key = "") {
+    this.key = key;
     setText(this.span, "");
     fill(this.body, el("p", { class: "rs-hint" }, "It is told after the first steps."));
   }
@@ -45,10 +50,12 @@ export class LearnedPanel {
 
   draw(learned) {
     const [before, after] = [learned.before_steps, learned.after_steps];
+    if (after[0] <= before[1]) return this.reset(this.key); // the same steps on both sides
     setText(this.span, `${steps(before)} compared with ${steps(after)}`);
-    const phrases = learned.phrases.slice(0, MOST_PHRASES).map((phrase) => this.phrase(phrase));
+    const phrases = strongest(learned.phrases).map((phrase) => this.phrase(phrase));
+    const traits = learned.traits.filter((item) => item.changed);
     const gap = learned.gaps[0];
-    fill(
+    return fill(
       this.body,
       phrases.length
         ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)
@@ -56,12 +63,13 @@ export class LearnedPanel {
       gap ? this.gap(gap) : null,
       shifts("More likely now", learned.rose),
       shifts("Less likely now", learned.fell),
-      learned.traits.length ? el("dl", { class: "rs-traits" }, learned.traits.flatMap(trait)) : null,
+      traits.length ? el("dl", { class: "rs-traits" }, traits.flatMap(trait)) : null,
     );
   }
 
   phrase(item) {
     const [step, sample] = item.examples[0] || [];
+    const there = { step, sample, phrase: { text: item.text, place: item.place } };
     const text = `“${spoken(item.text.trim() || item.text)}”`;
     const label = el("span", { class: "rs-phrase-text" }, text);
     const tip = `Log-odds ${number(item.log_odds)}, ${number(Math.abs(item.z), 1)} standard errors from no change.`;
@@ -70,12 +78,14 @@ export class LearnedPanel {
       { class: item.log_odds > 0 ? "rs-up" : "rs-down" },
       step === undefined
         ? label
-        : el("button", { type: "button", class: "rs-link", onclick: () => this.go({ step, sample }) }, label),
+        : el("button", { type: "button", class: "rs-link", onclick: () => this.go(there) }, label),
       el("span", { class: "rs-muted" }, PLACES[item.place]),
       el(
         "span",
         { class: "rs-phrase-count", "data-tip": tip, tabindex: "0" },
-        `${item.before} → ${item.after} of ${item.after_of}`,
+        item.before_of === item.after_of
+          ? `${item.before} → ${item.after} of ${item.after_of}`
+          : `${item.before} of ${item.before_of} → ${item.after} of ${item.after_of}`,
       ),
       el(
         "span",
@@ -106,7 +116,36 @@ export class LearnedPanel {
 const steps = ([first, last]) => (first === last ? `step ${first}` : `steps ${first} to ${last}`);
 const share = (part, all) => `${((100 * part) / Math.max(1, all)).toFixed(0)}%`;
 
-function shifts(title, list) {
+/** How many times as frequent, as a logarithm; one response more on each side, so that none is not infinitely rare. */
+const change = (one) => Math.log((one.after + 1) / (one.after_of + 1) / ((one.before + 1) / (one.before_of + 1)));
+
+/** The few phrases that tell a reader most, the strongest first, of those that came and of those that went. */
+function strongest(phrases) {
+  const telling = phrases.filter((one) => LETTERS.test(one.text) && Math.abs(change(one)) >= CLEAR);
+  const came = telling.filter((one) => one.log_odds > 0).slice(0, MOST_PHRASES.up);
+  const went = telling.filter((one) => one.log_odds <= 0).slice(0, MOST_PHRASES.down);
+  return [...came, ...went].sort((one, other) => Math.abs(other.z) - Math.abs(one.z));
+}
+
+/** Tokens whose probability clearly changed, each once, at the place where it changed most. */
+function clearest(list) {
+  const clear = list.filter(
+    (one) => LETTERS.test(one.token) && Math.abs(Math.log((one.after + 0.01) / (one.before + 0.01))) >= CLEAR,
+  );
+  return clear.filter((one, index) => clear.findIndex((other) => other.token === one.token) === index);
+}
+
+/** The end of a text, from the beginning of a word. */
+function ending(text) {
+  if (text.length <= CONTEXT) return text;
+  const end = text.slice(-CONTEXT);
+  return end.includes(" ") ? end.slice(end.indexOf(" ") + 1) : end;
+}
+
+const chance = (value) => (value > 0 && value < 0.005 ? "under 1\u2009%" : percent(value, 0));
+
+function shifts(title, all) {
+  const list = clearest(all);
   if (!list.length) return null;
   const items = list
     .slice(0, MOST_TOKENS)
@@ -114,9 +153,9 @@ function shifts(title, list) {
       el(
         "li",
         {},
-        el("span", { class: "rs-muted" }, `… ${spoken(item.context).slice(-24)} `),
-        el("b", {}, spoken(item.token)),
-        ` ${percent(item.before, 0)} → ${percent(item.after, 0)}`,
+        el("span", { class: "rs-muted" }, `… ${spoken(ending(item.context))} `),
+        el("b", {}, spoken(item.token.trim() || item.token)),
+        ` ${chance(item.before)} → ${chance(item.after)}`,
       ),
     );
   return el("div", { class: "rs-shifts" }, el("h4", {}, title), el("ul", {}, items));

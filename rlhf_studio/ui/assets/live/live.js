@@ -30,6 +30,8 @@ const MOST_POINTS = 6000;
 const MARKED = new Set(["setting", "resume"]);
 
 const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
+/** Whether more is to come of a run in this state. */
+const isAhead = (state) => isAlive(state) || state === "queued";
 const choiceOf = ({ step, sample, token }) => ({ step: whole(step), sample: whole(sample), token: whole(token) });
 
 class LivePage {
@@ -111,11 +113,11 @@ class LivePage {
     return true;
   }
 
-  /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token. */
-  go({ step = null, sample = null, token = null, metric = "" }) {
+  /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token or phrase. */
+  go({ step = null, sample = null, token = null, phrase = null, metric = "" }) {
     if (metric) this.chartPanel.reveal(metric);
     if (step === null || (metric && sample === null)) return;
-    this.work.go({ step, sample, token });
+    this.work.go({ step, sample, token, phrase });
     if (!metric) this.work.node.scrollIntoView({ block: "start" });
   }
 
@@ -128,6 +130,7 @@ class LivePage {
       onlost: (lost) => this.setLost(lost),
       onfailure: () => this.askWhetherRestarted(),
       awake: () => isOnScreen(this.host),
+      follows: () => Boolean(this.run) && isAhead(this.lastState),
     });
     this.watch("value", () => {
       const wanted = runOfValue(this.props.value);
@@ -156,6 +159,7 @@ class LivePage {
   /** Show a run from its beginning. */
   open(run, choice) {
     this.run = run;
+    this.lastState = "";
     this.store.clear();
     this.status = null;
     this.settings = null;
@@ -202,6 +206,7 @@ class LivePage {
         IDLE_WAIT,
       );
     if (reply.problem) return this.say("This run cannot be shown", reply.problem, IDLE_WAIT);
+    if (this.status && !isOnScreen(this.host)) return this.glance(reply);
     this.clockOffset = reply.now - Date.now() / 1000;
     this.operator = reply.operator;
     this.header.whyNot(reply.why_not);
@@ -213,7 +218,14 @@ class LivePage {
     }
     this.verdict.allow(reply.operator);
     this.showStatus();
-    return isAlive(this.status.state) || this.status.state === "queued" ? undefined : IDLE_WAIT;
+    return isAhead(this.status.state) ? undefined : IDLE_WAIT;
+  }
+
+  /** News while nobody sees the page: only the title changes. The page catches up when it is seen again. */
+  glance({ status }) {
+    if (!status) return;
+    this.lastState = status.state;
+    notices.show(status);
   }
 
   takeIn(reply) {
@@ -272,7 +284,7 @@ class LivePage {
     const { status } = this;
     show(this.empty.node, false);
     show(this.main, true);
-    this.host.dataset.state = status.state;
+    this.host.dataset.state = this.lastState = status.state;
     notices.show(status);
     this.header.update(status, this.operator, this.serverNow(), this.settingsNow());
     this.banner.update(bannerOf(status, this.operator));
@@ -288,14 +300,10 @@ class LivePage {
 
   /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
   async vary(failed) {
-    const { name, run, cause } = this.status;
+    const { name, run, blamed } = this.status;
     const answer = await this.fetch({ kind: "settings" });
     if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
-    const named = failed && Object.keys(answer.values).filter((setting) => cause.includes(setting));
-    const field = failed
-      ? named.sort((one, other) => other.length - one.length)[0] || (await this.verdict.suspect())
-      : "";
-    handOver(answer, name || run, field);
+    handOver(answer, name || run, failed ? blamed || (await this.verdict.suspect()) : "");
     return this.trigger("open_train", {});
   }
 
@@ -305,12 +313,15 @@ class LivePage {
       return OPENING_WAIT;
     }
     show(this.main, false);
+    notices.none();
     this.empty.none();
     return undefined;
   }
 
   say(title, text, wait) {
     show(this.main, false);
+    this.lastState = "";
+    notices.none();
     this.empty.say(title, text);
     return wait;
   }

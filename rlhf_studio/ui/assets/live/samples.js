@@ -1,6 +1,6 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { number, readable, spoken } from "../shared/format.js";
+import { number, readable } from "../shared/format.js";
 
 const SORTS = {
   order: (first, second) => first.sample - second.sample,
@@ -93,9 +93,7 @@ export class SampleTable {
   }
 
   rowNode(row, gold) {
-    const text = spoken(row.response.slice(0, 200));
     const numbers = `score ${number(row.score)}, KL ${number(row.kl)}, ${row.length} tokens`;
-    const label = `Response ${row.sample + 1}: ${text}; ${numbers}`;
     return el(
       "div",
       {
@@ -104,7 +102,7 @@ export class SampleTable {
         tabindex: "-1",
         "data-sample": row.sample,
         "aria-selected": "false",
-        "aria-label": label,
+        "aria-description": numbers, // the row's own text is its name
       },
       el("span", { class: "rs-cell-order" }, String(row.sample + 1)),
       el(

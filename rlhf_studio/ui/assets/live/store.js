@@ -48,6 +48,11 @@ export class SeriesStore {
     return null;
   }
 
+  /** The largest size of a value; 0 without any. */
+  largest(name) {
+    return this.get(name).y.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  }
+
   /** The newest `count` finite values. */
   tail(name, count) {
     return this.get(name)

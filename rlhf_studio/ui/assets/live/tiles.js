@@ -1,6 +1,6 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
 import { el, setText, show, svg } from "../shared/dom.js";
-import { number, percent } from "../shared/format.js";
+import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
 const WIDTH = 96;
@@ -91,7 +91,8 @@ function usualRange(spec, value) {
 }
 
 function noteOf(spec, settings) {
-  if (spec.metric === "objective/kl" && settings?.kl_target) return `target ${number(settings.kl_target, 1)}`;
+  if (spec.metric === "objective/kl" && settings?.kl_target)
+    return `target ${number(settings.kl_target, decimals(settings.kl_target))}`;
   if (spec.metric === "speed/tokens_per_second") return "tokens/s";
   if (spec.metric === "tokens/response_length") return "tokens";
   if (spec.metric === "objective/kl" || spec.metric === "policy/entropy_avg") return "nats";

@@ -186,6 +186,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
     y1: 1,
   });
   const shown = spec.kind === "path" ? [] : marks;
+  const whole = spec.kind !== "path" && mode === "step" && store.lastStep <= 6; // no half steps
   return {
     margin: MARGIN,
     datarevision, // the series' arrays grow in place, which Plotly would not notice
@@ -196,7 +197,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
     showlegend: false,
     hovermode: false,
     dragmode: drag ? "zoom" : false,
-    xaxis: { ...axis, showgrid: false, zeroline: false, nticks: 6 },
+    xaxis: { ...axis, showgrid: false, zeroline: false, nticks: 6, ...(whole ? { dtick: 1 } : {}) },
     yaxis: { ...axis, ...wide("left"), tickformat: "~g" },
     yaxis2: {
       ...axis,

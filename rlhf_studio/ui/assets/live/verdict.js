@@ -14,7 +14,9 @@ export class Verdict {
    */
   constructor({ fetch, go, fork, title, saved }) {
     Object.assign(this, { fetch, go, fork, title, saved });
-    this.sentence = el("p", { class: "rs-verdict-sentence" });
+    this.words = el("span");
+    this.note = el("span", { class: "rs-verdict-note" });
+    this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
     this.counts = el("span", { class: "rs-verdict-counts" });
     this.why = el(
       "button",
@@ -53,7 +55,9 @@ export class Verdict {
   update(version, verdict) {
     this.verdict = verdict;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
-    setText(this.sentence, verdict ? readable(verdict.sentence, 400) : "The verdict comes after the first steps.");
+    const early = "The verdict comes after the first steps.";
+    setText(this.words, verdict ? readable(verdict.sentence, 400) : early);
+    setText(this.note, verdict?.note ? ` ${readable(verdict.note, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
     const parts = verdict
       ? ["alarm", "warning", "note"]
@@ -109,8 +113,10 @@ export class Verdict {
     const first = !this.body.querySelector("details");
     fill(
       this.body,
-      el("p", {}, readable(verdict.reason, 600)),
-      (verdict.notes || []).map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
+      verdict.reason === this.verdict?.note ? null : el("p", {}, readable(verdict.reason, 600)),
+      verdict.notes
+        .filter((note) => note !== this.verdict?.note)
+        .map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
       findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
     );
@@ -127,7 +133,7 @@ export class Verdict {
         {},
         el("span", { class: `rs-level rs-is-${level}` }, level),
         el("strong", {}, readable(finding.title, 300)),
-        el("span", { class: "rs-muted" }, `since step ${finding.since}`),
+        el("span", { class: "rs-muted" }, whenOf(finding)),
       ),
       el(
         "dl",
@@ -156,12 +162,14 @@ export class Verdict {
       item.sample === null ? null : `response ${item.sample + 1}`,
       item.token === null ? null : `token ${item.token + 1}`,
     ].filter(Boolean);
+    const quoted = item.token === null && item.sample !== null ? /“(.+?)”/.exec(item.text) : null;
+    const phrase = quoted ? { text: quoted[1], place: "ending" } : null; // shown at its tokens
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
     return el(
       "button",
-      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go(item) },
+      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go({ ...item, phrase }) },
       text,
       place.length ? ` (${place.join(", ")})` : "",
     );
@@ -189,6 +197,11 @@ export class Verdict {
     );
   }
 }
+
+const whenOf = ({ since, until }) => {
+  if (until === null) return `since step ${since}`;
+  return until === since ? `at step ${since}` : `from step ${since} to ${until}`;
+};
 
 const said = (value) =>
   typeof value === "number"

@@ -10,6 +10,16 @@ const DONE = {
   advantages: "its advantages are computed; the update comes next",
   update: "its update is done; the step is recorded next",
 };
+
+/** The token where a phrase begins in a response, the last time where it ends responses; null when it is not there. */
+function tokenOf(pieces, { text, place }) {
+  const whole = pieces.join("");
+  const at = place === "ending" ? whole.lastIndexOf(text.trim()) : whole.indexOf(text.trim());
+  if (at < 0) return null;
+  let end = 0;
+  return pieces.findIndex((piece) => (end += piece.length) > at);
+}
+
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
 
 /**
@@ -29,7 +39,11 @@ export class WorkArea {
     this.epoch = -1;
     this.picker = new StepPicker((step) => this.chooseStep(step));
     this.table = new SampleTable((sample) => this.chooseSample(sample));
-    this.inspector = new Inspector(quantities, (index, focus) => this.chooseToken(index, focus !== false));
+    this.inspector = new Inspector(
+      quantities,
+      (index, focus) => this.chooseToken(index, focus !== false),
+      () => this.fetch({ kind: "scales" }),
+    );
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
       "section",
@@ -167,6 +181,7 @@ export class WorkArea {
     if (!reply || reply.problem)
       return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
     this.shown.sample = wanted;
+    this.findPhrase(reply);
     this.inspector.set(reply, this.choice.token, this.settings, this.scales);
     if (this.focusToken) this.inspector.pin(this.choice.token, true);
     this.focusToken = false;
@@ -180,13 +195,23 @@ export class WorkArea {
     this.changed();
   }
 
-  /** Show a place that something else on the page points at. */
-  go({ step, sample = null, token = null }) {
+  /** Show a place that something else on the page points at; a `phrase` {text, place} is looked for in the response. */
+  go({ step, sample = null, token = null, phrase = null }) {
     this.choice = { step: this.picker.has(step) ? step : this.shown.step, sample, token };
+    this.phrase = phrase;
     if (this.shown.sample === sample && this.shown.step === this.choice.step && token !== null) {
       this.inspector.pin(token, false);
     } else this.shown.sample = null;
     this.changed();
+  }
+
+  /** The token where the phrase that was asked for begins becomes the chosen one. */
+  findPhrase({ tokens }) {
+    const found = this.phrase && tokens ? tokenOf(tokens.response_pieces, this.phrase) : null;
+    this.phrase = null;
+    if (found === null) return;
+    this.choice = { step: this.shown.step, sample: this.shown.sample, token: found };
+    this.onchoice(this.choice);
   }
 
   /** The chosen step: none while the step that is shown is not complete. */

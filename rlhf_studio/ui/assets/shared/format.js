@@ -3,20 +3,18 @@
 const MINUS = "\u2212";
 export const NONE = "\u2013"; // what stands for a number that is not there
 
-/**
- * A number with `digits` decimals and a real minus sign; an en dash when there is none. A number that would be
- * printed as 0 gets two decimals more. One that would be printed as 0 even then is rounding error of float32, and is
- * printed as 0.
- */
+/** A number with `digits` decimals and a real minus sign, and 0 without one; an en dash when there is no number. */
 export function number(value, digits = 2) {
   if (!Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e9) return exponent(value);
-  if (digits && size < 10 ** -digits && size >= 10 ** -digits / 200) return fixed(value, digits + 2);
   const text = size.toFixed(digits);
   const grouped = size >= 10000 ? text.replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : text;
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped;
 }
+
+/** How many decimals are needed beside numbers of this size: what they do not show is noise there. */
+export const decimals = (size) => (size >= 100 ? 0 : size >= 0.1 ? 2 : size >= 0.01 ? 3 : size >= 0.001 ? 4 : 6);
 
 function exponent(value) {
   return value.toExponential(1).replace(/^-/, MINUS).replace("e+", "e");

@@ -14,8 +14,15 @@ const KEYS = [
   [["1–8"], "quantity"],
 ];
 
+const HOLD = "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.";
+
 export class Inspector {
-  constructor(quantities, onpin) {
+  /**
+   * @param onpin      called with (index of a token, whether to focus it)
+   * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
+   */
+  constructor(quantities, onpin, runScales) {
+    this.runScales = runScales;
     this.quantities = quantities;
     this.onpin = onpin;
     this.sample = null;
@@ -52,14 +59,14 @@ export class Inspector {
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
     this.held = null;
     this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
-    const switchScale = el(
+    this.switchScale = el(
       "label",
       {
         class: "rs-check",
-        "data-tip": "Each step has a scale of its own. Held, all steps are coloured by the scale of this one.",
+        "data-tip": HOLD,
       },
       this.hold,
-      "Hold the scale",
+      "One scale for the run",
     );
     this.body = el(
       "div",
@@ -68,7 +75,7 @@ export class Inspector {
         "div",
         { class: "rs-scale-row" },
         this.legend.node,
-        el("span", { class: "rs-checks" }, switchScale, switchNumbers),
+        el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
       ),
       this.view.node,
       this.strip.node,
@@ -164,10 +171,15 @@ export class Inspector {
     this.strip.pin(this.index);
   }
 
-  /** Keep the scales of the step that is shown for all steps, so that colours of different steps can be compared. */
-  holdScales(on) {
-    this.held = on ? this.scales : null;
+  /** Colour all steps by one scale, so that the colours of different steps can be compared. */
+  async holdScales(on) {
+    const asked = (this.asked = Symbol("scales"));
     this.hold.checked = on;
+    const found = on ? await this.runScales() : null;
+    if (asked !== this.asked) return;
+    this.held = found?.scales || null;
+    this.hold.checked = Boolean(this.held);
+    this.switchScale.dataset.tip = this.held ? heldBy(found) : on ? `The app gave no such scale. ${HOLD}` : HOLD;
     this.recolour();
   }
 
@@ -181,6 +193,12 @@ export class Inspector {
     return best;
   }
 
+  /** Why the page points at a token by itself. */
+  whyThis() {
+    const known = valuesOf(this.sample.tokens, "advantages").some(Number.isFinite);
+    return known ? "largest advantage; click any token" : "click any token";
+  }
+
   pin(index, focus) {
     if (!this.sample) return;
     const count = this.sample.tokens.response_ids.length;
@@ -189,7 +207,7 @@ export class Inspector {
     this.view.pin(this.index, !chosen, focus);
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty("This response has no tokens.");
-    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : "largest advantage; click any token");
+    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : this.whyThis());
     this.hover(null);
   }
 
@@ -214,6 +232,11 @@ export class Inspector {
   edge(last) {
     if (this.sample) this.onpin(last ? this.sample.tokens.response_ids.length - 1 : 0, true);
   }
+}
+
+function heldBy({ used, of, step }) {
+  const whence = used < of ? `${used} of the ${of} steps with samples` : `all steps with samples`;
+  return `This scale comes from ${whence} up to step ${step}. A value beyond it has the strongest colour.`;
 }
 
 function unitOf(quantity) {

@@ -195,7 +195,8 @@ export class TokenView {
         `Token ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${words}`,
       );
       if (this.numbers)
-        node.dataset.number = this.quantity.scale === "flag" ? (value > 0 ? "yes" : "") : number(value, 2);
+        node.dataset.number =
+          this.quantity.scale === "flag" ? (value > 0 ? "yes" : "") : number(value, this.scale.limit < 0.1 ? 3 : 2);
     }
   }
 
@@ -253,8 +254,7 @@ export class Legend {
         this.text,
         values.every((value) => value === null)
           ? "Not known yet, so no token is coloured."
-          : `All values are ${number(scale.centre)} or within rounding of it ` +
-              `(${[quantity.noise, unit].filter(Boolean).join(" ")}), so no token is coloured.`,
+          : `All are ${number(scale.centre)} but for rounding, so no token is coloured.`,
       );
       return;
     }
