@@ -116,19 +116,6 @@ def newest_valid(run_dir: Path, *, read_again: bool = True) -> tuple[Path | None
     return None, problems
 
 
-def verified(run_dir: Path, step: int) -> Path:
-    """The checkpoint of a step, read as a whole. Raises :class:`CheckpointError` when it is damaged or not of the run, and StoreError."""
-    try:
-        entries = entries_by_step(Path(run_dir) / paths.CHECKPOINTS)
-    except OSError as error:
-        raise store_error(error, Path(run_dir) / paths.CHECKPOINTS) from error
-    for folder in entries:
-        if step_of(folder) == step:
-            _check(folder)
-            return folder
-    raise CheckpointError(f"there is no checkpoint of step {step}")
-
-
 def by_step(folder: Path) -> list[Path]:
     """Checkpoint folders, oldest first; among them one that was being replaced when the engine was killed, where there is no other."""
     return [path for path in entries_by_step(folder) if is_folder(path)]

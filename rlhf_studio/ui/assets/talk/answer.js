@@ -1,7 +1,7 @@
 // One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { NONE, integer, number, percent, readable } from "../shared/format.js";
-import { TokenView, extent, tokenContent } from "../shared/tokens.js";
+import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
 
 const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards"];
 const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
@@ -46,7 +46,7 @@ class GrowingTokens extends TokenView {
 
   /** Colour by a quantity, on a scale that both answers share. */
   colourOn(quantity, values, limit) {
-    Object.assign(this, { quantity, values, limit });
+    Object.assign(this, { quantity, values, scale: scaleOf(values, quantity, { centre: 0, limit }) });
     this.list.dataset.scale = quantity.scale;
     this.paint(0, this.nodes.length);
   }

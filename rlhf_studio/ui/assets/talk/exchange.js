@@ -119,7 +119,7 @@ export class Exchange {
     this.answers.forEach((answer, index) => answer.view.colourOn(quantity, values[index], limit));
     const all = values.flat();
     show(this.legendRow, all.length > 0);
-    if (all.length) this.legend.update(quantity, all, UNITS[quantity.name]);
+    if (all.length) this.legend.update(quantity, all, UNITS[quantity.name], { centre: 0, limit });
   }
 
   async copyText() {
