@@ -1,4 +1,4 @@
-// The curves of several runs in small charts, one for each metric. Seeds of the same settings are drawn as mean and band.
+// The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { loadPlotly } from "../shared/plotly.js";

@@ -52,5 +52,7 @@ const tooLarge = (size) =>
   `This file is too large to send (${bytes(size)}). Put it on the app's machine and give its path, or use ` +
   "“python -m rlhf_studio open-log FILE”.";
 
-export const openedLine = ({ steps, rollouts, notes }) =>
-  `Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. ${notes.map((note) => readable(note, 400)).join(" ")}`;
+export function openedLine({ steps, rollouts, notes }) {
+  const told = notes.map((note) => readable(note, 400)).join(" ");
+  return `Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. ${told}`;
+}

@@ -176,7 +176,7 @@ class RunsPage {
     this.search.focus();
   }
 
-  // --- comparing ---------------------------------------------------------------------------------------------------------
+  // --- comparing ---
 
   ticked(ids, told) {
     show(this.bar, ids.length > 0);
@@ -226,7 +226,7 @@ class RunsPage {
     if (!ids.length) this.poller.wake();
   }
 
-  // --- what may be done with a run ----------------------------------------------------------------------------------------
+  // --- what may be done with a run ---
 
   open(event, row) {
     if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window

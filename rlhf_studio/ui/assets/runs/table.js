@@ -1,4 +1,4 @@
-// The table of runs. A row is made again only when its run has changed; sorting and searching move the rows that are there.
+// The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
