@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,17 +98,10 @@ def test_a_verdict_is_found_out_once_for_each_place_and_never_while_somebody_wai
     made: list[str] = []
     verdicts = Verdicts(workspace, lambda reader: made.append(reader.run_dir.name) or diagnosis("improved"))
     place = Place(1, 20, "finished")
-    first = verdicts.look({run: place, "no-step": Place(1, 0, "running")})
-    assert first in ({}, {run: first.get(run)})
+    assert "no-step" not in verdicts.look({run: place, "no-step": Place(1, 0, "running")})
     wait_until(lambda: bool(verdicts.look({run: place})), 10)
     found = verdicts.look({run: place})[run]
-    assert found == {
-        "kind": "improved",
-        "sentence": "It is hf_…." if "…." in found["sentence"] else found["sentence"],
-        "alarms": 1,
-        "warnings": 0,
-    }
-    assert "abcdefgh" not in found["sentence"]
+    assert found == {"kind": "improved", "sentence": "It is hf_….", "alarms": 1, "warnings": 0}
     assert verdicts.kind_now(run, place) == "improved" and made == [run]
     assert verdicts.look({run: Place(2, 20, "finished")}) == {}  # the run went back: what was said no longer holds
     wait_until(lambda: bool(verdicts.look({run: Place(2, 20, "finished")})), 10)
@@ -156,7 +150,7 @@ def test_runs_side_by_side(desk: Desk, workspace: Workspace) -> None:
     assert answers[0]["newest"]["pieces"] == [HOSTILE, "x"] and answers[0]["first"]["step"] == 0
     assert answers[0]["newest"]["arrays"]["kl"] == [0.1, 0.2]
     table = asked(desk.comparing.sweep({"runs": runs, "metric": "objective/scores"}, VIEWER))
-    assert (table["rows"], table["titles"]) == ([0.05, 0.2], ["KL coefficient (β)"]) or table["rows"] == [0.05, 0.2]
+    assert (table["rows"], table["settings"]) == ([0.05, 0.2], ["ppo.kl_coef"])
     assert table["cells"][1][0]["mean"] == pytest.approx(3 * 39 / 40)  # of the last two of 20 steps
 
 
@@ -196,8 +190,6 @@ def test_what_is_asked_of_a_comparison_is_bounded(desk: Desk, workspace: Workspa
 
 def test_too_much_work_is_refused() -> None:
     async def try_it() -> None:
-        import threading
-
         gate = threading.Event()
         work = Bounded("test", threads=1, waiting=1)
         taken = [asyncio.create_task(work.run(gate.wait)) for _ in range(2)]
@@ -284,7 +276,7 @@ def test_what_the_check_finds_starts_nothing_and_viewers_start_nothing(desk: Des
 
 # --- others' logs ------------------------------------------------------------------------------------------------------------------
 
-LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "reward": 0.5})
+LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "length": 1, "reward": 0.5})
 
 
 def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
