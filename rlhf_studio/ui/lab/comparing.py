@@ -114,8 +114,12 @@ class Comparing:
     @staticmethod
     def _curves(readers: Sequence[RunReader], found: Comparison, metrics: Sequence[str]) -> bytes:
         places = [run.group for run in found.runs]
-        known = [name for name in metrics if name in found.metrics]
-        return encode_numbers({"curves": [asdict(overlay(readers, name, groups=places, points=POINTS)) for name in known]})
+        drawn = [overlay(readers, name, groups=places, points=POINTS) for name in metrics if name in found.metrics]
+        curves = [
+            {"metric": one.metric, "lines": [vars(line) for line in one.lines], "bands": [vars(band) for band in one.bands]}
+            for one in drawn  # asdict would copy every number
+        ]
+        return encode_numbers({"curves": curves})
 
     @staticmethod
     def _answers(found: Comparison, place: Any) -> bytes:

@@ -40,7 +40,7 @@ function stateCell(row) {
 function verdictCell({ verdict, step }) {
   if (!verdict) return step ? el("span", { class: "rs-muted" }, "\u2026") : NONE;
   const kind = verdict.kind.replaceAll(" ", "-");
-  return el("span", { class: "rs-kind", data: { kind }, title: readable(verdict.sentence, 600) }, verdict.kind);
+  return el("span", { class: "rs-verdict-kind", data: { kind }, title: readable(verdict.sentence, 600) }, verdict.kind);
 }
 
 const figure = (text) => el("span", { class: "rs-figure" }, text);

@@ -32,6 +32,7 @@ class RunsPage {
     });
     this.version = "";
     this.operator = false;
+    this.prepare = debounce(200, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
     this.rowMenu = new RowMenu(host);
     this.table = new RunTable({
       open: (event, row) => this.open(event, row),
@@ -90,7 +91,7 @@ class RunsPage {
       el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
       el(
         "div",
-        { class: "rs-row" },
+        { class: "rs-buttons-row" },
         button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
         this.emptyLog,
       ),
@@ -185,7 +186,9 @@ class RunsPage {
       told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another to compare" : ""}`,
     );
     setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
-    if (ids.length) loadPlotly(this.plotly).catch(() => null); // it is large: there when the charts need it
+    if (!ids.length) return;
+    loadPlotly(this.plotly).catch(() => null); // it is large: there when the charts need it
+    this.prepare(ids);
   }
 
   /** Runs that another page asked to compare. */

@@ -47,7 +47,7 @@ export class RunTable {
     });
     const node = el(
       "details",
-      { class: "rs-columns" },
+      { class: "rs-column-choice" },
       el("summary", { class: "rs-button rs-small" }, "Columns"),
       el("div", { class: "rs-columns-list", role: "group", "aria-label": "Columns" }, boxes),
     );
@@ -214,7 +214,7 @@ export class RunTable {
       "button",
       {
         type: "button",
-        class: "rs-button rs-small rs-more",
+        class: "rs-button rs-small",
         "data-action": "menu",
         "aria-haspopup": "menu",
         "aria-expanded": "false",
@@ -223,14 +223,16 @@ export class RunTable {
       },
       "Actions \u25be",
     );
-    return el(
+    const node = el(
       "tr",
-      { data: { run: row.id }, class: row.archived ? "rs-archived" : null },
+      { data: { run: row.id }, class: row.archived ? "rs-run-row rs-put-away" : "rs-run-row" },
       el("td", { class: "rs-tick" }, tick),
       el("td", { class: "rs-run-name" }, open, this.about(row)),
       this.columns.map((column) => cell(column.title, column.cell(row))),
       el("td", { class: "rs-actions" }, more),
     );
+    node.classList.toggle("rs-ticked", tick.checked);
+    return node;
   }
 
   /** What stands below a name: where the run comes from, its sweep, tags and note. */
@@ -249,10 +251,10 @@ export class RunTable {
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
     for (const tag of row.tags.slice(0, MOST_TAGS))
-      parts.push(el("button", { type: "button", class: "rs-tag", onclick: () => this.find(tag) }, tag));
+      parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));
     if (row.tags.length > MOST_TAGS) parts.push(el("span", {}, `+${row.tags.length - MOST_TAGS}`));
     if (row.remark) parts.push(el("span", { class: "rs-remark", title: row.remark }, row.remark));
-    return parts.length ? el("div", { class: "rs-about" }, parts) : null;
+    return parts.length ? el("div", { class: "rs-run-about" }, parts) : null;
   }
 
   tick(id, box) {

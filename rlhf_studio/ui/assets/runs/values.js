@@ -7,6 +7,7 @@ export function written(value) {
   if (value === null || value === undefined || value === "") return "nothing";
   if (value === true) return "on";
   if (value === false) return "off";
+  if (typeof value === "number") return String(Number(value.toPrecision(6)));
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
 
