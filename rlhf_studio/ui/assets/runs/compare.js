@@ -68,16 +68,25 @@ export class CompareView {
     this.go(this.ids, metrics);
   }
 
-  /** Ask already, while the person still ticks: the answer is there at the click. */
-  prepare(ids) {
-    const runs = ids.slice(0, MOST);
-    this.early = { key: runs.join(), at: Date.now(), reply: this.ask("compare", { runs }) };
+  /** Ask already, while the person still ticks, one question at a time: the answer is there at the click. */
+  async prepare(ids) {
+    this.next = ids.slice(0, MOST);
+    if (this.preparing) return;
+    this.preparing = true;
+    while (this.next) {
+      const runs = this.next;
+      this.next = null;
+      this.early = { key: runs.join(), at: Date.now(), reply: this.ask("compare", { runs }) };
+      const { reply } = this.early;
+      await reply;
+    }
+    this.preparing = false;
   }
 
   answer(metrics) {
     const { early } = this;
     const fits = early && !metrics.length && early.key === this.ids.join() && Date.now() - early.at < FRESH;
-    this.early = null;
+    this.early = this.next = null;
     return fits ? early.reply : this.ask("compare", { metrics });
   }
 

@@ -44,7 +44,7 @@ export function form(host, { title, body, confirm = "", submit = null, wide = fa
       problem,
       el("div", { class: "rs-dialog-buttons" }, back, yes),
     );
-    const look = wide ? "rs-dialog rs-wide" : "rs-dialog";
+    const look = wide ? "rs-dialog rs-broad" : "rs-dialog";
     const dialog = el("dialog", { class: look, "aria-labelledby": "rs-form-title" }, node);
     dialog.addEventListener("close", () => {
       dialog.remove();

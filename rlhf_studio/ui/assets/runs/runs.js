@@ -32,7 +32,7 @@ class RunsPage {
     });
     this.version = "";
     this.operator = false;
-    this.prepare = debounce(200, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
+    this.prepare = debounce(300, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
     this.rowMenu = new RowMenu(host);
     this.table = new RunTable({
       open: (event, row) => this.open(event, row),
