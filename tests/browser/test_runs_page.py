@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         run.run()
         run.step(10)
         run.finish()
-        Workspace(root).mark(run.run_id, tags=[HOSTILE, f"tag-{number}"], note=HOSTILE)
+        Workspace(root).mark(run.run_id, tags=[HOSTILE[:36], f"tag-{number}"], note=HOSTILE)
     app = launch(root, start=lambda *_, **__: None)
     yield app
     app.close()
