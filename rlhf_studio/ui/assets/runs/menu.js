@@ -2,6 +2,8 @@
 import { el } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
+const SETTLED = 400; // milliseconds
+
 export class RowMenu {
   constructor(host) {
     this.host = host;
@@ -23,8 +25,12 @@ export class RowMenu {
     });
     this.host.append(this.node);
     this.place();
-    this.away = () => this.close(false);
-    addEventListener("scroll", this.away, { capture: true, once: true });
+    const opened = performance.now();
+    this.away = (event) => {
+      // the click itself may have moved the page, and a long menu scrolls by itself
+      if (performance.now() - opened > SETTLED && !this.node?.contains(event.target)) this.close(false);
+    };
+    addEventListener("scroll", this.away, { capture: true });
     button.setAttribute("aria-expanded", "true");
     this.nodes[0]?.focus({ preventScroll: true });
   }
