@@ -37,6 +37,7 @@ from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
+from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.talk.line import Line
@@ -57,6 +58,7 @@ def build_app(
     try_reward: TryReward | None = None,
     exports: Exports | None = None,
     talk_line: Line | None = None,
+    desk: Desk | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -66,8 +68,9 @@ def build_app(
         wake()
         return run_id
 
-    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "")
     inspect = partial(inspect_run, permissions=permissions)
+    desk = desk or Desk(workspace, access, inspect, wake)
+    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", desk.verdicts)
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
@@ -78,9 +81,9 @@ def build_app(
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
-                live = live_page.build(workspace, feed, access, wake, exports.functions())
+                live = live_page.build(workspace, feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):
-                runs = runs_page.build(exports.functions())
+                runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
                 talk = talk_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
@@ -159,6 +162,7 @@ class Server:
     try_reward: TryReward | None = None
     exports: Exports | None = None
     talk_line: Line | None = None
+    desk: Desk | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -173,7 +177,7 @@ class Server:
             self.dispatcher.stop()
         self.demo.close(verbose=False)
         self.feed.close()
-        for helper in (self.try_reward, self.talk_line, self.exports):
+        for helper in (self.try_reward, self.talk_line, self.exports, self.desk):
             if helper is not None:
                 helper.close()
 
@@ -209,7 +213,8 @@ def launch(
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line)
+    desk = Desk(workspace, access, partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line, desk)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -217,7 +222,7 @@ def launch(
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line, desk)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

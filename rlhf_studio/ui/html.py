@@ -35,7 +35,7 @@ STYLES = {
         *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/diary.css"),
         "export/take_home.css",
     ),
-    "runs": (*_SHARED_STYLES, "runs/runs.css", "export/take_home.css"),
+    "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
     "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
@@ -141,6 +141,13 @@ def _as_function(ask: Callable[..., Any]) -> Callable[..., Any]:
     """A method as a function of the same name: Gradio marks the functions that a page may call, which methods do not allow."""
     if not inspect.ismethod(ask):
         return ask
+    if inspect.iscoroutinefunction(ask):
+
+        async def wait(data: Any, request: gr.Request) -> Any:
+            return await ask(data, request)
+
+        wait.__name__ = ask.__name__
+        return wait
 
     def call(data: Any, request: gr.Request) -> Any:
         return ask(data, request)

@@ -62,6 +62,11 @@ FUNCTIONS: dict[str, Role] = {
     "runs-page.loss": _OPERATOR,  # it measures a whole run folder
     "runs-page.settings": _VIEWER,
     "runs-page.resume_question": _OPERATOR,
+    **{f"runs-page.{name}": _VIEWER for name in ("compare", "curves", "answers", "sweep", "experiment_form")},
+    "runs-page.open_log": _OPERATOR,  # it reads files of this machine and makes a run
+    # What to try after a run, on both pages
+    **{f"{page}-page.experiment_ideas": _VIEWER for page in ("live", "runs")},
+    **{f"{page}-page.experiment_start": _OPERATOR for page in ("live", "runs")},
     # Take it home, on both pages
     **{f"{page}-page.export_look": _VIEWER for page in ("live", "runs")},
     **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},

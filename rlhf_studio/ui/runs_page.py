@@ -5,9 +5,8 @@ The page itself is drawn by ``assets/runs/``; it reads through server functions 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,8 @@ from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.lab.verdicts import Verdicts
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.sent import member
@@ -33,21 +34,27 @@ from rlhf_studio.units import format_bytes
 logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 0.7
-ACTIONS = ("resume", "cancel", "force_stop", "rename", "delete")
+ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
 EVENTS = ["open_run", "act", "go_train"]
 Json = dict[str, Any]
 
 
 def allowed_actions(run: RunStatus) -> list[str]:
-    """What an operator may do with a run in its present state, the likeliest first; opening it is always possible."""
+    """What an operator may do with a run in its present state, the likeliest first; opening it is always possible.
+
+    ``follow`` stands for all new runs that follow from it: suggestions, forks, variations and sweeps.
+    """
+    trained = not (run.origin and run.origin.imported)  # else there is no model
+    marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.state in ALIVE:
-        return [*(["force_stop"] if may_force_stop(run) else []), "rename"]
+        return [*(["force_stop"] if may_force_stop(run) else []), "follow", *marks]
     if run.state == "queued":
-        return ["cancel", "rename", "delete"]
-    return [*(["resume"] if run.state in ("stopped", "failed", "interrupted") else []), "rename", "delete"]
+        return ["move", "cancel", "follow", *marks, "delete"]
+    own = (["resume"] if run.state in ("stopped", "failed", "interrupted") else ["go_on"]) if trained else []
+    return [*own, *(["follow"] if trained else []), *marks, "delete"]
 
 
-def row_of(run: RunStatus, summary: Json) -> Json:
+def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
     """A run as the table shows it."""
     return {
         "id": run.run_id,
@@ -63,6 +70,14 @@ def row_of(run: RunStatus, summary: Json) -> Json:
         "alive": run.state in ALIVE,
         "silent": silence(run) is not None,
         "actions": allowed_actions(run),
+        "verdict": verdict,
+        "tags": list(run.marks.tags),
+        "remark": run.marks.note,
+        "archived": run.marks.archived,
+        "parent": run.origin.parent,
+        "parent_step": run.origin.parent_step,
+        "sweep": run.origin.sweep,
+        "imported": run.origin.imported,
         **{key: summary.get(key) for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed")},
     }
 
@@ -80,34 +95,70 @@ def loss_of(reader: RunReader, name: str) -> str:
     return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
 
 
+def _number_of(version: Any, boot: str) -> int:
+    """The change that a page has seen last; 0 for one that has seen none, or those of another start of the app."""
+    first, _, number = version.partition("-") if isinstance(version, str) else ("", "", "")
+    return int(number) if first == boot and number.isdecimal() and len(number) < 16 else 0
+
+
+def _place(to: Any) -> int:
+    if type(to) is not int:
+        raise ValueError("A place in the queue is a whole number.")
+    return to
+
+
+def _tags(tags: Any) -> list[str] | None:
+    if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+        raise ValueError("Tags are a list of texts.")
+    return tags
+
+
+def _text(note: Any) -> str | None:
+    if note is not None and not isinstance(note, str):
+        raise ValueError("A note is a text.")
+    return note
+
+
 class RunsPage:
     """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well."""
 
-    def __init__(self, workspace: Workspace, access: Access, queue_problem: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        access: Access,
+        queue_problem: Callable[[], str] = lambda: "",
+        verdicts: Verdicts | None = None,
+    ) -> None:
         self._workspace = workspace
         self._access = access
         self._queue_problem = queue_problem
+        self._verdicts = verdicts
         self._all = Listing(workspace)
         self._lock = threading.Lock()
         self._listing: tuple[float, str, list[Json]] = (float("-inf"), "", [])
+        self._boot, self._changes = secrets.token_hex(4), 0
+        self._sent: dict[str, tuple[int, Json]] = {}  # each run's newest row, and the number of the change that made it
         self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
     def runs(self, data: Any, request: gr.Request) -> Json:
-        """The table's rows, or ``same`` when the page has them already; ``operator`` says whether this person may act."""
+        """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
+
+        ``operator`` says whether this person may act.
+        """
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
         try:
             version, rows = self._rows()
         except StoreError as error:
             return {**own, "problem": str(error)}
-        return {
-            **own,
-            "problem": self._queue_problem(),
-            "version": version,
-            **({"same": True} if member(data, "version") == version else {"rows": rows}),
-        }
+        told = {**own, "problem": self._queue_problem(), "version": version}
+        has = member(data, "version")
+        if has == version:
+            return {**told, "same": True}
+        since = _number_of(has, self._boot)
+        return {**told, "ids": [row["id"] for row in rows], "rows": [row for row in rows if self._sent[row["id"]][0] > since]}
 
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
@@ -142,11 +193,27 @@ class RunsPage:
             read_at, version, rows = self._listing
             if time.monotonic() - read_at > LISTING_SECONDS:
                 runs = self._all.runs()
-                rows = [row_of(run, self._summary(run)) for run in runs]
+                verdicts = self._known_verdicts(runs)
+                rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
                 self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
-                version = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+                version = self._note(rows)
                 self._listing = (time.monotonic(), version, rows)
             return version, rows
+
+    def _known_verdicts(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
+        if self._verdicts is None:
+            return {}
+        return self._verdicts.look({run.run_id: Place(run.epoch, run.step, run.state) for run in runs})
+
+    def _note(self, rows: Sequence[Json]) -> str:
+        """Number the rows that have changed; gives the version of the whole table."""
+        before, number = self._sent, self._changes + 1
+        self._sent = {
+            row["id"]: before[row["id"]] if row["id"] in before and before[row["id"]][1] == row else (number, row) for row in rows
+        }
+        if list(before) != list(self._sent) or any(changed == number for changed, _ in self._sent.values()):
+            self._changes = number
+        return f"{self._boot}-{self._changes}"
 
     def _summary(self, run: RunStatus) -> Json:
         """The run's figures, read again only when the run has moved on."""
@@ -163,7 +230,8 @@ class RunsPage:
     # --- what the page does -----------------------------------------------------------------------------------------------
 
     def act(self, data: Any, request: gr.Request) -> Json:
-        """Resume (``from_start``: from step 0), cancel, end by force, rename or delete a run.
+        """Resume (``from_start``: from step 0), cancel, end by force, move in the queue (``to``), rename, mark (``tags``,
+        ``note``), archive or delete a run.
 
         Raises :class:`gradio.Error` for viewers and for what the store refuses.
         """
@@ -178,6 +246,12 @@ class RunsPage:
                 self._workspace.rename(run_id, name if isinstance(name, str) else "")
             elif action == "resume":
                 self._workspace.resume(run_id, from_start=member(data, "from_start") is True)
+            elif action == "move":
+                self._workspace.move(run_id, _place(member(data, "to")))
+            elif action == "mark":
+                self._workspace.mark(run_id, tags=_tags(member(data, "tags")), note=_text(member(data, "note")))
+            elif action in ("archive", "unarchive"):
+                self._workspace.mark(run_id, archived=action == "archive")
             else:
                 getattr(self._workspace, action)(run_id)
         except (StoreError, ValueError) as error:

@@ -377,6 +377,12 @@ def test_an_empty_page_says_what_to_do_next(page: Any) -> None:
     expect(page.get_by_role("button", name="Start run")).to_be_visible()
 
 
+def action(page: Any, name: str) -> None:
+    """Choose what is to be done with the first run of the table."""
+    page.locator(".rs-run-table [data-action=menu]").first.click()
+    page.get_by_role("menuitem", name=name, exact=True).click()
+
+
 def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: Server) -> None:
     finished(server, "first")
     second = finished(server, HOSTILE)
@@ -388,17 +394,17 @@ def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: 
     page.get_by_label("Search runs").fill("onerror finished")
     expect(rows).to_have_count(1)
     expect(page.locator(".rs-runs-tools")).to_contain_text("1 of 2 runs")
-    page.get_by_role("button", name="Rename").click()
+    action(page, "Rename")
     page.get_by_role("dialog").get_by_label("Name").fill("renamed")
     page.get_by_role("dialog").get_by_role("button", name="Rename").click()
     page.get_by_label("Search runs").fill("renamed")
     expect(rows).to_have_count(1)
-    page.get_by_role("button", name="Delete renamed").click()
+    action(page, "Delete")
     expect(page.get_by_role("dialog")).to_contain_text("Deleting renamed removes 2 recorded steps")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert server.workspace.status(second).state == "finished"
-    page.get_by_role("button", name="Delete renamed").click()
+    action(page, "Delete")
     page.get_by_role("button", name="Delete run").click()
     expect(rows).to_have_count(0)
     page.get_by_label("Search runs").fill("")
@@ -410,7 +416,7 @@ def test_runs_are_listed_searched_opened_renamed_and_deleted(page: Any, server: 
 def test_settings_of_an_earlier_run_come_back(page: Any, server: Server) -> None:
     finished(server, "earlier")
     page.get_by_role("tab", name="Runs").click()
-    page.get_by_role("button", name="Copy settings earlier").click()
+    action(page, "Copy settings to Train")
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
     expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of earlier.")
 
@@ -424,7 +430,9 @@ def test_viewers_find_no_controls_and_are_told_once(open_page: Callable[..., Any
     expect(page.get_by_role("button", name="Load settings")).to_have_count(0)
     page.get_by_role("tab", name="Runs").click()
     expect(page.locator(".rs-run-table tbody tr")).to_have_count(1)
-    expect(page.get_by_role("button", name="Delete watched")).to_have_count(0)
+    page.get_by_role("button", name="Actions for watched").click()
+    expect(page.get_by_role("menuitem", name="Open")).to_have_count(1)
+    expect(page.get_by_role("menuitem", name="Delete")).to_have_count(0)
     expect(page.locator(".rs-runs-tools")).to_contain_text("You can watch runs, not change them.")
 
 

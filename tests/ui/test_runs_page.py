@@ -79,7 +79,7 @@ def test_a_row_says_what_the_run_has_done(page: RunsPage, workspace: Workspace) 
     }
     assert {key: row[key] for key in expected} == expected
     assert (row["score_first"], row["score_last"], row["gold_last"], row["kl_last"]) == (0.0, 2.0, 0.5, 6.0)
-    assert row["actions"] == ["rename", "delete"] and not row["alive"]
+    assert row["actions"] == ["go_on", "follow", "rename", "mark", "archive", "delete"] and not row["alive"]
 
 
 def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Workspace) -> None:
@@ -88,8 +88,9 @@ def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Wo
     by_id = {row["id"]: row for row in rows(page)}
     assert list(by_id) == sorted(by_id, key=lambda run_id: by_id[run_id]["created_at"], reverse=True)
     assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (1, 2)
-    assert by_id[first]["actions"] == ["cancel", "rename", "delete"]
-    assert (by_id[failed]["note"], by_id[failed]["actions"]) == ("The disk is full.", ["resume", "rename", "delete"])
+    assert by_id[first]["actions"] == ["move", "cancel", "follow", "rename", "mark", "archive", "delete"]
+    assert by_id[failed]["note"] == "The disk is full."
+    assert by_id[failed]["actions"] == ["resume", "follow", "rename", "mark", "archive", "delete"]
 
 
 def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspace) -> None:
@@ -101,6 +102,22 @@ def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspa
     page._listing = (float("-inf"), "", [])
     changed = page.runs({"version": version}, OPERATOR)
     assert [row["name"] for row in changed["rows"]] == ["other"]
+
+
+def test_only_rows_that_have_changed_are_sent_and_another_start_of_the_app_sends_all(page: RunsPage, workspace: Workspace) -> None:
+    first, second = ended(workspace, name="first"), ended(workspace, name="second")
+    version = page.runs({}, OPERATOR)["version"]
+    workspace.rename(first, "other")
+    page._listing = (float("-inf"), "", [])
+    changed = page.runs({"version": version}, OPERATOR)
+    assert [row["name"] for row in changed["rows"]] == ["other"] and changed["ids"] == [second, first]
+    workspace.delete(second)
+    page._listing = (float("-inf"), "", [])
+    gone = page.runs({"version": changed["version"]}, OPERATOR)
+    assert gone["ids"] == [first] and gone["rows"] == []
+    assert len(RunsPage(workspace, Access()).runs({"version": gone["version"]}, OPERATOR)["rows"]) == 1
+    for nonsense in ("x", "-", f"{page._boot}-nan", 7, None, f"{page._boot}-{'9' * 40}"):
+        assert len(page.runs({"version": nonsense}, OPERATOR)["rows"]) == 1
 
 
 def test_many_viewers_cost_one_reading(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +236,32 @@ def test_force_stop_is_for_operators(page: RunsPage, workspace: Workspace, monke
         page.act({"action": "force_stop", "run": run_id}, OPERATOR)
 
 
-@pytest.mark.parametrize("action", ["resume", "cancel", "force_stop", "rename", "delete"])
+def test_tags_note_archive_and_places_in_the_queue(page: RunsPage, workspace: Workspace) -> None:
+    first, second = workspace.submit(CONFIG, "first"), workspace.submit(CONFIG, "second")
+    page.act({"action": "mark", "run": first, "tags": ["a", "<b>"], "note": "look at this"}, OPERATOR)
+    page.act({"action": "archive", "run": first}, OPERATOR)
+    page.act({"action": "move", "run": second, "to": 1}, OPERATOR)
+    by_id = {row["id"]: row for row in rows(page)}
+    assert (by_id[first]["tags"], by_id[first]["remark"], by_id[first]["archived"]) == (["a", "<b>"], "look at this", True)
+    assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (2, 1)
+    assert "unarchive" in by_id[first]["actions"] and "archive" not in by_id[first]["actions"]
+    page.act({"action": "unarchive", "run": first}, OPERATOR)
+    assert not {row["id"]: row for row in rows(page)}[first]["archived"]
+    for wrong in ({"tags": "a"}, {"tags": ["x" * 41]}, {"tags": [3]}, {"note": 5}, {"note": "x" * 4001}):
+        with pytest.raises(gr.Error):
+            page.act({"action": "mark", "run": first, **wrong}, OPERATOR)
+    for to in (0, -1, "1", True, None):
+        with pytest.raises(gr.Error):
+            page.act({"action": "move", "run": first, "to": to}, OPERATOR)
+    assert {row["id"]: row for row in rows(page)}[first]["tags"] == ["a", "<b>"]
+
+
+@pytest.mark.parametrize("action", ["resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete"])
 def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspace) -> None:
-    run_id = ended(workspace, "stopped") if action != "cancel" else workspace.submit(CONFIG, "queued")
+    run_id = ended(workspace, "stopped") if action not in ("cancel", "move") else workspace.submit(CONFIG, "queued")
     before = rows(page)
     with pytest.raises(gr.Error, match="operator link"):
-        page.act({"action": action, "run": run_id, "name": "theirs"}, VIEWER)
+        page.act({"action": action, "run": run_id, "name": "theirs", "tags": ["theirs"], "to": 1}, VIEWER)
     assert rows(page) == before
     answer = page.runs({}, VIEWER)
     assert not answer["operator"] and "operator link" in answer["why_not"]

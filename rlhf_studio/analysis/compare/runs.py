@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,12 @@ LABELS = ("name", "recipe")
 SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
-def compare(readers: Sequence[RunReader]) -> Comparison:
+def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparison:
     """Compare up to :data:`MOST_RUNS` runs, in the order given. Curves are asked for with :func:`~rlhf_studio.analysis.compare.overlay`.
+
+    Args:
+        readers: of the runs.
+        names: what people call the runs now; without it, the names that they were started with.
 
     Raises:
         ValueError: no run, too many runs, or the same run twice.
@@ -38,6 +43,7 @@ def compare(readers: Sequence[RunReader]) -> Comparison:
     changed = [reader.changes() for reader in readers]
     places = group_places(settings, changed)
     statuses = [reader.status() for reader in readers]
+    statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
     rows = differing(settings)
     labels = _labels(statuses, rows)
     runs = [

@@ -355,14 +355,3 @@ export class ChartGrid {
     return [`step ${step}`, elapsed === null ? null : duration(elapsed), ...marks].filter(Boolean).join(" · ");
   }
 }
-
-/** Load our own copy of Plotly once. */
-export function loadPlotly(url) {
-  if (window.Plotly) return Promise.resolve();
-  return new Promise((resolve, reject) => {
-    const script = el("script", { src: url });
-    script.onload = resolve;
-    script.onerror = () => reject(new Error("plotly.min.js did not load"));
-    document.head.append(script);
-  });
-}

@@ -1,17 +1,20 @@
 // What there is to do when a run is over. No button for what this app does not have.
 import { ask } from "../shared/dialogs.js";
-import { el, memory } from "../shared/dom.js";
+import { el, fill, memory, setText } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 
 export class Ending {
   /**
    * @param host      where questions are asked
+   * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
    * @param run       gives {run, name, state, total, checkpoints} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    */
-  constructor({ host, trigger, run, vary, takeHome }) {
-    Object.assign(this, { host, trigger, run, vary, takeHome });
+  constructor({ host, server, trigger, run, vary, takeHome }) {
+    Object.assign(this, { host, server, trigger, run, vary, takeHome });
   }
 
   /** The row of buttons for a banner of this tone; null when there is nothing to do. */
@@ -31,7 +34,8 @@ export class Ending {
       this.button("Compare", () => this.compare(), false),
       this.run().state === "finished" && operator && this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
-    return el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
+    const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
+    return !failed && operator ? el("div", {}, row, this.suggested()) : row;
   }
 
   button(label, act, primary) {
@@ -40,6 +44,52 @@ export class Ending {
       { type: "button", class: primary ? "rs-button rs-small rs-primary" : "rs-button rs-small", onclick: act },
       label,
     );
+  }
+
+  /** Experiments that would show something new, found out when a person asks for them. */
+  suggested() {
+    const list = el("ul", {});
+    const said = el("p", { class: "rs-muted", role: "status" });
+    const node = el("details", { class: "rs-next" }, el("summary", {}, "Suggested next"), list, said);
+    const load = async () => {
+      setText(said, "Looking at the run");
+      const reply = await this.question("experiment_ideas", {});
+      setText(said, reply.problem || (reply.ideas.length ? "" : "There is nothing to suggest for this run."));
+      fill(
+        list,
+        (reply.ideas || []).map((idea) => this.idea(idea, said)),
+      );
+    };
+    node.addEventListener("toggle", () => node.open && !list.children.length && load());
+    return node;
+  }
+
+  question(name, data) {
+    const { run } = this.run();
+    return this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => ({ problem: NO_ANSWER }));
+  }
+
+  idea(idea, said) {
+    const start = async () => {
+      button.disabled = true;
+      const how = { how: idea.how, changes: idea.changes, axes: idea.sweep };
+      const reply = await this.question("experiment_start", how);
+      button.disabled = !reply.problem;
+      if (reply.problem) {
+        setText(said, readable(reply.problem, 600));
+        return;
+      }
+      const links = reply.runs.map((run, place) => {
+        return el("a", { href: `?tab=live&run=${run}` }, readable(reply.names[place], 120));
+      });
+      fill(
+        said,
+        "Queued: ",
+        links.flatMap((link, place) => (place ? ["; ", link] : [link])),
+      );
+    };
+    const button = this.button(idea.title, start, false);
+    return el("li", {}, button, el("span", { class: "rs-muted" }, idea.why));
   }
 
   send(event) {

@@ -2,7 +2,6 @@
 // The script in ui/html.py calls mount().
 import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
-import { loadPlotly } from "./charts.js";
 import { address } from "../shared/address.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, show } from "../shared/dom.js";
@@ -12,6 +11,7 @@ import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
 import { LearnedPanel } from "./learned.js";
+import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
@@ -51,6 +51,7 @@ class LivePage {
     const home = new TakeHome({ host: this.host, server: this.server, api: this.api });
     this.ending = new Ending({
       host: this.host,
+      server: this.server,
       trigger: this.trigger,
       run: () => this.status,
       vary: (failed) => this.vary(failed),

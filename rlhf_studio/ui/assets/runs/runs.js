@@ -1,87 +1,121 @@
-// The Runs page: a table of all runs that keeps itself up to date, and what may be done with each.
+// The Runs page: a table of all runs that keeps itself up to date, what may be done with each, and runs side by side.
 import { TakeHome } from "../export/take_home.js";
+import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
-import { el, fill, setText, show } from "../shared/dom.js";
-import { NONE, counted, duration, integer, number, shortName } from "../shared/format.js";
+import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { counted, readable } from "../shared/format.js";
 import { handOver } from "../shared/handover.js";
+import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
+import { mountTips } from "../shared/tips.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { CompareView } from "./compare.js";
+import { Forms, askMarks } from "./forms.js";
+import { RowMenu } from "./menu.js";
+import { openLog, openedLine } from "./open_log.js";
+import { RunTable } from "./table.js";
 
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
-const COLUMNS = ["Run", "State", "Recipe", "Model", "Steps", "Score", "Gold", "KL", "Time", "Started", ""];
-const LABELS = { resume: "Resume", cancel: "Cancel", force_stop: "Force stop", rename: "Rename", delete: "Delete" };
 
-/** "−0.31 → 1.42", or what there is of it. */
-function fromTo(first, last) {
-  return first === null || first === undefined || first === last
-    ? number(last)
-    : `${number(first)} \u2192 ${number(last)}`;
-}
-
-/** When a run started: the time today, else the day too. */
-function moment(seconds, now) {
-  if (!seconds) return NONE;
-  const then = new Date(1000 * seconds);
-  const time = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
-  if (then.toDateString() === new Date(1000 * now).toDateString()) return time;
-  return `${then.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
-}
+const listOf = (text) => [...new Set((text || "").split(",").filter(Boolean))];
 
 class RunsPage {
-  constructor({ host, server, trigger, api }) {
-    Object.assign(this, { host, server, trigger });
+  constructor({ host, server, trigger, api, plotly }) {
+    Object.assign(this, { host, server, trigger, plotly });
     this.takeHome = new TakeHome({ host, server, api });
-    this.rows = [];
+    this.forms = new Forms({
+      host,
+      server,
+      wanted: (question) => this.wanted(question),
+      started: (made) => this.started(made),
+    });
     this.version = "";
     this.operator = false;
-    this.now = Date.now() / 1000;
+    this.prepare = debounce(300, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
+    this.rowMenu = new RowMenu(host);
+    this.table = new RunTable({
+      open: (event, row) => this.open(event, row),
+      menu: (button, row) => this.menu(button, row),
+      ticked: (ids, told) => this.ticked(ids, told),
+      find: (text) => this.lookFor(text),
+    });
+    this.compareView = new CompareView({
+      host,
+      server,
+      plotly,
+      back: () => this.goTo([], []),
+      go: (ids, metrics, again) => (again ? this.goTo(ids, metrics) : this.say(ids, metrics, false)),
+      open: (event, row) => this.open(event, row),
+    });
+    this.build();
+    mountTips(host);
+    this.poll();
+    address.watch("runs", (params) => this.follow(params, true));
+    addEventListener("rlhf-studio:compare", () => this.takeTicks());
+    this.follow(address.params("runs"), false);
+  }
+
+  build() {
     this.search = el("input", {
       type: "search",
       class: "rs-input rs-search",
-      placeholder: "Search name, recipe, model or state",
+      placeholder: "Search name, tag, recipe, model or state",
       "aria-label": "Search runs",
-      oninput: () => this.draw(),
+      oninput: debounce(80, () => this.redraw()),
     });
     this.count = el("span", { class: "rs-help", role: "status" });
     this.viewer = el("span", { class: "rs-help", hidden: true });
     this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
-    this.body = el("tbody");
-    this.table = el(
-      "table",
-      { class: "rs-run-table" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          COLUMNS.map((name) => el("th", { scope: "col" }, name || el("span", { class: "rs-hidden" }, "Actions"))),
-        ),
-      ),
-      this.body,
+    this.news = el("p", { class: "rs-message", role: "status", hidden: true });
+    this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
+    this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
+    const button = (label, act, look = "rs-button rs-small") =>
+      el("button", { type: "button", class: look, onclick: act }, label);
+    this.log = button("Open a log", () => this.openLog());
+    this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
+    this.tickedText = el("span", { role: "status" });
+    this.bar = el(
+      "div",
+      { class: "rs-compare-bar", hidden: true },
+      this.tickedText,
+      this.compareButton,
+      button("Clear", () => this.table.setTicks([])),
     );
     this.none = el("p", { class: "rs-nothing", hidden: true }, "No run matches.");
+    this.emptyLog = button("Open a log", () => this.openLog());
     this.empty = el(
       "div",
       { class: "rs-no-runs", hidden: true },
       el("h2", {}, "No runs yet"),
       el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
       el(
-        "button",
-        { type: "button", class: "rs-button rs-primary", onclick: () => this.trigger("go_train", {}) },
-        "Go to Train",
+        "div",
+        { class: "rs-buttons-row" },
+        button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
+        this.emptyLog,
       ),
     );
     this.list = el(
       "div",
       { hidden: true },
-      el("div", { class: "rs-runs-tools" }, this.search, this.count, this.viewer),
-      this.table,
+      el(
+        "div",
+        { class: "rs-runs-tools" },
+        this.search,
+        this.table.sorting,
+        this.count,
+        this.archivedBox,
+        this.table.chooser,
+        this.log,
+        this.viewer,
+      ),
+      this.bar,
+      this.table.node,
       this.none,
     );
-    fill(host, this.lost, this.list, this.empty);
-    this.poll();
+    this.listView = el("div", {}, this.list, this.empty);
+    fill(this.host, this.lost, this.news, this.listView, this.compareView.node);
   }
 
   poll() {
@@ -98,108 +132,104 @@ class RunsPage {
   setLost(lost) {
     setText(this.lost, lost ? "The app does not answer. The table may be out of date; trying again." : "");
     show(this.lost, lost);
-    this.table.classList.toggle("rs-stale", lost);
+    this.table.node.classList.toggle("rs-stale", lost);
   }
 
   receive(reply) {
-    this.now = reply.now;
     setText(this.lost, reply.problem || "");
     show(this.lost, Boolean(reply.problem));
     if (!reply.same && !reply.rows) return IDLE_WAIT;
-    const roleChanged = this.operator !== reply.operator;
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
     show(this.viewer, !reply.operator);
+    for (const node of [this.log, this.emptyLog]) show(node, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
-      this.rows = reply.rows;
+      this.table.receive(reply);
+      this.afterDraw();
     }
-    if (!reply.same || roleChanged) this.draw();
-    return this.rows.some((row) => row.alive || row.state === "queued") ? BUSY_WAIT : IDLE_WAIT;
+    this.takeTicks();
+    const busy = [...this.table.rows.values()].some((row) => row.alive || row.state === "queued");
+    return busy ? BUSY_WAIT : IDLE_WAIT;
   }
 
-  get found() {
-    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = (row) => [row.name, row.id, row.recipe, row.model, row.state].join(" ").toLowerCase();
-    return this.rows.filter((row) => words.every((word) => text(row).includes(word)));
+  redraw() {
+    this.table.archived = this.archived.checked;
+    this.table.search(this.search.value);
+    this.afterDraw();
   }
 
-  draw() {
-    const rows = this.found;
-    show(this.empty, !this.rows.length);
-    show(this.list, this.rows.length > 0);
-    show(this.none, !rows.length);
-    show(this.table, rows.length > 0);
-    const all = counted(this.rows.length, "run");
-    setText(this.count, rows.length === this.rows.length ? all : `${rows.length} of ${all}`);
-    const held = document.activeElement?.closest?.("[data-run]")?.dataset.run;
-    const action = document.activeElement?.dataset?.action;
-    fill(
-      this.body,
-      rows.map((row) => this.row(row)),
+  afterDraw() {
+    const rows = [...this.table.rows.values()];
+    show(this.empty, !rows.length);
+    show(this.list, rows.length > 0);
+    show(this.none, rows.length > 0 && !this.table.shown);
+    show(
+      this.archivedBox,
+      rows.some((row) => row.archived),
     );
-    if (held && action) this.body.querySelector(`[data-run="${held}"] [data-action="${action}"]`)?.focus();
+    this.table.said(this.count);
   }
 
-  row(row) {
-    const open = el(
-      "a",
-      { href: `?run=${row.id}`, "data-action": "open", onclick: (event) => this.open(event, row) },
-      row.name,
-    );
-    const state = el(
-      "span",
-      { class: "rs-run-state", data: { state: row.state } },
-      el("i", { "aria-hidden": "true" }),
-      row.state,
-    );
-    const queue = row.queue_position
-      ? el("small", {}, row.queue_position === 1 ? "next" : `number ${row.queue_position}`)
-      : null;
-    const note = row.silent
-      ? "the engine does not answer"
-      : row.state === "failed" || row.state === "interrupted"
-        ? row.note
-        : "";
-    const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
-    const value = (label, text) => el("td", { "data-label": label, class: "rs-figure" }, text);
-    return el(
-      "tr",
-      { data: { run: row.id } },
-      cell("Run", open),
-      cell("State", state, queue, note ? el("small", { class: "rs-cause", title: note }, note) : null),
-      cell("Recipe", row.recipe || NONE),
-      cell("Model", el("span", { class: "rs-model", title: row.model || "" }, shortName(row.model, NONE))),
-      value("Steps", `${integer(row.step)}\u2009/\u2009${integer(row.total)}`),
-      value("Score", fromTo(row.score_first, row.score_last)),
-      value("Gold", fromTo(row.gold_first, row.gold_last)),
-      value("KL", number(row.kl_last)),
-      value("Time", duration(row.elapsed)),
-      value("Started", moment(row.started_at || row.created_at, this.now)),
-      el("td", { class: "rs-actions" }, this.actions(row)),
-    );
+  lookFor(text) {
+    this.search.value = text;
+    this.redraw();
+    this.search.focus();
   }
 
-  actions(row) {
-    const button = (action, label, onclick) =>
-      el(
-        "button",
-        {
-          type: "button",
-          class: `rs-quiet ${action === "delete" ? "rs-delete" : ""}`,
-          "data-action": action,
-          "aria-label": `${label} ${row.name}`,
-          onclick,
-        },
-        label,
-      );
-    const copy = button("settings", "Copy settings", () => this.copySettings(row));
-    const home = button("export", "Take home", () => this.takeHome.open({ run: row.id, name: row.name }));
-    if (!this.operator) return [copy, home];
-    const own = row.actions.map((action) => button(action, LABELS[action], () => this[action](row)));
-    const pick = (...wanted) => own.filter((node) => wanted.includes(node.dataset.action));
-    return [...pick("delete"), ...pick("rename"), copy, home, ...pick("resume", "cancel", "force_stop")];
+  // --- comparing ---
+
+  ticked(ids, told) {
+    show(this.bar, ids.length > 0);
+    setText(
+      this.tickedText,
+      told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another to compare" : ""}`,
+    );
+    setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
+    if (!ids.length) return;
+    loadPlotly(this.plotly).catch(() => null); // it is large: there when the charts need it
+    this.prepare(ids);
   }
+
+  /** Runs that another page asked to compare. */
+  takeTicks() {
+    const asked = memory.get("compare", null);
+    if (!Array.isArray(asked) || !this.table.rows.size) return;
+    memory.set("compare", null);
+    const ids = asked.filter((id) => this.table.rows.has(id));
+    if (!ids.length) return;
+    this.goTo([], []);
+    this.table.setTicks([...new Set([...this.table.ticks, ...ids])]);
+    if (ids.length > 1) this.compare();
+  }
+
+  compare() {
+    this.goTo(this.table.ticks, []);
+  }
+
+  /** A new place: back leads to where the person was. */
+  goTo(ids, metrics) {
+    this.say(ids, metrics, true);
+    this.follow({ compare: ids.join(","), metric: metrics.join(",") }, true);
+  }
+
+  say(ids, metrics, push) {
+    address.put("runs", { compare: ids.join(","), metric: metrics.join(",") }, push);
+  }
+
+  /** Show what the address says. */
+  follow({ compare, metric }, focus) {
+    const ids = listOf(compare);
+    const was = !this.compareView.node.hidden;
+    this.rowMenu.close(false);
+    show(this.compareView.node, ids.length > 0);
+    show(this.listView, !ids.length);
+    if (ids.length) this.compareView.show(ids, listOf(metric), focus);
+    else if (was && focus) (this.bar.hidden ? this.search : this.compareButton).focus();
+    if (!ids.length) this.poller.wake();
+  }
+
+  // --- what may be done with a run ---
 
   open(event, row) {
     if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
@@ -207,8 +237,46 @@ class RunsPage {
     this.trigger("open_run", { run: row.id });
   }
 
+  menu(button, row) {
+    const may = (action) => this.operator && row.actions.includes(action);
+    const item = (label, act, action = "") => ((action ? may(action) : true) ? { label, act } : false);
+    const groups = [
+      [
+        item("Open", () => this.trigger("open_run", { run: row.id })),
+        item("Settings", () => this.forms.settings(row)),
+        item("Copy settings to Train", () => this.copySettings(row)),
+        item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
+      ],
+      [
+        item("Suggested next", () => this.forms.ideas(row), "follow"),
+        item("Fork or variation", () => this.forms.fork(row), "follow"),
+        item("Vary settings", () => this.forms.vary(row), "follow"),
+        item("Resume", () => this.resume(row), "resume"),
+        item("Go on with more steps", () => this.goOn(row), "go_on"),
+        row.queue_position > 1 && item("Move up", () => this.move(row, row.queue_position - 1), "move"),
+        item("Move down", () => this.move(row, row.queue_position + 1), "move"),
+        item("Cancel", () => this.act("cancel", row), "cancel"),
+        item("Force stop", () => this.forceStop(row), "force_stop"),
+      ],
+      [
+        item("Rename", () => this.rename(row), "rename"),
+        item("Tags and note", () => this.mark(row), "mark"),
+        item("Archive", () => this.act("archive", row), "archive"),
+        item("Take out of the archive", () => this.act("unarchive", row), "unarchive"),
+      ],
+      [may("delete") && { label: "Delete", act: () => this.delete(row), danger: true }],
+    ];
+    const filled = groups.map((group) => group.filter(Boolean)).filter((group) => group.length);
+    const items = filled.flatMap((group, index) => (index ? [null, ...group] : group));
+    this.rowMenu.open(button, `Actions for ${row.name}`, items);
+  }
+
   act(action, row, more) {
     this.trigger("act", { action, run: row.id, ...more });
+  }
+
+  move(row, to) {
+    this.act("move", row, { to });
   }
 
   async resume(row) {
@@ -218,12 +286,23 @@ class RunsPage {
     else if (await ask(this.host, { ...answer, danger: true })) this.act("resume", row, { from_start: true });
   }
 
-  cancel(row) {
-    this.act("cancel", row);
+  async forceStop(row) {
+    if (await forceStop(this.host, row.name)) this.act("force_stop", row);
   }
 
-  async force_stop(row) {
-    if (await forceStop(this.host, row.name)) this.act("force_stop", row);
+  async goOn(row) {
+    const steps = await ask(this.host, {
+      title: "How many more steps?",
+      text: `The run has ${row.total}. It goes on from its last checkpoint, with the same settings.`,
+      confirm: "Go on",
+      input: { label: "Steps to add", value: String(row.total), maxlength: 7 },
+    });
+    if (steps === null) return;
+    const wanted = /^\d+$/.test(steps.trim()) ? row.total + Number(steps) : steps;
+    const reply = await this.wanted(
+      this.forms.send({ run: row.id, how: "more steps", changes: { "ppo.steps": wanted } }),
+    );
+    if (reply) this.refresh();
   }
 
   async rename(row) {
@@ -235,6 +314,11 @@ class RunsPage {
     if (name !== null) this.act("rename", row, { name });
   }
 
+  async mark(row) {
+    const marks = await askMarks(this.host, row);
+    if (marks) this.act("mark", row, marks);
+  }
+
   async delete(row) {
     const answer = await this.wanted(this.server.loss({ run: row.id }));
     if (
@@ -242,6 +326,24 @@ class RunsPage {
       (await ask(this.host, { title: `Delete ${row.name}?`, text: answer.text, confirm: "Delete run", danger: true }))
     )
       this.act("delete", row);
+  }
+
+  async openLog() {
+    const opened = await openLog(this.host, this.server);
+    if (!opened) return;
+    this.tell(openedLine(opened));
+    this.refresh();
+  }
+
+  /** Runs were queued. */
+  started({ names }) {
+    this.tell(`Queued: ${names.map((name) => readable(name, 120)).join("; ")}`);
+    this.refresh();
+  }
+
+  tell(text) {
+    setText(this.news, text);
+    show(this.news, Boolean(text));
   }
 
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */
@@ -261,13 +363,12 @@ class RunsPage {
 
   /** Something was done: look at once. */
   refresh() {
-    this.version = "";
     this.poller.wake();
   }
 }
 
 /** Draw the page into `host`; called once when the component appears. */
-export function mount({ host, server, trigger, watch, api }) {
-  const page = new RunsPage({ host, server, trigger, api });
+export function mount({ host, server, trigger, watch, api, plotly }) {
+  const page = new RunsPage({ host, server, trigger, api, plotly });
   watch("value", () => page.refresh());
 }

@@ -1,0 +1,116 @@
+// The columns of the table: what each is called, how it is sorted, and what stands in a cell.
+import { el } from "../shared/dom.js";
+import { NONE, duration, integer, number, readable, shortName } from "../shared/format.js";
+
+/** "−0.31 → 1.42", or what there is of it. */
+function fromTo(first, last) {
+  return first === null || first === undefined || first === last
+    ? number(last)
+    : `${number(first)} \u2192 ${number(last)}`;
+}
+
+/** When a run started: the time today, else the day too. */
+function moment(seconds) {
+  if (!seconds) return NONE;
+  const then = new Date(1000 * seconds);
+  const time = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+  if (then.toDateString() === new Date().toDateString()) return time;
+  return `${then.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+}
+
+const ORDER = ["loading", "running", "paused", "queued", "failed", "interrupted", "stopped", "finished"];
+const VERDICTS = ["collapsed", "exploiting the reward", "nothing learned", "too early", "improving", "improved"];
+
+function stateCell(row) {
+  const queue = row.queue_position ? (row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : "";
+  const failed = row.state === "failed" || row.state === "interrupted";
+  const note = row.silent ? "the engine does not answer" : failed ? row.note : "";
+  return [
+    el(
+      "span",
+      { class: "rs-run-state", data: { state: row.state } },
+      el("i", { "aria-hidden": "true" }),
+      row.imported ? "from a log" : row.state,
+    ),
+    queue ? el("small", {}, queue) : null,
+    note ? el("small", { class: "rs-cause", title: note }, note) : null,
+  ];
+}
+
+function verdictCell({ verdict, step }) {
+  if (!verdict) return step ? el("span", { class: "rs-muted" }, "\u2026") : NONE;
+  const kind = verdict.kind.replaceAll(" ", "-");
+  return el("span", { class: "rs-verdict-kind", data: { kind }, title: readable(verdict.sentence, 600) }, verdict.kind);
+}
+
+const figure = (text) => el("span", { class: "rs-figure" }, text);
+const known = (value) => (Number.isFinite(value) ? value : null);
+const words = (text) => (text || "").toLowerCase();
+
+/**
+ * key, title; value(row): what is sorted by, null for nothing; cell(row): what is shown; `first` is the direction of
+ * the first click: 1 from small to large, −1 from large to small; `off` columns are shown when a person chooses them.
+ */
+export const COLUMNS = [
+  { key: "state", title: "State", first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
+  {
+    key: "verdict",
+    title: "Verdict",
+    first: -1,
+    value: (row) => (row.verdict ? VERDICTS.indexOf(row.verdict.kind) : null),
+    cell: verdictCell,
+  },
+  { key: "recipe", title: "Recipe", first: 1, value: (row) => words(row.recipe), cell: (row) => row.recipe || NONE },
+  {
+    key: "model",
+    title: "Model",
+    first: 1,
+    off: true,
+    value: (row) => words(row.model),
+    cell: (row) => el("span", { class: "rs-model", title: row.model || "" }, shortName(row.model, NONE)),
+  },
+  {
+    key: "steps",
+    title: "Steps",
+    first: -1,
+    value: (row) => row.step,
+    cell: (row) => figure(`${integer(row.step)}\u2009/\u2009${integer(row.total)}`),
+  },
+  {
+    key: "score",
+    title: "Score",
+    first: -1,
+    value: (row) => known(row.score_last),
+    cell: (row) => figure(fromTo(row.score_first, row.score_last)),
+  },
+  {
+    key: "gold",
+    title: "Gold",
+    first: -1,
+    value: (row) => known(row.gold_last),
+    cell: (row) => figure(fromTo(row.gold_first, row.gold_last)),
+  },
+  { key: "kl", title: "KL", first: -1, value: (row) => known(row.kl_last), cell: (row) => figure(number(row.kl_last)) },
+  {
+    key: "time",
+    title: "Time",
+    first: -1,
+    value: (row) => known(row.elapsed),
+    cell: (row) => figure(duration(row.elapsed)),
+  },
+  {
+    key: "started",
+    title: "Started",
+    first: -1,
+    value: (row) => row.started_at || row.created_at,
+    cell: (row) => figure(moment(row.started_at || row.created_at)),
+  },
+];
+
+export const NAME = { key: "name", title: "Run", first: 1, value: (row) => words(row.name) };
+
+/** All that the search looks through. */
+export function textOf(row) {
+  const parts = [row.name, row.id, row.recipe, row.model, row.state, row.verdict?.kind, ...row.tags, row.remark];
+  return parts.join(" ").toLowerCase();
+}

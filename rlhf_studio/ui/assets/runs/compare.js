@@ -1,0 +1,194 @@
+// Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted, integer, number, readable } from "../shared/format.js";
+import { setGlossary } from "../shared/tips.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { Curves } from "./curves.js";
+import { Prompts } from "./prompts.js";
+import { SweepView } from "./sweep_view.js";
+import { runHead, swatch, table, written } from "./values.js";
+
+const MOST = 20;
+const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
+
+export class CompareView {
+  /**
+   * @param back    called to go back to the table
+   * @param go      called with (ids, metrics) when the address should say so
+   * @param open    called with (event, {id}) to show a run
+   */
+  constructor({ host, server, plotly, back, go, open }) {
+    Object.assign(this, { host, server, back, go, open });
+    this.ids = [];
+    this.title = el("h2", { tabindex: "-1" });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.verdict = el("p", { class: "rs-compare-verdict" });
+    this.notes = el("ul", { class: "rs-compare-notes" });
+    this.legend = el("ul", { class: "rs-compare-runs", "aria-label": "Runs" });
+    this.curves = new Curves({
+      host,
+      plotly,
+      ask: (metrics) => this.ask("curves", { metrics }),
+      chosen: (metrics) => this.chose(metrics),
+    });
+    this.settings = el("section", { class: "rs-panel" });
+    this.summary = el("section", { class: "rs-panel" });
+    this.prompts = new Prompts((prompt) => this.ask("answers", { prompt }));
+    this.sweep = new SweepView((metric) => this.ask("sweep", { metric }));
+    this.content = el(
+      "div",
+      { class: "rs-compare-content", hidden: true },
+      el("div", { class: "rs-compare-head" }, this.verdict, this.notes),
+      this.legend,
+      this.curves.node,
+      this.sweep.node,
+      el("div", { class: "rs-compare-tables" }, this.settings, this.summary),
+      this.prompts.node,
+    );
+    const button = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", onclick: () => this.back() },
+      "\u2190 All runs",
+    );
+    this.node = el(
+      "div",
+      { class: "rs-compare", hidden: true },
+      el("div", { class: "rs-compare-top" }, button, this.title),
+      this.problem,
+      this.content,
+    );
+  }
+
+  ask(name, data = {}) {
+    return this.server[name]({ runs: this.ids, view: onlyWatches(), ...data }).catch(() => ({ problem: NO_ANSWER }));
+  }
+
+  chose(metrics) {
+    this.metrics = metrics;
+    this.go(this.ids, metrics);
+  }
+
+  /** Ask already, while the person still ticks, one question at a time: the answer is there at the click. */
+  async prepare(ids) {
+    this.next = ids.slice(0, MOST);
+    if (this.preparing) return;
+    this.preparing = true;
+    while (this.next) {
+      const runs = this.next;
+      this.next = null;
+      this.early = { key: runs.join(), at: Date.now(), reply: this.ask("compare", { runs }) };
+      const { reply } = this.early;
+      await reply;
+    }
+    this.preparing = false;
+  }
+
+  answer(metrics) {
+    const { early } = this;
+    const fits = early && !metrics.length && early.key === this.ids.join() && Date.now() - early.at < FRESH;
+    this.early = this.next = null;
+    return fits ? early.reply : this.ask("compare", { metrics });
+  }
+
+  /** Show these runs; `metrics` are the curves to draw, empty for the usual ones. */
+  async show(ids, metrics, focus) {
+    this.ids = ids.slice(0, MOST);
+    this.metrics = metrics;
+    setText(this.title, `Compare ${counted(this.ids.length, "run")}`);
+    if (focus) this.title.focus();
+    const ticket = (this.ticket = Symbol("compare"));
+    const reply = await this.answer(metrics);
+    if (ticket !== this.ticket) return;
+    setText(this.problem, reply.problem || "");
+    show(this.problem, Boolean(reply.problem));
+    show(this.content, !reply.problem);
+    if (!reply.problem) this.draw(reply);
+  }
+
+  draw(reply) {
+    setGlossary({ ...reply.glossary });
+    setText(this.verdict, readable(reply.verdict, 1500));
+    fill(
+      this.notes,
+      reply.notes.map((note) => el("li", {}, readable(note, 600))),
+    );
+    this.drawLegend(reply);
+    this.curves.draw(reply);
+    this.drawSettings(reply);
+    this.drawSummary(reply);
+    this.prompts.draw(reply);
+    this.sweep.draw(reply);
+  }
+
+  drawLegend({ runs, groups }) {
+    const seeds = (run) => (groups[run.group].runs.length > 1 ? ` \u00b7 seed ${run.seed}` : "");
+    fill(
+      this.legend,
+      runs.map((run) =>
+        el(
+          "li",
+          {},
+          swatch(run.group),
+          el(
+            "a",
+            { href: `?tab=live&run=${run.run_id}`, onclick: (event) => this.open(event, { id: run.run_id }) },
+            readable(run.label, 200),
+          ),
+          el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}`),
+          runs.length > 1
+            ? el(
+                "button",
+                {
+                  type: "button",
+                  class: "rs-icon",
+                  "aria-label": `Take ${run.label} out`,
+                  onclick: () =>
+                    this.go(
+                      this.ids.filter((id) => id !== run.run_id),
+                      this.metrics,
+                      true,
+                    ),
+                },
+                "\u00d7",
+              )
+            : null,
+        ),
+      ),
+    );
+  }
+
+  drawSettings({ runs, settings }) {
+    const body = settings.length
+      ? table(
+          ["Setting", ...runs.map((run) => runHead(run))],
+          settings.map((row) => [
+            el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
+            ...row.values.map((value) => el("td", {}, written(value))),
+          ]),
+          "Settings that differ",
+        )
+      : el(
+          "p",
+          { class: "rs-hint" },
+          runs.length > 1 ? "All settings are the same." : "One run alone has nothing to differ from.",
+        );
+    fill(this.settings, el("h3", {}, "Settings that differ"), body);
+  }
+
+  drawSummary({ runs }) {
+    const names = Object.keys(runs[0].last).filter((name) => runs.some((run) => run.last[name] !== null));
+    const titles = this.curves.titles;
+    const cells = (name) =>
+      runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
+    const body = names.length
+      ? table(
+          ["Mean of the first and the last tenth", ...runs.map((run) => runHead(run))],
+          names.map((name) => [el("th", { scope: "row" }, titles.get(name) || name), ...cells(name)]),
+          "Figures",
+        )
+      : el("p", { class: "rs-hint" }, "None of these runs has recorded a step yet.");
+    fill(this.summary, el("h3", {}, "Figures"), body);
+  }
+}
+
+const fromTo = (first, last) => `${number(first)} \u2192 ${number(last)}`;

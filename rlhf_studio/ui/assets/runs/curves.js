@@ -1,0 +1,252 @@
+// The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
+import { debounce, el, fill, setText, show } from "../shared/dom.js";
+import { number } from "../shared/format.js";
+import { loadPlotly } from "../shared/plotly.js";
+import { runHead } from "./values.js";
+
+const MOST_CHARTS = 12;
+const DASHES = ["solid", "dash", "dot"];
+const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
+
+export class Curves {
+  /**
+   * @param plotly  address of the library
+   * @param ask     asks for the curves of some metrics
+   * @param chosen  called with the metrics that a person chooses
+   */
+  constructor({ host, plotly, ask, chosen }) {
+    Object.assign(this, { host, plotly, ask, chosen });
+    this.titles = new Map();
+    this.charts = new Map();
+    this.list = el("div", { class: "rs-metric-list", role: "group", "aria-label": "Metrics" });
+    this.find = el("input", {
+      type: "search",
+      class: "rs-input",
+      placeholder: "Find a metric",
+      "aria-label": "Find a metric",
+      oninput: () => this.filter(),
+    });
+    this.single = el("input", { type: "checkbox", onchange: () => this.redraw() });
+    this.lines = el("label", { class: "rs-check", hidden: true }, this.single, "Single seeds too");
+    this.chooser = el(
+      "details",
+      { class: "rs-metrics" },
+      el("summary", { class: "rs-button rs-small" }, "Choose metrics"),
+      el("div", { class: "rs-metrics-box" }, this.find, this.list),
+    );
+    this.chooser.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.chooser.open) return;
+      this.chooser.open = false;
+      this.chooser.firstChild.focus();
+    });
+    this.told = el("span", { class: "rs-help", role: "status" });
+    this.grid = el("div", { class: "rs-curves" });
+    this.node = el(
+      "section",
+      { "aria-label": "Curves" },
+      el("div", { class: "rs-curves-head" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
+      this.grid,
+    );
+    new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  draw({ runs, groups, metrics, curves, shown }) {
+    Object.assign(this, { runs, groups });
+    this.titles = new Map(metrics.map(({ name, title }) => [name, title]));
+    this.units = new Map(metrics.map(({ name, unit }) => [name, unit]));
+    this.metrics = shown;
+    this.known = new Map(curves.map((curve) => [curve.metric, curve]));
+    show(
+      this.lines,
+      groups.some((group) => group.runs.length > 1),
+    );
+    this.boxes = metrics.map(({ name, title }) => {
+      const box = el("input", { type: "checkbox", onchange: (event) => this.toggle(name, event.target) });
+      box.checked = shown.includes(name);
+      return { node: el("label", {}, box, title, el("code", {}, name)), text: `${title} ${name}`.toLowerCase() };
+    });
+    fill(
+      this.list,
+      this.boxes.map(({ node }) => node),
+    );
+    this.filter();
+    this.build();
+  }
+
+  filter() {
+    const wanted = this.find.value.trim().toLowerCase();
+    for (const { node, text } of this.boxes || []) show(node, text.includes(wanted));
+  }
+
+  async toggle(name, box) {
+    if (box.checked && this.metrics.length >= MOST_CHARTS) {
+      box.checked = false;
+      setText(this.told, `At most ${MOST_CHARTS} metrics are drawn at once.`);
+      return;
+    }
+    setText(this.told, "");
+    this.metrics = box.checked ? [...this.metrics, name] : this.metrics.filter((own) => own !== name);
+    this.chosen(this.metrics);
+    const missing = this.metrics.filter((own) => !this.known.has(own));
+    if (missing.length) {
+      const reply = await this.ask(missing);
+      setText(this.told, reply.problem || "");
+      for (const curve of reply.curves || []) this.known.set(curve.metric, curve);
+    }
+    this.build();
+  }
+
+  /** A frame for each metric; what was drawn before is drawn into again. */
+  build() {
+    const frames = this.metrics
+      .filter((name) => this.known.has(name))
+      .map((name) => {
+        if (!this.charts.has(name)) this.charts.set(name, new Chart(name));
+        const chart = this.charts.get(name);
+        chart.say(this.titles.get(name) || name, this.units.get(name) || "");
+        return chart.node;
+      });
+    fill(this.grid, frames.length ? frames : el("p", { class: "rs-hint" }, "Choose a metric to see its curves."));
+    this.redraw();
+  }
+
+  async redraw() {
+    if (!this.known || !this.node.offsetParent) return;
+    try {
+      await loadPlotly(this.plotly);
+    } catch (error) {
+      setText(this.told, "The charts could not be loaded. Reload the page.");
+      console.error(error);
+      return;
+    }
+    const style = getComputedStyle(this.host);
+    const colour = (name) => style.getPropertyValue(name).trim() || "#888";
+    for (const name of this.metrics) {
+      const curve = this.known.get(name);
+      if (curve) this.charts.get(name).draw(curve, this.runs, this.groups, colour, this.single.checked);
+    }
+  }
+}
+
+class Chart {
+  constructor(name) {
+    this.title = el("h4", {});
+    this.unit = el("span", { class: "rs-muted" });
+    this.plot = el("div", { class: "rs-curve" });
+    this.readout = el("ul", { class: "rs-curve-values", hidden: true });
+    this.node = el(
+      "article",
+      { class: "rs-panel", data: { metric: name } },
+      el("div", { class: "rs-panel-head" }, this.title, this.unit),
+      el("div", { class: "rs-curve-frame", role: "img" }, this.plot),
+      this.readout,
+    );
+    this.frame = this.plot.parentNode;
+    new ResizeObserver(
+      debounce(60, () => this.drawn && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
+    ).observe(this.frame);
+    this.frame.addEventListener("pointermove", (event) => this.point(event));
+    this.frame.addEventListener("pointerleave", () => show(this.readout, false));
+  }
+
+  say(title, unit) {
+    setText(this.title, title);
+    setText(this.unit, unit);
+  }
+
+  draw(curve, runs, groups, colour, single) {
+    Object.assign(this, { curve, runs, groups });
+    const traces = tracesOf(curve, runs, groups, colour, single);
+    window.Plotly.react(this.plot, traces, layoutOf(colour), CONFIG);
+    this.drawn = true;
+    const ends = curve.lines
+      .filter((line) => line.values.length)
+      .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
+    this.frame.setAttribute("aria-label", `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`);
+  }
+
+  /** The values of all runs at the step under the pointer. */
+  point(event) {
+    const layout = this.plot._fullLayout;
+    if (!layout?.xaxis) return;
+    const at = event.clientX - this.plot.getBoundingClientRect().left - layout._size.l;
+    const step = Math.round(layout.xaxis.p2d(at));
+    const rows = this.curve.lines
+      .map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }))
+      .filter(({ value }) => value !== null);
+    show(this.readout, rows.length > 0 && at >= 0);
+    fill(
+      this.readout,
+      el("li", {}, `step ${step}`),
+      rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value)))),
+    );
+  }
+}
+
+/** The value at a step, or at the nearest one before it; null outside of the line. */
+function valueAt({ steps, values }, step) {
+  if (!steps.length || step < steps[0] || step > steps.at(-1)) return null;
+  let [low, high] = [0, steps.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (steps[middle] <= step) low = middle;
+    else high = middle - 1;
+  }
+  return values[low];
+}
+
+const colourOf = (group, colour) => colour(`--rs-run-${1 + (group % 10)}`);
+
+/** Plotly is given no text that a person wrote: the legend is our own. */
+function tracesOf(curve, runs, groups, colour, single) {
+  const banded = new Set(curve.bands.map((band) => band.group));
+  const base = { type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false };
+  const bands = curve.bands.flatMap(({ group, steps, mean, low, high }) => {
+    const own = colourOf(group, colour);
+    const edge = { ...base, x: steps, line: { width: 0, color: own } };
+    return [
+      { ...edge, y: low },
+      { ...edge, y: high, fill: "tonexty", fillcolor: faint(own) },
+      { ...base, x: steps, y: mean, line: { color: own, width: 2 } },
+    ];
+  });
+  const lines = curve.lines
+    .filter(({ run }) => single || !banded.has(runs[run].group))
+    .map(({ run, steps, values }) => {
+      const { group } = runs[run];
+      const seed = banded.has(group);
+      const line = {
+        color: colourOf(group, colour),
+        width: seed ? 0.8 : 1.6,
+        dash: DASHES[Math.floor(group / 10) % DASHES.length],
+      };
+      const mode = values.length <= 2 ? "lines+markers" : "lines";
+      return { ...base, mode, x: steps, y: values, opacity: seed ? 0.6 : 1, line };
+    });
+  return [...bands, ...lines];
+}
+
+/** "#4f46e5" at a fifth of its strength. */
+const faint = (colour) => `${colour.slice(0, 7)}33`;
+
+function layoutOf(colour) {
+  const axis = {
+    gridcolor: colour("--q-grid"),
+    zerolinecolor: colour("--q-zero"),
+    linecolor: colour("--q-grid"),
+    nticks: 5,
+    ticks: "",
+  };
+  return {
+    margin: { l: 44, r: 10, t: 6, b: 22 },
+    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 10, color: colour("--q-tick") },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    showlegend: false,
+    hovermode: false,
+    dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    uirevision: "kept",
+    xaxis: { ...axis, showgrid: false, zeroline: false, nticks: 6 },
+    yaxis: { ...axis, tickformat: "~g" },
+  };
+}

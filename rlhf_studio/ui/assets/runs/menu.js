@@ -1,0 +1,86 @@
+// One menu for all rows: it is made when it is opened, at the button that opened it.
+import { el } from "../shared/dom.js";
+import { nodeByArrow } from "../shared/segments.js";
+
+const SETTLED = 400; // milliseconds
+
+export class RowMenu {
+  constructor(host) {
+    this.host = host;
+    this.node = null;
+  }
+
+  /** @param items  [{label, act, danger}], or null for a line between two groups */
+  open(button, label, items) {
+    const same = this.button === button;
+    this.close(false);
+    if (same) return;
+    this.button = button;
+    this.nodes = [];
+    const list = items.map((item) => (item ? this.item(item) : el("hr", { class: "rs-menu-line" })));
+    this.node = el("div", { class: "rs-row-menu", role: "menu", "aria-label": label }, list);
+    this.node.addEventListener("keydown", (event) => this.key(event));
+    this.node.addEventListener("focusout", (event) => {
+      if (!this.node?.contains(event.relatedTarget) && event.relatedTarget !== this.button) this.close(false);
+    });
+    this.host.append(this.node);
+    this.place();
+    const opened = performance.now();
+    this.away = (event) => {
+      // the click itself may have moved the page, and a long menu scrolls by itself
+      if (performance.now() - opened > SETTLED && !this.node?.contains(event.target)) this.close(false);
+    };
+    addEventListener("scroll", this.away, { capture: true });
+    button.setAttribute("aria-expanded", "true");
+    this.nodes[0]?.focus({ preventScroll: true });
+  }
+
+  item({ label, act, danger }) {
+    const node = el(
+      "button",
+      {
+        type: "button",
+        role: "menuitem",
+        tabindex: "-1",
+        class: danger ? "rs-row-item rs-delete" : "rs-row-item",
+        onclick: () => {
+          this.close(true);
+          act();
+        },
+        onkeydown: (event) => nodeByArrow(event, this.nodes)?.focus(),
+      },
+      label,
+    );
+    this.nodes.push(node);
+    return node;
+  }
+
+  key(event) {
+    if (event.key === "Escape") this.close(true);
+    else if (event.key === "Home") this.nodes[0].focus();
+    else if (event.key === "End") this.nodes.at(-1).focus();
+    else if (event.key === "Tab") this.close(true);
+    else return;
+    if (event.key !== "Tab") event.preventDefault();
+  }
+
+  /** Below the button where there is room, else above it; never outside the window. */
+  place() {
+    const at = this.button.getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = this.node;
+    const below = at.bottom + 4 + height < innerHeight;
+    const top = below ? at.bottom + 4 : Math.max(8, at.top - height - 4);
+    this.node.style.top = `${top}px`;
+    this.node.style.left = `${Math.max(8, Math.min(at.right - width, innerWidth - width - 8))}px`;
+  }
+
+  close(focus) {
+    if (!this.node) return;
+    const { node, button } = this;
+    this.node = this.button = null;
+    removeEventListener("scroll", this.away, { capture: true });
+    button.setAttribute("aria-expanded", "false");
+    if (focus) button.focus();
+    node.remove();
+  }
+}

@@ -1,0 +1,58 @@
+// "Open a log": a file that the browser reads and sends as text, or the path of a file on the app's machine.
+import { el, setText } from "../shared/dom.js";
+import { bytes, counted, readable } from "../shared/format.js";
+import { onlyWatches } from "../shared/visit.js";
+import { form, input, labelled } from "./dialog.js";
+
+const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send
+
+/** Ask for a log and open it. Resolves to {run, steps, rollouts, notes}, or null. */
+export async function openLog(host, server) {
+  const file = el("input", { type: "file", class: "rs-file", accept: ".jsonl,.json,.ndjson,.txt" });
+  const path = input({ placeholder: "/data/rollouts.jsonl" });
+  const name = input({ maxlength: 120, placeholder: "The file's name" });
+  const said = el("p", { class: "rs-help", role: "status" });
+  const opened = await form(host, {
+    title: "Open a log",
+    wide: true,
+    confirm: "Open",
+    body: [
+      el(
+        "p",
+        {},
+        "A log of another program (TRL, verl, or your own) becomes a run to look at, to diagnose and to compare: one " +
+          "JSON object in each line, with prompt and response, and token numbers where there are any.",
+      ),
+      labelled("File", file, `Up to about ${bytes(MOST_BYTES)}; give the path of a larger one.`),
+      labelled("Or the path of a file on the app's machine", path),
+      labelled("Name (optional)", name),
+      said,
+    ],
+    submit: async () => {
+      const data = { name: name.value, view: onlyWatches() };
+      const [chosen] = file.files;
+      if (!chosen && !path.value.trim()) return { problem: "Choose a file, or give a path." };
+      if (chosen && path.value.trim()) return { problem: "Choose a file or give a path, not both." };
+      if (chosen) {
+        if (chosen.size > MOST_BYTES) return { problem: tooLarge(chosen.size) };
+        const text = await chosen.text();
+        const sent = new Blob([JSON.stringify(text)]).size;
+        if (sent > MOST_BYTES) return { problem: tooLarge(sent) };
+        Object.assign(data, { text, file_name: chosen.name });
+      } else data.path = path.value.trim();
+      setText(said, "Reading the log");
+      const reply = await server.open_log(data).finally(() => setText(said, ""));
+      return reply.problem ? { problem: readable(reply.problem, 1000) } : reply;
+    },
+  });
+  return opened;
+}
+
+const tooLarge = (size) =>
+  `This file is too large to send (${bytes(size)}). Put it on the app's machine and give its path, or use ` +
+  "“python -m rlhf_studio open-log FILE”.";
+
+export function openedLine({ steps, rollouts, notes }) {
+  const told = notes.map((note) => readable(note, 400)).join(" ");
+  return `Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. ${told}`;
+}

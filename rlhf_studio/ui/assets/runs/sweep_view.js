@@ -1,0 +1,87 @@
+// A sweep as a table that is a heat map: a metric over the values of one or two settings.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { number } from "../shared/format.js";
+import { table, written } from "./values.js";
+
+const FIRST = ["gold/score", "objective/scores"];
+
+export class SweepView {
+  /** @param ask  asks for the table of a metric */
+  constructor(ask) {
+    this.ask = ask;
+    this.metric = el("select", {
+      class: "rs-input rs-sorting",
+      "aria-label": "Metric of the sweep",
+      onchange: () => this.load(),
+    });
+    this.said = el("span", { class: "rs-muted" });
+    this.body = el("div");
+    this.node = el(
+      "section",
+      { class: "rs-panel", "aria-label": "Sweep", hidden: true },
+      el("div", { class: "rs-panel-head" }, el("h3", {}, "Sweep"), this.metric, this.said),
+      this.body,
+    );
+  }
+
+  draw({ settings, metrics }) {
+    const varied = settings.filter((row) => row.setting !== "engine.seed");
+    const possible = settings.length > 0 && varied.length <= 2 && metrics.length > 0;
+    show(this.node, possible);
+    if (!possible) return;
+    const before = this.metric.value;
+    fill(
+      this.metric,
+      metrics.map(({ name, title }) => el("option", { value: name }, title)),
+    );
+    const names = metrics.map(({ name }) => name);
+    this.metric.value = [before, ...FIRST].find((name) => names.includes(name)) || names[0];
+    this.load();
+  }
+
+  async load() {
+    const ticket = (this.ticket = Symbol("sweep"));
+    const reply = await this.ask(this.metric.value);
+    if (ticket !== this.ticket) return;
+    setText(this.said, reply.problem ? "" : "mean of the last tenth; darker is higher");
+    if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
+    else fill(this.body, this.table(reply));
+  }
+
+  table({ titles, rows, columns, cells }) {
+    const means = cells
+      .flat()
+      .map((cell) => cell?.mean ?? null)
+      .filter(Number.isFinite);
+    const [low, high] = [Math.min(...means), Math.max(...means)];
+    const share = (mean) => (high > low ? (mean - low) / (high - low) : 0.5);
+    const two = titles.length === 2;
+    const heads = two
+      ? [`${titles[0]} \u2193  ${titles[1]} \u2192`, ...columns.map(written)]
+      : [titles[0], "Mean", "Lowest to highest"];
+    const heat = (cell) =>
+      cell === null || cell.mean === null
+        ? el("td", { class: "rs-heat" }, "\u2013")
+        : el(
+            "td",
+            { class: "rs-heat", style: { "--h": `${Math.round(70 * share(cell.mean))}%` } },
+            number(cell.mean, 3),
+            two && cell.runs.length > 1 ? el("small", {}, ` ${number(cell.low)} to ${number(cell.high)}`) : null,
+          );
+    const spread = (cell) =>
+      el(
+        "td",
+        { class: "rs-figure" },
+        cell && cell.runs.length > 1 ? `${number(cell.low, 3)} to ${number(cell.high, 3)}` : "one run",
+      );
+    return table(
+      heads,
+      rows.map((value, row) => [
+        el("th", { scope: "row" }, written(value)),
+        ...cells[row].map(heat),
+        ...(two ? [] : [spread(cells[row][0])]),
+      ]),
+      "Sweep",
+    );
+  }
+}

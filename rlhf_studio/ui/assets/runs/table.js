@@ -1,0 +1,293 @@
+// The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { lasting } from "../shared/lasting.js";
+import { COLUMNS, NAME, textOf } from "./columns.js";
+
+const MOST_TAGS = 6;
+const MOST_TICKED = 20;
+
+export class RunTable {
+  /**
+   * @param open    called with (event, row) when a run is to be shown
+   * @param menu    called with (button, row) when the menu of a row is asked for
+   * @param ticked  called with the ids of the ticked runs, in the order in which they were ticked
+   * @param find    called with a text that is to be searched for
+   */
+  constructor({ open, menu, ticked, find }) {
+    Object.assign(this, { open, menu, ticked, find });
+    this.rows = new Map();
+    this.nodes = new Map();
+    this.order = [];
+    this.ticks = [];
+    this.words = [];
+    this.archived = false;
+    this.sort = lasting.get("runs.sort", { key: "started", way: -1 });
+    this.chosen = lasting.get("runs.columns", null) || COLUMNS.filter((column) => !column.off).map(({ key }) => key);
+    this.head = el("tr");
+    this.body = el("tbody");
+    this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
+    this.sorting = el("select", { class: "rs-input rs-sorting", "aria-label": "Sort by", onchange: () => this.pick() });
+    this.chooser = this.buildChooser();
+    this.drawHead();
+  }
+
+  get columns() {
+    return COLUMNS.filter(({ key }) => this.chosen.includes(key));
+  }
+
+  buildChooser() {
+    const boxes = COLUMNS.map(({ key, title }) => {
+      const box = el("input", {
+        type: "checkbox",
+        checked: this.chosen.includes(key),
+        onchange: (event) => this.choose(key, event.target.checked),
+      });
+      return el("label", {}, box, title);
+    });
+    const node = el(
+      "details",
+      { class: "rs-column-choice" },
+      el("summary", { class: "rs-button rs-small" }, "Columns"),
+      el("div", { class: "rs-columns-list", role: "group", "aria-label": "Columns" }, boxes),
+    );
+    node.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !node.open) return;
+      node.open = false;
+      node.firstChild.focus();
+    });
+    node.addEventListener("focusout", (event) => {
+      if (event.relatedTarget && !node.contains(event.relatedTarget)) node.open = false;
+    });
+    return node;
+  }
+
+  choose(key, on) {
+    this.chosen = COLUMNS.map((column) => column.key).filter((own) => (own === key ? on : this.chosen.includes(own)));
+    lasting.set("runs.columns", this.chosen);
+    this.drawHead();
+    this.nodes.clear();
+    this.order = [];
+    this.draw();
+  }
+
+  drawHead() {
+    const heads = [NAME, ...this.columns].map((column) => {
+      const sorted = this.sort.key === column.key;
+      return el(
+        "th",
+        { scope: "col", "aria-sort": sorted ? (this.sort.way > 0 ? "ascending" : "descending") : null },
+        el(
+          "button",
+          { type: "button", class: "rs-sort", "data-sort": column.key, onclick: () => this.sortBy(column) },
+          column.title,
+          el("span", { "aria-hidden": "true" }, sorted ? (this.sort.way > 0 ? " \u2191" : " \u2193") : ""),
+        ),
+      );
+    });
+    const hidden = (text) => el("th", { scope: "col" }, el("span", { class: "rs-hidden" }, text));
+    fill(this.head, hidden("Compare"), heads, hidden("Actions"));
+    const options = [NAME, ...COLUMNS].flatMap(({ key, title }) => [
+      el("option", { value: `${key} 1` }, `${title} \u2191`),
+      el("option", { value: `${key} -1` }, `${title} \u2193`),
+    ]);
+    fill(this.sorting, options);
+    this.sorting.value = `${this.sort.key} ${this.sort.way}`;
+  }
+
+  pick() {
+    const [key, way] = this.sorting.value.split(" ");
+    this.sorted({ key, way: Number(way) });
+  }
+
+  sortBy({ key, first }) {
+    this.sorted({ key, way: this.sort.key === key ? -this.sort.way : first });
+    this.head.querySelector(`[data-sort="${key}"]`)?.focus();
+  }
+
+  sorted(sort) {
+    this.sort = sort;
+    lasting.set("runs.sort", sort);
+    this.drawHead();
+    this.draw();
+  }
+
+  /** News from the server: `ids` are all runs, `rows` those that have changed. */
+  receive({ ids, rows }) {
+    for (const row of rows) {
+      this.rows.set(row.id, { ...row, text: textOf(row) });
+      this.nodes.delete(row.id);
+    }
+    const there = new Set(ids);
+    for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
+    this.draw();
+  }
+
+  drop(id) {
+    this.rows.delete(id);
+    this.nodes.delete(id);
+    if (this.ticks.includes(id)) this.setTicks(this.ticks.filter((own) => own !== id));
+  }
+
+  /** Every row anew: who may act has changed, or the names of other runs. */
+  redraw() {
+    this.nodes.clear();
+    this.order = [];
+    this.draw();
+  }
+
+  search(text) {
+    this.words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.draw();
+  }
+
+  get found() {
+    const column = [NAME, ...COLUMNS].find(({ key }) => key === this.sort.key) || NAME;
+    const rows = [...this.rows.values()].filter(
+      (row) => (this.archived || !row.archived) && this.words.every((word) => row.text.includes(word)),
+    );
+    const keyed = rows.map((row) => [column.value(row), row]);
+    const compared = ([one, first], [other, second]) => {
+      if (one === null || other === null) return (one === null) - (other === null) || newest(first, second);
+      return this.sort.way * (one > other ? 1 : one < other ? -1 : 0) || newest(first, second);
+    };
+    return keyed.sort(compared).map(([, row]) => row);
+  }
+
+  draw() {
+    const rows = this.found;
+    const held = this.heldFocus();
+    const nodes = rows.map((row) => {
+      if (!this.nodes.has(row.id)) this.nodes.set(row.id, this.row(row));
+      return this.nodes.get(row.id);
+    });
+    if (nodes.length !== this.order.length || nodes.some((node, index) => node !== this.order[index])) {
+      this.order = nodes;
+      this.place(nodes);
+    }
+    this.restoreFocus(held);
+    show(this.node, rows.length > 0);
+    this.shown = rows.length;
+  }
+
+  /** Put the rows in order; those that stay where they are are not touched. */
+  place(nodes) {
+    const wanted = new Set(nodes);
+    for (const node of [...this.body.children]) if (!wanted.has(node)) node.remove();
+    if (nodes.length - this.body.children.length > 40) {
+      this.body.replaceChildren(...nodes);
+      return;
+    }
+    nodes.forEach((node, index) => {
+      const there = this.body.children[index];
+      if (there !== node) this.body.insertBefore(node, there || null);
+    });
+  }
+
+  heldFocus() {
+    const { activeElement } = document;
+    if (!this.body.contains(activeElement)) return null;
+    const run = activeElement.closest("[data-run]")?.dataset.run;
+    return { node: activeElement, run, action: activeElement.dataset.action };
+  }
+
+  restoreFocus(held) {
+    if (!held || document.activeElement === held.node) return;
+    this.nodes.get(held.run)?.querySelector(`[data-action="${held.action}"]`)?.focus({ preventScroll: true });
+  }
+
+  row(row) {
+    const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
+    const tick = el("input", {
+      type: "checkbox",
+      "data-action": "tick",
+      "aria-label": `Compare ${row.name}`,
+      onchange: (event) => this.tick(row.id, event.target),
+    });
+    tick.checked = this.ticks.includes(row.id);
+    const open = el(
+      "a",
+      { href: `?tab=live&run=${row.id}`, "data-action": "open", onclick: (event) => this.open(event, row) },
+      row.name,
+    );
+    const more = el(
+      "button",
+      {
+        type: "button",
+        class: "rs-button rs-small",
+        "data-action": "menu",
+        "aria-haspopup": "menu",
+        "aria-expanded": "false",
+        "aria-label": `Actions for ${row.name}`,
+        onclick: (event) => this.menu(event.currentTarget, row),
+      },
+      "Actions \u25be",
+    );
+    const node = el(
+      "tr",
+      { data: { run: row.id }, class: row.archived ? "rs-run-row rs-put-away" : "rs-run-row" },
+      el("td", { class: "rs-tick" }, tick),
+      el("td", { class: "rs-run-name" }, open, this.about(row)),
+      this.columns.map((column) => cell(column.title, column.cell(row))),
+      el("td", { class: "rs-actions" }, more),
+    );
+    node.classList.toggle("rs-ticked", tick.checked);
+    return node;
+  }
+
+  /** What stands below a name: where the run comes from, its sweep, tags and note. */
+  about(row) {
+    const parts = [];
+    const parent = this.rows.get(row.parent);
+    if (row.parent) {
+      const how = row.parent_step === null ? (row.sweep ? "follows from " : "varied from ") : "forked from ";
+      const at = row.parent_step === null ? "" : `, step ${row.parent_step}`;
+      const link = parent
+        ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: (event) => this.open(event, parent) }, parent.name)
+        : "a run that is gone";
+      parts.push(el("span", { class: "rs-lineage" }, how, link, at));
+    }
+    if (row.sweep)
+      parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
+    for (const tag of row.tags.slice(0, MOST_TAGS))
+      parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));
+    if (row.tags.length > MOST_TAGS) parts.push(el("span", {}, `+${row.tags.length - MOST_TAGS}`));
+    if (row.remark) parts.push(el("span", { class: "rs-remark", title: row.remark }, row.remark));
+    return parts.length ? el("div", { class: "rs-run-about" }, parts) : null;
+  }
+
+  tick(id, box) {
+    if (box.checked && this.ticks.length >= MOST_TICKED) {
+      box.checked = false;
+      this.ticked(this.ticks, `At most ${MOST_TICKED} runs can be compared.`);
+      return;
+    }
+    this.setTicks(box.checked ? [...this.ticks, id] : this.ticks.filter((own) => own !== id));
+  }
+
+  tickSweep(sweep) {
+    const ids = [...this.rows.values()].filter((row) => row.sweep === sweep).map(({ id }) => id);
+    this.setTicks(ids.slice(0, MOST_TICKED).reverse());
+  }
+
+  /** Tick exactly these runs. */
+  setTicks(ids) {
+    this.ticks = ids;
+    for (const [id, node] of this.nodes) {
+      const on = ids.includes(id);
+      node.querySelector('[data-action="tick"]').checked = on;
+      node.classList.toggle("rs-ticked", on);
+    }
+    this.ticked(ids, "");
+  }
+
+  /** "3 of 12 runs". */
+  said(node) {
+    const some = [...this.rows.values()].filter((row) => this.archived || !row.archived).length;
+    const all = counted(some, "run");
+    setText(node, this.shown === some ? all : `${this.shown} of ${all}`);
+  }
+}
+
+const newest = (first, second) => second.created_at - first.created_at;

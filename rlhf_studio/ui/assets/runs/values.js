@@ -1,0 +1,36 @@
+// Values of settings, and the small parts that the pieces of the Compare view share.
+import { el } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
+
+/** A setting's value as people read it. */
+export function written(value) {
+  if (value === null || value === undefined || value === "") return "nothing";
+  if (value === true) return "on";
+  if (value === false) return "off";
+  if (typeof value === "number") return String(Number(value.toPrecision(6)));
+  return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
+}
+
+export const swatch = (group) =>
+  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(--rs-run-${1 + (group % 10)})` } });
+
+export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.group), readable(run.label, 80));
+
+/** A table in a box that scrolls by itself; `heads` are contents of cells, `rows` lists of cells. */
+export function table(heads, rows, label) {
+  const head = heads.map((content) => el("th", { scope: "col" }, content));
+  return el(
+    "div",
+    { class: "rs-scroll", tabindex: "0", role: "region", "aria-label": label },
+    el(
+      "table",
+      { class: "rs-compare-table" },
+      el("thead", {}, el("tr", {}, head)),
+      el(
+        "tbody",
+        {},
+        rows.map((cells) => el("tr", {}, cells)),
+      ),
+    ),
+  );
+}

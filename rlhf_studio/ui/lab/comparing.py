@@ -1,0 +1,183 @@
+"""The Compare view: up to 20 runs side by side. Everyone who may watch may ask; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import walk_fields
+from rlhf_studio.glossary import glossary
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.live_charts import QUANTITIES
+from rlhf_studio.ui.live_data import encode_numbers, encode_text, without_secrets
+
+MOST_METRICS = 12
+POINTS = 400  # of each line: a small chart shows no more
+REMEMBERED = 8
+COLOURS = ("kl", "values", "entropy")
+USUAL = ("objective/scores", "gold/score", "objective/kl", "policy/entropy_avg")
+Json = dict[str, Any]
+Key = tuple[tuple[str, int, int, str], ...]
+
+
+class _Reader(RunReader):
+    """A reader that parses a run's settings once, as long as their file stays as it is: that is half of a comparison's time."""
+
+    def config(self) -> RunConfig:
+        try:
+            found = os.lstat(self.run_dir / paths.CONFIG)
+        except OSError:
+            return super().config()  # it says what is wrong
+        return _settings(self.run_dir, found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@lru_cache(maxsize=200)
+def _settings(run_dir: Path, changed: int, size: int, inode: int) -> RunConfig:
+    return RunReader(run_dir).config()
+
+
+class Comparing:
+    """Answers the Compare view's questions, in threads of its own. The last comparisons are kept until one of their runs moves on."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._work = Bounded("compare", threads=2, waiting=40)
+        self._known: OrderedDict[Key, Comparison] = OrderedDict()
+        self._lock = threading.Lock()
+
+    async def compare(self, data: Any, request: gr.Request) -> Response:
+        """Runs side by side: ``data`` has the ``runs`` and, if wanted, the ``metrics`` whose curves are to come along."""
+        return await self._answer(lambda: self._compare(data))
+
+    async def curves(self, data: Any, request: gr.Request) -> Response:
+        """The curves of some ``metrics`` of these ``runs``."""
+        return await self._answer(lambda: self._curves(*self._compared(data), _metrics(data)))
+
+    async def answers(self, data: Any, request: gr.Request) -> Response:
+        """The answers to one watched prompt, with their tokens: ``prompt`` is its place in the comparison."""
+        return await self._answer(lambda: self._answers(self._compared(data)[1], sent.member(data, "prompt")))
+
+    async def sweep(self, data: Any, request: gr.Request) -> Response:
+        """The mean of a ``metric``'s last tenth over the values of one or two settings."""
+        return await self._answer(lambda: _sweep(self._readers(data), data))
+
+    def close(self) -> None:
+        """Take no more questions."""
+        self._work.close()
+
+    async def _answer(self, make: Callable[[], bytes]) -> Response:
+        try:
+            body = await self._work.run(make)
+        except (StoreError, ValueError, TooBusy) as error:
+            body = encode_text({"problem": str(error)})
+        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def _readers(self, data: Any) -> list[RunReader]:
+        runs = sent.member(data, "runs")
+        if not isinstance(runs, list) or not all(isinstance(run, str) and run for run in runs):
+            raise StoreError("There is no such run.", "missing")
+        if not 1 <= len(runs) <= MOST_RUNS:
+            raise ValueError(f"Between 1 and {MOST_RUNS} runs can be compared, not {len(runs)}.")
+        return [_Reader(self._workspace.run_dir(run)) for run in runs]
+
+    def _compared(self, data: Any) -> tuple[list[RunReader], Comparison]:
+        readers = self._readers(data)
+        statuses = [self._workspace.status(reader.run_dir.name) for reader in readers]
+        key = tuple((status.run_id, status.epoch, status.seq, f"{status.state} {status.name}") for status in statuses)
+        with self._lock:
+            known = self._known.get(key)
+        if known is None:
+            known = compare(readers, [status.name or status.run_id for status in statuses])
+            with self._lock:
+                self._known[key] = known
+                while len(self._known) > REMEMBERED:
+                    self._known.popitem(last=False)
+        return readers, known
+
+    def _compare(self, data: Any) -> bytes:
+        readers, found = self._compared(data)
+        metrics = [name for name in _metrics(data) if name in found.metrics] or [name for name in USUAL if name in found.metrics]
+        words = glossary()
+        fields = dict(walk_fields())
+        body = {
+            "runs": [asdict(run) for run in found.runs],
+            "groups": [asdict(group) for group in found.groups],
+            "settings": [
+                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in found.settings
+            ],
+            "metrics": [{"name": name, **_word(words, name)} for name in found.metrics],
+            "prompts": [prompt.prompt for prompt in found.watched],
+            "verdict": without_secrets(found.verdict),
+            "notes": [without_secrets(note) for note in found.notes],
+            "quantities": [asdict(quantity) for quantity in QUANTITIES if quantity.name in COLOURS],
+            "glossary": {name: asdict(entry) for name, entry in words.items() if name in (*COLOURS, "score", "gold", "sample_kl")},
+            "shown": metrics,
+        }
+        curves = self._curves(readers, found, metrics)
+        return encode_text(body)[:-1] + b"," + curves[1:]
+
+    @staticmethod
+    def _curves(readers: Sequence[RunReader], found: Comparison, metrics: Sequence[str]) -> bytes:
+        places = [run.group for run in found.runs]
+        drawn = [overlay(readers, name, groups=places, points=POINTS) for name in metrics if name in found.metrics]
+        curves = [
+            {"metric": one.metric, "lines": [vars(line) for line in one.lines], "bands": [vars(band) for band in one.bands]}
+            for one in drawn  # asdict would copy every number
+        ]
+        return encode_numbers({"curves": curves})
+
+    @staticmethod
+    def _answers(found: Comparison, place: Any) -> bytes:
+        if type(place) is not int or not 0 <= place < len(found.watched):
+            raise ValueError("There is no such watched prompt.")
+        prompt = found.watched[place]
+        pairs = [{"first": _shown(first), "newest": _shown(newest)} for first, newest in zip(prompt.first, prompt.newest, strict=True)]
+        return encode_text({"prompt": prompt.prompt, "answers": pairs})
+
+
+def _metrics(data: Any) -> list[str]:
+    """The metrics that were asked for. Raises ValueError for too many."""
+    names = sent.member(data, "metrics")
+    names = list(dict.fromkeys(name for name in names if isinstance(name, str))) if isinstance(names, list) else []
+    if len(names) > MOST_METRICS:
+        raise ValueError(f"At most {MOST_METRICS} metrics are drawn at once, not {len(names)}.")
+    return names
+
+
+def _word(words: Any, name: str) -> Json:
+    entry = words.get(name) or (words.get("reward/*") if name.startswith("reward/") else None)
+    title = name.removeprefix("reward/") if name.startswith("reward/") or entry is None else entry.title
+    return {"title": title, "unit": entry.unit if entry else ""}
+
+
+def _shown(answer: Any) -> Json | None:
+    if answer is None:
+        return None
+    plain = asdict(answer)
+    plain["response"] = without_secrets(plain["response"])
+    plain["arrays"] = {name: values for name, values in plain["arrays"].items() if name in COLOURS}
+    return plain
+
+
+def _sweep(readers: Sequence[RunReader], data: Any) -> bytes:
+    metric = sent.member(data, "metric")
+    table = sweep_table(readers, metric if isinstance(metric, str) and len(metric) <= 200 else USUAL[0])
+    fields = dict(walk_fields())
+    titles = [fields[name].title if name in fields else name for name in table.settings]
+    return encode_text({**asdict(table), "titles": titles})

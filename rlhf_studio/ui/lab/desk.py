@@ -1,0 +1,46 @@
+"""All that the Runs page and the end of the Live page have of the lab: made once for an app, closed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.lab.comparing import Comparing
+from rlhf_studio.ui.lab.experiments import Experiments
+from rlhf_studio.ui.lab.opening import Opening
+from rlhf_studio.ui.lab.verdicts import Verdicts
+
+
+class Desk:
+    """The lab of one app. Arguments as :class:`~rlhf_studio.ui.lab.experiments.Experiments` takes them."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        access: Access,
+        inspect: Callable[[RunConfig, Path], Preflight] = inspect_run,
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.verdicts = Verdicts(workspace)
+        self.comparing = Comparing(workspace)
+        self.experiments = Experiments(workspace, access, self.verdicts, inspect, queued)
+        self.opening = Opening(workspace, access)
+
+    def ending_functions(self) -> list[Callable[..., Any]]:
+        """What the end of a run on the Live page may ask."""
+        return [self.experiments.experiment_ideas, self.experiments.experiment_start]
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """What the Runs page may ask, beside its own functions."""
+        compared = [self.comparing.compare, self.comparing.curves, self.comparing.answers, self.comparing.sweep]
+        return [*self.ending_functions(), self.experiments.experiment_form, *compared, self.opening.open_log]
+
+    def close(self) -> None:
+        """Stop all threads, with the app."""
+        for part in (self.verdicts, self.comparing, self.experiments, self.opening):
+            part.close()

@@ -1,0 +1,202 @@
+"""What may follow from a run, each one click or one small form: suggestions, forks, variations, sweeps, more steps.
+
+Every configuration is checked as Start on the Train page checks it, before anything is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
+from rlhf_studio.preflight import Preflight
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import settings_at
+from rlhf_studio.runs.lab.longer import schedule_note
+from rlhf_studio.runs.lab.suggestions import suggestions
+from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
+from rlhf_studio.runs.workspace import MAX_NAME, Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import describe_field, values_of
+from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.lab.verdicts import Verdicts
+from rlhf_studio.ui.problems import for_page
+
+COMMON = ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed")
+"""The settings that the forms offer at once; any other can be added by its name."""
+MOST_CHANGES, MOST_TEXT = 50, 100_000
+GOLD = "gold/score"
+Json = dict[str, Any]
+
+
+class Experiments:
+    """What the dialogs of the Runs page and the end of the Live page can ask and start.
+
+    Args:
+        inspect: the check before a start.
+        queued: called when there is something new in the queue.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        access: Access,
+        verdicts: Verdicts,
+        inspect: Callable[[RunConfig, Path], Preflight],
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._workspace, self._access, self._verdicts = workspace, access, verdicts
+        self._inspect, self._queued = inspect, queued
+        self._looks = Bounded("experiments", threads=1, waiting=40)
+        self._starts = Bounded("start", threads=1, waiting=20)
+
+    # --- what the pages ask; nothing here changes anything --------------------------------------------------------------------
+
+    async def experiment_form(self, data: Any, request: gr.Request) -> Json:
+        """What the forms need of a run: its checkpoints, and its settings at ``step``, or at its beginning."""
+        return await self._answer(self._looks, data, self._form)
+
+    async def experiment_ideas(self, data: Any, request: gr.Request) -> Json:
+        """What to try next after a run, the most telling first."""
+        return await self._answer(self._looks, data, self._ideas)
+
+    async def experiment_start(self, data: Any, request: gr.Request) -> Json:
+        """Queue what ``how`` says: ``variation``, ``fork`` (from the checkpoint of ``step``), ``sweep`` or ``more steps``.
+
+        ``changes`` are values by dotted name and ``axes`` lists of values; a text is read as the command line reads it. Gives the ids of
+        the new ``runs``, or ``problems`` with nothing started.
+        """
+        if not self._access.is_operator(request, data):
+            return {"problem": self._access.why_not()}
+        answer = await self._answer(self._starts, data, self._start)
+        if "runs" in answer:
+            self._queued()
+        return answer
+
+    def close(self) -> None:
+        """Take no more questions."""
+        self._looks.close()
+        self._starts.close()
+
+    async def _answer(self, where: Bounded, data: Any, make: Callable[[Any], Json]) -> Json:
+        try:
+            return await where.run(lambda: make(data))
+        except ConfigError as error:
+            told = for_page(error.problems, sent.member(data, "changes"))
+            return {"problems": told, "problem": "; ".join(" ".join(filter(None, [one["field"], one["message"]])) for one in told[:5])}
+        except (StoreError, ValueError, TooBusy) as error:
+            return {"problem": str(error)}
+
+    def _form(self, data: Any) -> Json:
+        reader = self._workspace.reader(sent.run_id(data))
+        step = _step(sent.member(data, "step"))
+        config = settings_at(reader.run_dir, step)
+        fields = dict(walk_fields())
+        return {
+            "steps": [checkpoint.step for checkpoint in reader.checkpoints()],
+            "values": {name: value for name, value in values_of(config).items() if name != "name"},
+            "common": [describe_field(name, fields[name]) for name in COMMON],
+            "titles": {name: info.title for name, info in fields.items() if "." in name},
+            "imported": bool(reader.origin().imported),
+            "most_runs": MOST_RUNS,
+        }
+
+    def _ideas(self, data: Any) -> Json:
+        run = sent.run_id(data)
+        status, reader = self._workspace.status(run), self._workspace.reader(run)
+        kind = self._verdicts.kind_now(run, Place(status.epoch, status.step, status.state))
+        has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
+        found = suggestions(reader.config(), reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
+        ideas = [asdict(idea) for idea in found if idea.how != "more steps" or status.state == "finished"]
+        for idea in ideas:
+            if idea["how"] == "more steps" and (note := schedule_note(reader.config(), idea["changes"]["ppo.steps"])):
+                idea["why"] = f"{idea['why']} {note}"
+        return {"ideas": ideas, "kind": kind, "state": status.state}
+
+    # --- what they start ----------------------------------------------------------------------------------------------------------
+
+    def _start(self, data: Any) -> Json:
+        run, how, name = sent.run_id(data), sent.member(data, "how"), sent.member(data, "name") or ""
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+        if how == "sweep":
+            made = self._sweep(run, _axes(sent.member(data, "axes")), name)
+        elif how == "more steps":
+            made = self._longer(run, _changes(data))
+        elif how in ("variation", "fork"):
+            step = _step(sent.member(data, "step")) if how == "fork" else None
+            if how == "fork" and step is None:
+                raise StoreError("Choose the checkpoint that the fork begins at.", "state")
+            changes = _changes(data)
+            config = self._workspace.fork_settings(run, step, changes)
+            made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config))]
+        else:
+            raise StoreError("There is no such experiment.", "missing")
+        return {"runs": made, "names": [self._workspace.status(one).name for one in made]}
+
+    def _sweep(self, run: str, axes: Mapping[str, list[Any]], name: str) -> list[str]:
+        reader = self._workspace.reader(run)
+        if source := reader.origin().imported:
+            raise StoreError(f"This run was read from {source}: there is no model to train. Start a new run.", "state")
+        config = reader.config()
+        known = [(own, self._checked(own)) for _, own in sweep_configs(config, axes)]
+        title = name.strip() or self._workspace.status(run).name
+        return self._workspace.submit_sweep(config, axes, title[:MAX_NAME], estimate=partial(_memory, known), parent=run)
+
+    def _longer(self, run: str, changes: Mapping[str, Any]) -> list[str]:
+        steps = changes.get("ppo.steps")
+        if type(steps) is not int or set(changes) != {"ppo.steps"}:
+            raise ConfigError([Problem("ppo.steps", "should be a whole number: how many steps the run is to have in all")])
+        self._workspace.go_on(run, steps)
+        return [run]
+
+    def _checked(self, config: RunConfig) -> tuple[int, int] | None:
+        """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
+        report = self._inspect(config, self._workspace.root)
+        if report.problems:
+            raise ConfigError(report.problems)
+        return report.expected_peak
+
+
+def _memory(known: list[tuple[RunConfig, tuple[int, int] | None]], config: RunConfig) -> tuple[int, int] | None:
+    return next((peak for own, peak in known if own == config), None)
+
+
+def _step(step: Any) -> int | None:
+    if step is not None and (type(step) is not int or step < 0):
+        raise StoreError("A fork begins at a checkpoint's step: a whole number, or nothing for the beginning.", "state")
+    return step
+
+
+def _changes(data: Any) -> dict[str, Any]:
+    """The changed settings as plain values. Raises ConfigError and StoreError for what is none."""
+    changes = sent.member(data, "changes")
+    changes = {} if changes is None else changes
+    if not isinstance(changes, dict) or len(changes) > MOST_CHANGES:
+        raise StoreError("The changes are settings by name.", "state")
+    return {name: _value(name, value) for name, value in changes.items()}
+
+
+def _axes(axes: Any) -> dict[str, list[Any]]:
+    """The settings of a sweep with their values. Raises ConfigError and StoreError for what is none."""
+    if not isinstance(axes, dict) or not axes or len(axes) > 2 or not all(isinstance(values, list) for values in axes.values()):
+        raise StoreError("A sweep varies one or two settings, each with a list of values.", "state")
+    if any(len(values) > MOST_RUNS for values in axes.values()):
+        raise ConfigError([Problem(next(iter(axes)), f"a sweep has at most {MOST_RUNS} runs")])
+    return {name: [_value(name, value) for value in values] for name, values in axes.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if len(value) > MOST_TEXT:
+        raise ConfigError([Problem(name, f"has at most {MOST_TEXT:,} characters")])
+    return parse_value(name, value.strip())

@@ -1,0 +1,57 @@
+"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.logs.open_log import Opened, open_log, open_log_text
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import MAX_NAME, Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+
+MOST_SHOWN = 5  # problems
+Json = dict[str, Any]
+
+
+class Opening:
+    """Opens one log at a time."""
+
+    def __init__(self, workspace: Workspace, access: Access) -> None:
+        self._workspace, self._access = workspace, access
+        self._work = Bounded("open-log", threads=1, waiting=3)
+
+    async def open_log(self, data: Any, request: gr.Request) -> Json:
+        """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty.
+
+        Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made.
+        """
+        if not self._access.is_operator(request, data):
+            return {"problem": self._access.why_not()}
+        try:
+            opened = await self._work.run(lambda: self._opened(data))
+        except ConfigError as error:
+            return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
+        except (StoreError, ValueError, OSError, TooBusy) as error:
+            return {"problem": str(error)}
+        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
+
+    def close(self) -> None:
+        """Take no more files."""
+        self._work.close()
+
+    def _opened(self, data: Any) -> Opened:
+        text, path, name = sent.member(data, "text"), sent.member(data, "path"), sent.member(data, "name") or ""
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+        if isinstance(text, str) and text:
+            file_name = sent.member(data, "file_name")
+            return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name)
+        if isinstance(path, str) and path.strip():
+            return open_log(Path(path.strip()).expanduser(), self._workspace.root, name)
+        raise ValueError("Choose a file, or give the path of one on the app's machine.")

@@ -1,0 +1,309 @@
+"""The lab's answers without a browser: verdicts of the table, runs side by side, experiments, others' logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.config_io import Problem, with_values
+from rlhf_studio.preflight import Preflight
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.records import StepRecord, WatchRecord
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.lab.comparing import Comparing
+from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.lab.verdicts import Verdicts
+from tests.browser.conftest import HOSTILE
+from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.waiting import wait_until
+
+CONFIG = load_recipe("world").config
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@dataclass
+class Inspector:
+    """Stands in for the check before a start."""
+
+    problems: list[Problem] = field(default_factory=list)
+    seen: list[Any] = field(default_factory=list)
+
+    def __call__(self, config: Any, workspace: Path) -> Preflight:
+        self.seen.append(config)
+        return Preflight(self.problems)
+
+
+@pytest.fixture
+def inspector() -> Inspector:
+    return Inspector()
+
+
+@pytest.fixture
+def desk(workspace: Workspace, inspector: Inspector) -> Iterator[Desk]:
+    desk = Desk(workspace, Access(), inspector)
+    yield desk
+    desk.close()
+
+
+def ended(workspace: Workspace, name: str = "a run", steps: int = 20, kl_coef: float = 0.05, seed: int = 0, gain: float = 1.0) -> str:
+    """A finished run whose score grows by ``gain`` from its first to its last step."""
+    run_id = workspace.submit(with_values(CONFIG, {"ppo.kl_coef": kl_coef, "engine.seed": seed, "ppo.steps": steps}), name)
+    folder = workspace.run_dir(run_id)
+    workspace.cancel(run_id)
+    kl = np.array([0.1, 0.2], np.float32)
+    with EngineLock(folder), RunWriter(folder) as writer:
+        writer.watched(0, [WatchRecord(0, HOSTILE, "before", 0.0, 0.1, 0.0, True, ["be", "fore"], {"kl": 0 * kl, "entropy": kl})])
+        for step in range(1, steps + 1):
+            metrics = {"objective/scores": gain * step / steps, "gold/score": 0.5, "objective/kl": 2.0}
+            watched = [WatchRecord(0, HOSTILE, HOSTILE, 1.0, None, 0.3, True, [HOSTILE, "x"], {"kl": kl, "entropy": kl})]
+            writer.commit_step(StepRecord(step, metrics, [], watched if step == steps else []))
+        writer.set_state("finished")
+    return run_id
+
+
+def asked(call: Any) -> Any:
+    """What a server function answers."""
+    answer = asyncio.run(call)
+    return json.loads(answer.body) if hasattr(answer, "body") else answer
+
+
+# --- the verdicts of the table ---------------------------------------------------------------------------------------------------
+
+
+def diagnosis(kind: str) -> Any:
+    findings = [SimpleNamespace(level="alarm"), SimpleNamespace(level="note")]
+    return SimpleNamespace(verdict=SimpleNamespace(kind=kind, sentence="It is hf_abcdefghijkl."), findings=findings)
+
+
+def test_a_verdict_is_found_out_once_for_each_place_and_never_while_somebody_waits(workspace: Workspace) -> None:
+    run = ended(workspace)
+    made: list[str] = []
+    verdicts = Verdicts(workspace, lambda reader: made.append(reader.run_dir.name) or diagnosis("improved"))
+    place = Place(1, 20, "finished")
+    assert "no-step" not in verdicts.look({run: place, "no-step": Place(1, 0, "running")})
+    wait_until(lambda: bool(verdicts.look({run: place})), 10)
+    found = verdicts.look({run: place})[run]
+    assert found == {"kind": "improved", "sentence": "It is hf_….", "alarms": 1, "warnings": 0}
+    assert verdicts.kind_now(run, place) == "improved" and made == [run]
+    assert verdicts.look({run: Place(2, 20, "finished")}) == {}  # the run went back: what was said no longer holds
+    wait_until(lambda: bool(verdicts.look({run: Place(2, 20, "finished")})), 10)
+    assert made == [run, run]
+    verdicts.close()
+
+
+def test_a_diagnosis_that_fails_leaves_the_others_alone(workspace: Workspace) -> None:
+    bad, good = ended(workspace, "bad"), ended(workspace, "good")
+
+    def diagnose(reader: Any) -> Any:
+        if reader.run_dir.name == bad:
+            raise RuntimeError("a fault of ours")
+        return diagnosis("collapsed")
+
+    verdicts = Verdicts(workspace, diagnose)
+    places = {run: Place(1, 20, "finished") for run in (bad, good)}
+    wait_until(lambda: good in verdicts.look(places), 10)
+    assert set(verdicts.look(places)) == {good}
+    verdicts.close()
+
+
+def test_the_doctor_itself_gives_a_verdict_for_the_table(workspace: Workspace) -> None:
+    run = ended(workspace)
+    assert Verdicts(workspace).kind_now(run, Place(1, 20, "finished")) in {
+        *("improving", "improved", "exploiting the reward", "collapsed", "nothing learned", "too early")
+    }
+
+
+# --- runs side by side -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_side_by_side(desk: Desk, workspace: Workspace) -> None:
+    runs = [ended(workspace, f"run {n}", kl_coef=coefficient, seed=n, gain=1.0 + n) for n, coefficient in enumerate((0.05, 0.05, 0.2))]
+    workspace.rename(runs[2], HOSTILE)
+    reply = asked(desk.comparing.compare({"runs": runs, "metrics": ["objective/kl", "nothing/such"]}, VIEWER))
+    assert [run["run_id"] for run in reply["runs"]] == runs and [run["group"] for run in reply["runs"]] == [0, 0, 1]
+    assert HOSTILE in reply["runs"][2]["label"]
+    assert {row["setting"]: row["values"] for row in reply["settings"]} == {"ppo.kl_coef": [0.05, 0.05, 0.2], "engine.seed": [0, 1, 2]}
+    assert reply["shown"] == ["objective/kl"] and [curve["metric"] for curve in reply["curves"]] == ["objective/kl"]
+    assert reply["prompts"] == [HOSTILE] and reply["verdict"].endswith(".")
+    (curve,) = asked(desk.comparing.curves({"runs": runs, "metrics": ["objective/scores"]}, VIEWER))["curves"]
+    assert curve["lines"][2]["values"][-1] == pytest.approx(3.0) and curve["lines"][0]["steps"][-1] == 20
+    assert curve["bands"][0]["mean"][-1] == pytest.approx(1.5)  # the mean of 1.0 and 2.0
+    answers = asked(desk.comparing.answers({"runs": runs, "prompt": 0}, VIEWER))["answers"]
+    assert answers[0]["newest"]["pieces"] == [HOSTILE, "x"] and answers[0]["first"]["step"] == 0
+    assert answers[0]["newest"]["arrays"]["kl"] == [0.1, 0.2]
+    table = asked(desk.comparing.sweep({"runs": runs, "metric": "objective/scores"}, VIEWER))
+    assert (table["rows"], table["settings"]) == ([0.05, 0.2], ["ppo.kl_coef"])
+    assert table["cells"][1][0]["mean"] == pytest.approx(3 * 39 / 40)  # of the last two of 20 steps
+
+
+def test_a_comparison_is_made_once_and_anew_when_a_run_moves_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlhf_studio.ui.lab import comparing
+
+    made: list[int] = []
+    compare = comparing.compare
+    monkeypatch.setattr(comparing, "compare", lambda *arguments: made.append(1) or compare(*arguments))
+    run, page = ended(workspace), Comparing(workspace)
+    for _ in range(3):
+        asked(page.compare({"runs": [run]}, VIEWER))
+    asked(page.answers({"runs": [run], "prompt": 0}, VIEWER))
+    assert len(made) == 1
+    workspace.rename(run, "other")
+    assert asked(page.compare({"runs": [run]}, VIEWER))["runs"][0]["label"] == "other" and len(made) == 2
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, [], {"runs": None}, {"runs": []}, {"runs": [3]}, {"runs": ["../../etc"]}, {"runs": ["x"] * 21}, {"runs": [""]}],
+)
+def test_what_cannot_be_compared_is_said(data: Any, desk: Desk) -> None:
+    for name in ("compare", "curves", "answers", "sweep"):
+        assert set(asked(getattr(desk.comparing, name)(data, VIEWER))) == {"problem"}
+
+
+def test_what_is_asked_of_a_comparison_is_bounded(desk: Desk, workspace: Workspace) -> None:
+    run = ended(workspace)
+    assert "At most" in asked(desk.comparing.curves({"runs": [run], "metrics": [f"m{n}" for n in range(13)]}, VIEWER))["problem"]
+    assert "each run" in asked(desk.comparing.compare({"runs": [run, run]}, VIEWER))["problem"].lower()
+    for place in (-1, 1, "0", None, True):
+        assert "no such" in asked(desk.comparing.answers({"runs": [run], "prompt": place}, VIEWER))["problem"]
+    assert "differ" in asked(desk.comparing.sweep({"runs": [run], "metric": 5}, VIEWER))["problem"]
+
+
+def test_too_much_work_is_refused() -> None:
+    async def try_it() -> None:
+        gate = threading.Event()
+        work = Bounded("test", threads=1, waiting=1)
+        taken = [asyncio.create_task(work.run(gate.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooBusy):
+            await work.run(gate.wait)
+        gate.set()
+        assert await asyncio.gather(*taken) == [True, True]
+        assert await work.run(lambda: 5) == 5
+        work.close()
+
+    asyncio.run(try_it())
+
+
+# --- what follows from a run ------------------------------------------------------------------------------------------------------
+
+
+def test_the_forms_know_the_settings_and_checkpoints(desk: Desk, workspace: Workspace) -> None:
+    run = ended(workspace, kl_coef=0.07)
+    reply = asked(desk.experiments.experiment_form({"run": run}, VIEWER))
+    assert reply["steps"] == [] and reply["values"]["ppo.kl_coef"] == 0.07 and len(reply["common"]) == 5
+    assert "checkpoint" in asked(desk.experiments.experiment_form({"run": run, "step": 5}, VIEWER))["problem"]
+
+
+def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended(workspace)
+    monkeypatch.setattr(desk.verdicts, "kind_now", lambda run, place: "improved")
+    ideas = asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
+    assert any(idea["how"] == "variation" and idea["changes"] == {"ppo.kl_coef": 0.0} for idea in ideas)
+    assert any(idea["how"] == "sweep" and idea["sweep"] == {"engine.seed": [1, 2, 3]} for idea in ideas)
+    longer = next(idea for idea in ideas if idea["how"] == "more steps")
+    assert longer["changes"] == {"ppo.steps": 40}
+
+
+def test_a_variation_and_a_sweep_are_checked_and_queued(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
+    run = ended(workspace, "mine")
+    made = asked(desk.experiments.experiment_start({"run": run, "how": "variation", "changes": {"ppo.kl_coef": "0.2"}}, OPERATOR))
+    (new,) = made["runs"]
+    assert workspace.reader(new).config().ppo.kl_coef == 0.2 and workspace.status(new).state == "queued"
+    assert workspace.status(new).origin.parent == run and [config.ppo.kl_coef for config in inspector.seen] == [0.2]
+    axes = {"ppo.kl_coef": ["0", "0.1"], "engine.seed": [1, 2]}
+    swept = asked(desk.experiments.experiment_start({"run": run, "how": "sweep", "axes": axes, "name": "β and seeds"}, OPERATOR))["runs"]
+    found = [(workspace.reader(one).config().ppo.kl_coef, workspace.reader(one).config().engine.seed) for one in swept]
+    assert found == [(0.0, 1), (0.0, 2), (0.1, 1), (0.1, 2)] and len(inspector.seen) == 5
+    assert {workspace.status(one).origin.parent for one in swept} == {run}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"how": "variation", "changes": {"ppo.kl_coef": "-1"}},
+        {"how": "variation", "changes": {"ppo.nothing": 1}},
+        {"how": "variation", "changes": "ppo.kl_coef"},
+        {"how": "variation", "changes": {}, "name": "x" * 121},
+        {"how": "fork", "changes": {}},
+        {"how": "fork", "step": 7, "changes": {}},
+        {"how": "fork", "step": "7", "changes": {}},
+        {"how": "sweep", "axes": {}},
+        {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1"]}},
+        {"how": "sweep", "axes": {"ppo.kl_coef": "0.1"}},
+        {"how": "sweep", "axes": {"engine.seed": list(range(21))}},
+        {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1", "nonsense"]}},
+        {"how": "sweep", "axes": {"a": [1, 2], "b": [1, 2], "c": [1, 2]}},
+        {"how": "more steps", "changes": {"ppo.steps": "ten"}},
+        {"how": "more steps", "changes": {"ppo.steps": 3}},
+        {"how": "delete"},
+    ],
+)
+def test_what_cannot_be_started_starts_nothing(wrong: Any, desk: Desk, workspace: Workspace) -> None:
+    run = ended(workspace)
+    reply = asked(desk.experiments.experiment_start({"run": run, **wrong}, OPERATOR))
+    assert reply["problem"] and "runs" not in reply
+    assert [one.run_id for one in workspace.runs()] == [run]
+
+
+def test_what_the_check_finds_starts_nothing_and_viewers_start_nothing(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
+    run = ended(workspace)
+    sweep = {"run": run, "how": "sweep", "axes": {"engine.seed": [1, 2]}}
+    assert "operator" in asked(desk.experiments.experiment_start(sweep, VIEWER))["problem"]
+    inspector.problems = [Problem("engine.device", "there is no GPU")]
+    assert "no GPU" in asked(desk.experiments.experiment_start(sweep, OPERATOR))["problem"]
+    assert len(workspace.runs()) == 1
+
+
+# --- others' logs ------------------------------------------------------------------------------------------------------------------
+
+LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "length": 1, "reward": 0.5})
+
+
+def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
+    data = {"text": f"{LINE}\n", "file_name": "../../theirs.jsonl"}
+    opened = asked(desk.opening.open_log(data, OPERATOR))
+    assert (opened["steps"], opened["rollouts"]) == (1, 1)
+    assert workspace.status(opened["run"]).name == "theirs"
+    file = tmp_path / "log.jsonl"
+    file.write_text(f"{LINE}\n")
+    assert asked(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
+    start = {"run": opened["run"], "how": "sweep", "axes": {"engine.seed": [1, 2]}}
+    assert "no model to train" in asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"text": f"{LINE}\n{{}}\n"}, "line 2"),
+        ({"text": '{"step": "x", "prompt": "a", "response": "b"}'}, "line 1, step"),
+        ({"text": ""}, "Choose a file"),
+        ({"path": "/nowhere/at/all.jsonl"}, "cannot be read"),
+        ({"path": "/dev/null"}, "not a file"),
+        ({"text": LINE, "name": "x" * 121}, "at most 120"),
+        (None, "Choose a file"),
+    ],
+)
+def test_what_is_wrong_with_a_log_is_said_with_its_line(data: Any, said: str, desk: Desk, workspace: Workspace) -> None:
+    assert said in asked(desk.opening.open_log(data, OPERATOR))["problem"]
+    assert workspace.runs() == []
+    assert "operator" in asked(desk.opening.open_log(data, VIEWER))["problem"]
