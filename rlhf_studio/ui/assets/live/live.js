@@ -295,7 +295,7 @@ class LivePage {
     const field = failed
       ? named.sort((one, other) => other.length - one.length)[0] || (await this.verdict.suspect())
       : "";
-    handOver(answer, name || run, field);
+    handOver(answer, name || run, field, failed ? cause : "");
     return this.trigger("open_train", {});
   }
 
