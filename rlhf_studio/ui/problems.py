@@ -37,10 +37,11 @@ def _causes(problems: Sequence[Problem], values: Any) -> Iterator[Problem]:
     seen = set()
     for problem in problems:
         text = values.get(problem.field) if isinstance(values, Mapping) else None
-        cause = (text, problem.message)
-        if not (isinstance(text, str) and text and cause in seen):
-            yield problem
-        seen.add(cause)
+        if isinstance(text, str) and text:
+            if (text, problem.message) in seen:
+                continue
+            seen.add((text, problem.message))
+        yield problem
 
 
 def _named(problem: Problem) -> str:

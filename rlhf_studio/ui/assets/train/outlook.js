@@ -8,7 +8,7 @@ const LEAST = 280;
 const RISKS = 3; // as many are read; the others are folded
 const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
 
-/** Settings that are likely to spoil the run, each with the value that would not. They never keep anybody from starting. */
+/** Settings that are likely to spoil the run, each with the value that would not. The run may start all the same. */
 class Risks {
   /**
    * @param onuse     called with {setting: value}
