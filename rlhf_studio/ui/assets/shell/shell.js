@@ -44,7 +44,7 @@ function enterPage() {
   page.focus({ preventScroll: true });
 }
 
-/** A button that led to another tab is hidden with its page: the focus goes on to the new one, unless something has it. */
+/** A button that led to another tab is hidden with its page: then the focus goes on to the new one. */
 function keepFocus() {
   if (!navigator.userActivation?.hasBeenActive) return; // the page is just being opened
   setTimeout(() => {
