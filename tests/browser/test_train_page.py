@@ -12,6 +12,9 @@ import pytest
 from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.paths import new_run_id
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
@@ -88,8 +91,8 @@ def test_one_click_from_opening_the_app_starts_the_first_recipe_and_shows_it(pag
 def test_a_run_that_was_started_here_says_what_is_next_when_it_has_finished(page: Any, server: Server) -> None:
     page.locator("#setting-ppo-steps").fill("2")
     page.get_by_role("button", name="Start run").click()
-    expect(page.get_by_role("button", name="start a variation")).to_be_visible()
-    expect(page.get_by_role("button", name="see all runs")).to_be_visible()
+    expect(page.get_by_role("button", name="Run a variation")).to_be_visible()
+    expect(page.get_by_role("button", name="Compare")).to_be_visible()
 
 
 def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Server) -> None:
@@ -169,12 +172,9 @@ def test_a_file_that_is_gone_is_said_once_and_can_be_mended(page: Any) -> None:
 
 
 def test_settings_of_a_failed_run_open_at_the_setting_that_is_to_blame(page: Any, server: Server) -> None:
-    config = load_recipe("world").config
-    run_id = server.workspace.submit(config, "the one that failed")
-    wait_until(lambda: server.workspace.status(run_id).state == "running")
-    from rlhf_studio.runs.writer import RunWriter
-
-    with RunWriter(server.workspace.run_dir(run_id)) as writer:
+    run_dir = server.workspace.run_dir(run_id := new_run_id())
+    create_run(run_dir, load_recipe("world").config, name="the one that failed", state="loading")
+    with RunWriter(run_dir) as writer:
         writer.set_state("failed", "ppo.gamma: 1 cannot be used here")
     page.goto(f"{server.url}?run={run_id}")
     page.get_by_role("button", name="Fix settings").click()
@@ -361,7 +361,7 @@ def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any
     run_id = finished(server, "the one shown")
     page.locator("#setting-ppo-steps").fill("33")  # what the form held before
     page.goto(f"{server.url}?run={run_id}")
-    page.get_by_role("button", name="start a variation").click()
+    page.get_by_role("button", name="Run a variation").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
     expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of the one shown.")
 
