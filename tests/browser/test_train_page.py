@@ -12,9 +12,6 @@ import pytest
 from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.paths import new_run_id
-from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in
@@ -169,21 +166,6 @@ def test_a_file_that_is_gone_is_said_once_and_can_be_mended(page: Any) -> None:
     expect(prompts).to_have_value("bundled/world-prompts")
     expect(prompts).to_be_focused()
     expect(page.locator(".rs-problems")).to_be_hidden()
-
-
-def test_settings_of_a_failed_run_open_at_the_setting_that_is_to_blame(page: Any, server: Server) -> None:
-    run_dir = server.workspace.run_dir(run_id := new_run_id())
-    create_run(run_dir, load_recipe("world").config, name="the one that failed", state="loading")
-    with RunWriter(run_dir) as writer:
-        writer.set_state("failed", "ppo.gamma: 1 cannot be used here")
-    page.goto(f"{server.url}?run={run_id}")
-    page.get_by_role("button", name="Fix settings").click()
-    gamma = page.locator("#setting-ppo-gamma")
-    expect(gamma).to_be_focused()
-    expect(page.locator('[data-setting="ppo.gamma"].rs-marked')).to_contain_text("The run failed here: ppo.gamma: 1 cannot be used here")
-    expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of the one that failed, which failed.")
-    gamma.fill("0.99")
-    expect(page.locator(".rs-marked")).to_have_count(0)
 
 
 @pytest.mark.parametrize("typed", ["nan", "1e999", "-inf", "true", "", "0x10", "5,5"])
