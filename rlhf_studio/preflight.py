@@ -20,7 +20,7 @@ from rlhf_studio.estimate.memory.savings import Change, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.checks.critic import check_critic
 from rlhf_studio.inputs.checks.machine import machine_problems
-from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, sampling_warning
+from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems
 from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.checks.trackers import tracker_problems
@@ -35,7 +35,7 @@ class Preflight:
 
     Attributes:
         problems: the run may start when there are none.
-        notes: one sentence each about what is unusual but works.
+        notes: one sentence each about what is unusual but works; risky settings are the doctor's (``analysis.doctor``).
         policy: facts about the model, or None when it is the problem.
         prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
         download_bytes, disk_bytes: what the run fetches and writes at most.
@@ -123,8 +123,6 @@ def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterat
     batch = config.ppo.batch_size
     if policy is not None and policy.base:
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {policy.base}, before the run starts."
-    if cut_off := sampling_warning(config.generation):
-        yield cut_off
     if config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if policy is not None and policy.pad_equals_eos:
@@ -139,5 +137,3 @@ def _notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Iterat
         yield f"The watched prompts come from {config.data.eval}, not from your data. Empty data.eval to hold out some of yours."
     if config.reward.gold == "world" and not uses_world:
         yield "The gold scorer knows only the review world; for other models or prompts its numbers mean little."
-    if config.ppo.kl_coef == 0 and config.ppo.kl_controller == "fixed":
-        yield "KL coefficient 0: nothing holds the policy near its start, so it may learn to please the reward model only."

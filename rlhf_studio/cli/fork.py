@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of
+from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
@@ -114,8 +114,7 @@ def _checked(config: RunConfig, place: Path, permissions: Permissions) -> tuple[
     preflight = inspect_run(config, place, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
-    for note in preflight.notes:
-        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+    print_notes(config, preflight.notes)
     return preflight.expected_peak
 
 

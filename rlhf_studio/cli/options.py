@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
@@ -49,6 +50,16 @@ def configuration_of(options: argparse.Namespace) -> RunConfig:
     else:
         raise ConfigError([Problem("", "give --recipe NAME, --config FILE or a prepared run folder")])
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
+
+
+def print_notes(config: RunConfig, notes: Sequence[str]) -> None:
+    """Say on stderr what is unusual about a run that is going to start, and what the doctor thinks of its settings."""
+    from rlhf_studio.analysis.doctor import examine_settings
+
+    for note in notes:
+        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+    for finding in examine_settings(config):
+        print(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", file=sys.stderr)
 
 
 def default_workspace() -> Path:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from pathlib import Path
 
-from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of
+from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -81,8 +80,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.expected_peak)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
-    for note in preflight.notes:
-        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+    print_notes(config, preflight.notes)
     return run_dir
 
 

@@ -112,7 +112,7 @@ class Door:
             path, role = self._route(scope)
             if scope["method"] != "POST":
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, send)
+                await self._app(_without(scope, b"range"), receive, _asked_again(send) if _is_asset(path, scope) else send)
                 return
             call, function = await self._call(path, role, Headers(scope=scope), receive)
             async with self._turn(role, function):
@@ -209,6 +209,23 @@ def _check_sizes(scope: Scope) -> None:
         raise Refused(431, f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}.")
     if len(scope["query_string"]) > LONGEST_QUERY:
         raise Refused(414, "This address is too long.")
+
+
+def _is_asset(path: str, scope: Scope) -> bool:
+    """Whether one of our scripts or styles is asked for; Plotly's script is none, it never changes while it is installed."""
+    return path == roles.FILE_ROUTE and get_route_path(scope).partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
+
+
+def _asked_again(send: Send) -> Send:
+    """Let browsers ask whether a file is still the same before they use what they kept; without a rule they would guess."""
+
+    async def with_rule(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
+            message = {**message, "headers": [*kept, (b"cache-control", b"no-cache")]}
+        await send(message)
+
+    return with_rule
 
 
 def _without(scope: Scope, header: bytes) -> Scope:

@@ -64,9 +64,16 @@ const loadStyle = (name) =>
     link.dataset.studio = name;
     document.head.append(link);
   });
+// all scripts at once, not one import after the other; what several pages share is loaded once
+const preload = (name) => {
+  if (document.querySelector(`link[data-script="${name}"]`)) return;
+  const link = document.createElement("link");
+  Object.assign(link, { rel: "modulepreload", href: asset(name) });
+  link.dataset.script = name;
+  document.head.append(link);
+};
 (async () => {
-  // The server sends no cache rules, so browsers would guess: ask once whether each file is still the same.
-  await Promise.all([...SCRIPTS, ...STYLES].map((name) => fetch(asset(name), { cache: "no-cache" })));
+  SCRIPTS.forEach(preload);
   const [page] = await Promise.all([import(asset(ENTRY)), ...STYLES.map(loadStyle)]);
   await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
 })().catch((error) => {

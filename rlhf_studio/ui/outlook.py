@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from rlhf_studio.analysis.doctor import examine_settings
+from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import RunConfig, short_name
+from rlhf_studio.config_io import walk_fields
 from rlhf_studio.estimate.scaled_time import scaled_minutes
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import Recipe
@@ -26,6 +32,44 @@ def watch(config: RunConfig, recipe: Recipe) -> str:
     """Why it is worth watching; empty where the models are not the recipe's."""
     same = config.model.policy == recipe.config.model.policy and config.reward.components == recipe.config.reward.components
     return recipe.watch if same else ""
+
+
+def risks(config: RunConfig) -> list[dict[str, Any]]:
+    """The settings that are likely to spoil the run, the gravest first; the run may start with them all the same.
+
+    Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
+    (settings that would cure it, empty where only a person can tell) and ``use``, the words of the button that puts them in.
+    """
+    return [_risk(finding) for finding in examine_settings(config)]
+
+
+def _risk(finding: Finding) -> dict[str, Any]:
+    blamed = next(iter(finding.changes), "") or finding.evidence[0].text.split(" ")[0].rstrip(",")
+    return {
+        "level": finding.level,
+        "title": f"{finding.title}.",
+        "cause": finding.cause,
+        "rule": finding.threshold,
+        "advice": finding.advice,
+        "field": blamed,
+        "changes": finding.changes,
+        "use": _use(finding.changes),
+    }
+
+
+def _use(changes: Mapping[str, Any]) -> str:
+    """What the button says: ``Use 0.0002`` for one setting, ``Use top-k 0 and top-p 1`` for several; empty for none."""
+    values = {name: _value(value) for name, value in changes.items()}
+    if len(values) <= 1:
+        return "".join(f"Use {value}" for value in values.values())
+    titles = {name: field.title or name for name, field in walk_fields()}
+    return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _judges(config: RunConfig) -> str:

@@ -17,6 +17,8 @@ _PLAIN = {
     "string should": "should",
 }
 
+_FILES = {"data.prompts": "the prompts file", "data.eval": "the file of watched prompts"}
+
 
 def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
     """Problems for the page whose form holds ``values``, in the order of the form."""
@@ -26,7 +28,28 @@ def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
         return SECTIONS.index(section) if section in SECTIONS else -1
 
     names = set(_texts_in(values))
-    return [{"field": problem.field, "message": plain(problem.message, names)} for problem in sorted(problems, key=place)]
+    causes = _causes(sorted(problems, key=place), values)
+    return [{"field": problem.field, "message": plain(_named(problem), names)} for problem in causes]
+
+
+def _causes(problems: Sequence[Problem], values: Any) -> Iterator[Problem]:
+    """Each cause once: the same file or model, named by two settings and wrong in the same way, is said at the first of them."""
+    seen = set()
+    for problem in problems:
+        text = values.get(problem.field) if isinstance(values, Mapping) else None
+        if isinstance(text, str) and text:
+            if (text, problem.message) in seen:
+                continue
+            seen.add((text, problem.message))
+        yield problem
+
+
+def _named(problem: Problem) -> str:
+    """What is wrong; a file of prompts that is not there is called by what it is."""
+    start = "there is no file "
+    if problem.field in _FILES and problem.message.startswith(start):
+        return f"{_FILES[problem.field]} is not there: {problem.message[len(start) :]}"
+    return problem.message
 
 
 def _texts_in(values: Any) -> Iterator[str]:

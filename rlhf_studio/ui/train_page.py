@@ -123,7 +123,8 @@ class TrainPage:
             return _only_problems(_told(wrong + found, data))
         return {
             "problems": _told(found, data),
-            "notes": report.notes if report else [],
+            "notes": report.notes if report and not found else [],  # one thing after the other
+            "risks": outlook.risks(config),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
             "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
@@ -292,4 +293,4 @@ def _told(found: list[Problem], data: Any) -> list[dict[str, str]]:
 
 def _only_problems(told: list[dict[str, str]]) -> Json:
     """The answer to a check of settings that cannot run."""
-    return {"problems": told, "notes": [], "sentence": "", "figures": [], "memory": None, "command": "", "waiting": 0}
+    return {"problems": told, "notes": [], "risks": [], "sentence": "", "figures": [], "memory": None, "command": "", "waiting": 0}

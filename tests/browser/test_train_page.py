@@ -88,8 +88,8 @@ def test_one_click_from_opening_the_app_starts_the_first_recipe_and_shows_it(pag
 def test_a_run_that_was_started_here_says_what_is_next_when_it_has_finished(page: Any, server: Server) -> None:
     page.locator("#setting-ppo-steps").fill("2")
     page.get_by_role("button", name="Start run").click()
-    expect(page.get_by_role("button", name="start a variation")).to_be_visible()
-    expect(page.get_by_role("button", name="see all runs")).to_be_visible()
+    expect(page.get_by_role("button", name="Run a variation")).to_be_visible()
+    expect(page.get_by_role("button", name="Compare")).to_be_visible()
 
 
 def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Server) -> None:
@@ -129,6 +129,43 @@ def test_bad_input_is_said_at_its_field_and_beside_start_and_nothing_starts(page
     page.locator("#setting-data-column").fill("prompt")
     expect(column).to_be_hidden()
     expect(field.locator(".rs-problem")).to_be_hidden()
+
+
+def test_risky_settings_are_told_and_a_button_puts_in_the_usual_value(page: Any, server: Server) -> None:
+    rate = page.locator("#setting-ppo-learning_rate")
+    rate.fill("0.9")
+    page.locator("#setting-ppo-kl_coef").fill("0")
+    section(page, "Generation").click()
+    page.locator("#setting-generation-temperature").fill("3")
+    page.locator("#setting-ppo-steps").fill("3")
+    risks = page.locator(".rs-risk:visible")
+    expect(risks).to_have_count(3)  # the fourth is folded
+    expect(risks.first).to_contain_text("Alarm Learning rate 0.9 is 4,500 times the recipe's.")
+    expect(page.locator(".rs-risks > details > summary")).to_have_text("1 more")
+    expect(page.locator(".rs-start")).not_to_have_class(re.compile("rs-blocked"))
+    risks.first.locator("summary").click()
+    expect(risks.first).to_contain_text("Said when: 10 times the recipe's (0.0002)")
+    risks.first.get_by_role("button", name="Use 0.0002").focus()
+    page.keyboard.press("Enter")
+    expect(rate).to_have_value("2e-4")
+    assert page.evaluate("document.activeElement.textContent") == "Use 1", "the focus goes on to the next risk"
+    expect(page.locator(".rs-risk")).to_have_count(3)
+    page.get_by_role("button", name="Temperature 3 is high.").click()
+    expect(page.locator("#setting-generation-temperature")).to_be_focused()
+
+
+def test_a_file_that_is_gone_is_said_once_and_can_be_mended(page: Any) -> None:
+    section(page, "Data").click()
+    prompts = page.locator("#setting-data-prompts")
+    prompts.fill("/no/such/rows.csv")
+    wrong = page.locator(".rs-problems li")
+    expect(wrong).to_have_count(1)
+    expect(wrong).to_contain_text("The prompts file is not there: /no/such/rows.csv")
+    expect(page.locator(".rs-notes")).to_be_hidden()
+    wrong.get_by_role("button", name="Use bundled/world-prompts").click()
+    expect(prompts).to_have_value("bundled/world-prompts")
+    expect(prompts).to_be_focused()
+    expect(page.locator(".rs-problems")).to_be_hidden()
 
 
 @pytest.mark.parametrize("typed", ["nan", "1e999", "-inf", "true", "", "0x10", "5,5"])
@@ -306,7 +343,7 @@ def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any
     run_id = finished(server, "the one shown")
     page.locator("#setting-ppo-steps").fill("33")  # what the form held before
     page.goto(f"{server.url}?run={run_id}")
-    page.get_by_role("button", name="start a variation").click()
+    page.get_by_role("button", name="Run a variation").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
     expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of the one shown.")
 

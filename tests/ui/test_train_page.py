@@ -455,3 +455,28 @@ def inspected_notes(data: dict[str, Any]) -> list[str]:
     from rlhf_studio.ui.form import nested
 
     return list(_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))
+
+
+def test_risky_settings_are_told_to_viewers_too_and_never_block(bench: Bench) -> None:
+    risky = sent(ppo__learning_rate=0.9, generation__top_k=5, generation__top_p=0.5)
+    for person in (OPERATOR, VIEWER):
+        answer = bench.page.check(risky, person)
+        assert answer["problems"] == []
+        rate, cut = answer["risks"]
+        assert (rate["level"], rate["title"]) == ("alarm", "Learning rate 0.9 is 4,500 times the recipe's.")
+        assert (rate["field"], rate["changes"], rate["use"]) == ("ppo.learning_rate", {"ppo.learning_rate": 2e-4}, "Use 0.0002")
+        assert cut["use"] == "Use Top-k 0 and Top-p 1" and cut["level"] == "warning"
+        assert not any("Sampling" in note for note in answer["notes"]), "one cause, one sentence"
+    assert "run_id" in bench.page.start(risky, OPERATOR)
+
+
+def test_without_a_price_on_moving_away_the_button_gives_the_recipes_price(bench: Bench) -> None:
+    rate, price = bench.page.check(sent(ppo__learning_rate=0.9, ppo__kl_coef=0.0), OPERATOR)["risks"]
+    assert rate["changes"] == {"ppo.learning_rate": 2e-4} and price["changes"] == {"ppo.kl_coef": WORLD.config.ppo.kl_coef}
+
+
+def test_one_cause_is_said_once_though_two_settings_name_it(bench: Bench, tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    answer = bench.page.check(sent(model__policy=gone, model__reference=gone), OPERATOR)
+    assert fields(answer) == ["model.policy"]
+    assert fields(bench.page.check(sent(model__policy=gone, model__reference=gone + "2"), OPERATOR)) == ["model.policy", "model.reference"]

@@ -47,9 +47,14 @@ def tighter(config: RunConfig) -> dict[str, Any]:
     if ppo.kl_controller == "adaptive" and ppo.kl_coef > 0:
         return {"ppo.kl_target": ppo.kl_target / 2}
     if ppo.kl_coef == 0:
-        usual = recipe.ppo.kl_coef if recipe and recipe.ppo.kl_coef > 0 else USUAL_KL_COEF
-        return {"ppo.kl_coef": usual}
+        return usual_price(config)
     return {"ppo.kl_coef": min(100.0, 2 * ppo.kl_coef)}
+
+
+def usual_price(config: RunConfig) -> dict[str, Any]:
+    """The recipe's KL coefficient; the usual one where it has none."""
+    recipe = recipe_of(config)
+    return {"ppo.kl_coef": recipe.ppo.kl_coef if recipe and recipe.ppo.kl_coef > 0 else USUAL_KL_COEF}
 
 
 def neutral_sampling(config: RunConfig) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlhf_studio.analysis.doctor.checks.reward import TINY_BATCH
-from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, tighter
+from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
 from rlhf_studio.analysis.records import Evidence, Finding, Level
 from rlhf_studio.config import RunConfig
 
@@ -136,7 +136,7 @@ def _kl(config: RunConfig) -> Iterator[Finding]:
         title, rule = "Nothing holds the policy near its start", "KL coefficient 0"
         cause = "Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not."
         advice = f"Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall."
-        yield _finding("kl", "warning", title, rule, cause, advice, tighter(config), setting=setting)
+        yield _finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
     elif ppo.kl_coef > STRONG_KL:
         title, rule = f"KL coefficient {ppo.kl_coef:g} is very high", f"above {STRONG_KL:g} points per nat"
         cause = "Moving away costs more than most scores can earn, so the policy stays where it is."

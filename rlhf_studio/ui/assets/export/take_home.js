@@ -103,11 +103,11 @@ export class TakeHome {
     this.files = el("ul", { class: "rs-take-files" });
     this.ready = section("Ready to download", this.files);
     const close = el("button", { type: "button", class: "rs-button", onclick: () => this.dialog.close() }, "Close");
-    const title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
+    this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
     this.dialog = el(
       "dialog",
       { class: "rs-dialog rs-take", "aria-labelledby": "rs-take-title" },
-      title,
+      this.title,
       el("p", { class: "rs-help rs-take-run" }, this.run.name),
       this.viewer,
       this.making,
@@ -145,13 +145,13 @@ export class TakeHome {
     show(this.choice, answer.checkpoints.length > 0);
     show(this.push, answer.push);
     this.options(answer);
-    this.job(answer);
     show(this.ready, answer.files.length > 0 || !answer.operator);
     fill(
       this.files,
       answer.files.map((file) => this.file(file)),
       answer.files.length ? null : el("li", { class: "rs-help" }, "Nothing was made yet."),
     );
+    this.job(answer);
   }
 
   /** The lists, filled once: a choice that was made stays. */
@@ -174,6 +174,7 @@ export class TakeHome {
 
   job({ job, busy }) {
     const working = job?.state === "working" || busy;
+    const had = document.activeElement;
     for (const button of [this.make, this.pushButton, ...this.records.map((record) => record.button)])
       button.disabled = working;
     show(this.working, Boolean(working));
@@ -184,6 +185,14 @@ export class TakeHome {
     else if (working) setText(this.said, job.progress);
     else if (job && job.number === this.number) this.ended(job);
     else if (!this.number) setText(this.said, "");
+    this.keepFocus(had);
+  }
+
+  /** What had the focus can be pressed no more: go on to Stop, and from there to what was made. */
+  keepFocus(had) {
+    if (!this.dialog.contains(had) || !(had.disabled || had.offsetParent === null)) return;
+    const next = this.working.hidden || this.cancel.hidden ? this.files.querySelector("a") : this.cancel;
+    (next || this.title).focus();
   }
 
   ended(job) {

@@ -301,10 +301,11 @@ class LivePage {
 
   /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
   async vary(failed) {
-    const { name, run, blamed } = this.status;
+    const { name, run, cause, blamed } = this.status;
     const answer = await this.fetch({ kind: "settings" });
     if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
-    handOver(answer, name || run, failed ? blamed || (await this.verdict.suspect()) : "");
+    const field = failed ? blamed || (await this.verdict.suspect()) : "";
+    handOver(answer, name || run, field, failed ? cause : "");
     return this.trigger("open_train", {});
   }
 

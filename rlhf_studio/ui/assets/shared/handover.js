@@ -3,10 +3,10 @@ import { memory } from "./dom.js";
 
 /**
  * Fill the form: at once when the Train page is there, and from memory when it is opened for the first time. `field` is
- * the dotted name of a setting to look at; empty for none.
+ * the dotted name of a setting to look at, `cause` why the run failed; each is empty for none.
  */
-export function handOver({ basis, values }, name, field = "") {
+export function handOver({ basis, values }, name, field = "", cause = "") {
   memory.set("train", { card: basis, values });
-  memory.set("train.field", field);
-  window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name } }));
+  memory.set("train.wanted", field || cause ? { field, cause, name } : null);
+  window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name, cause } }));
 }

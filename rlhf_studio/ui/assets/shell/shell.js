@@ -4,6 +4,8 @@ import { el, fill } from "../shared/dom.js";
 import { themeButton } from "./theme_button.js";
 import { openSheet } from "./sheet.js";
 
+const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
+
 const isTyping = (node) =>
   node.isContentEditable || node.closest?.("input:not([type=checkbox], [type=radio]), textarea, select");
 
@@ -26,17 +28,34 @@ function followTabs(pages) {
   select(address.here);
   address.onpage(select);
   // only what says which tab is selected: other changes may come while a chosen tab is not shown yet
-  const follow = () => address.show(shown() || address.here);
+  const follow = () => {
+    address.show(shown() || address.here);
+    keepFocus();
+  };
   new MutationObserver(follow).observe(pages, { subtree: true, attributeFilter: ["aria-selected"] });
 }
 
-function skip(event) {
-  event.preventDefault();
+/** Put the focus at the beginning of the page that is shown. */
+function enterPage() {
   const pages = [...document.querySelectorAll("#pages .rs-page")];
   const page = pages.find((node) => node.offsetParent !== null);
   if (!page) return;
   page.tabIndex = -1;
-  page.focus();
+  page.focus({ preventScroll: true });
+}
+
+/** A button that led to another tab is hidden with its page: then the focus goes on to the new one. */
+function keepFocus() {
+  if (!navigator.userActivation?.hasBeenActive) return; // the page is just being opened
+  setTimeout(() => {
+    const has = document.activeElement;
+    if (!has || has === document.body || has.offsetParent === null) enterPage();
+  }, SETTLED);
+}
+
+function skip(event) {
+  event.preventDefault();
+  enterPage();
 }
 
 export function mount({ host }) {

@@ -5,18 +5,92 @@ import { MemoryPlan } from "./plan.js";
 
 const MARGIN = 16;
 const LEAST = 280;
+const RISKS = 3; // as many are read; the others are folded
+const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
+
+/** Settings that are likely to spoil the run, each with the value that would not. The run may start all the same. */
+class Risks {
+  /**
+   * @param onuse     called with {setting: value}
+   * @param onfield   called with the setting that a risk is about
+   * @param onnone    called when a value was taken and no other risk is left to go to
+   */
+  constructor({ onuse, onfield, onnone }) {
+    Object.assign(this, { onuse, onfield, onnone });
+    this.list = el("ul");
+    this.others = el("ul");
+    this.count = el("summary");
+    this.folded = el("details", {}, this.count, this.others);
+    this.said = el("p", { class: "rs-hidden", role: "status" });
+    this.node = el("section", { class: "rs-risks", "aria-label": "Risky settings" }, this.list, this.folded);
+  }
+
+  show(risks) {
+    const told = JSON.stringify(risks);
+    if (told === this.told) return; // what is being read, or has the focus, stays
+    this.told = told;
+    fill(
+      this.list,
+      risks.slice(0, RISKS).map((risk) => this.item(risk)),
+    );
+    fill(
+      this.others,
+      risks.slice(RISKS).map((risk) => this.item(risk)),
+    );
+    setText(this.count, `${risks.length - RISKS} more`);
+    show(this.folded, risks.length > RISKS);
+    show(this.node, risks.length > 0);
+  }
+
+  item(risk) {
+    const { level, title, cause, rule, advice, field, changes, use } = risk;
+    const button = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", onclick: () => this.take(changes) },
+      use,
+    );
+    return el(
+      "li",
+      { class: "rs-risk", data: { level } },
+      el(
+        "p",
+        {},
+        el("span", { class: "rs-risk-level" }, SIGNS[level]),
+        " ",
+        el("button", { type: "button", class: "rs-link", onclick: () => this.onfield(field) }, title),
+      ),
+      el("p", { class: "rs-help" }, cause),
+      el("div", { class: "rs-risk-foot" }, use ? button : null, fold(rule, advice)),
+    );
+  }
+
+  /** The risk is gone with the next check; the focus goes on to the next one. */
+  take(changes) {
+    this.onuse(changes);
+    const next = this.node.querySelector(".rs-risk-foot > button");
+    setText(this.said, "Changed.");
+    if (next) next.focus();
+    else this.onnone();
+  }
+}
+
+const fold = (rule, advice) =>
+  el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
 
 export class Outlook {
   /**
    * @param operator   whether this person may start runs; else `whyNot` is said once
    * @param onstart    called by the button
    * @param onproblem  called with the field of a problem that was clicked
+   * @param onuse      called with settings, by name, whose values a person takes over: {name: value}
+   * @param mendOf     field -> the recipe's value where it differs and could mend a problem; undefined for none
    * @param onmeasure  called by the button that measures this machine
    * @param titleOf    field -> its title for people
    * @param name       node of the run's name
    */
-  constructor({ operator, whyNot, onstart, onproblem, onmeasure, titleOf, name }) {
-    Object.assign(this, { operator, onproblem, titleOf });
+  constructor({ operator, whyNot, onstart, onproblem, onuse, mendOf, onmeasure, titleOf, name }) {
+    Object.assign(this, { operator, onproblem, onuse, mendOf, titleOf });
+    this.risks = new Risks({ onuse, onfield: onproblem, onnone: () => this.focus() });
     this.plan = new MemoryPlan();
     this.measure = el("button", {
       type: "button",
@@ -53,6 +127,8 @@ export class Outlook {
         this.watch,
         this.missing,
         this.problems,
+        this.risks.node,
+        this.risks.said,
         this.figures,
         this.measure,
         this.plan.node,
@@ -126,6 +202,7 @@ export class Outlook {
       answer.notes.map((note) => el("li", {}, note)),
     );
     show(this.notes, answer.notes.length > 0);
+    this.risks.show(answer.risks || []);
     show(this.problems, wrong > 0);
     fill(
       this.problems,
@@ -155,17 +232,32 @@ export class Outlook {
 
   problem({ field, message }) {
     if (!field) return el("span", {}, message);
-    return el(
-      "button",
-      { type: "button", onclick: () => this.onproblem(field) },
-      el("b", {}, this.titleOf(field)),
-      " ",
-      message,
-    );
+    const mend = this.mendOf(field);
+    const use = () => {
+      this.onuse({ [field]: mend.value });
+      this.onproblem(field);
+    };
+    return [
+      el(
+        "button",
+        { type: "button", onclick: () => this.onproblem(field) },
+        el("b", {}, this.titleOf(field)),
+        " ",
+        message,
+      ),
+      mend ? el("button", { type: "button", class: "rs-button rs-small", onclick: use }, `Use ${mend.text}`) : null,
+    ];
+  }
+
+  /** Put the focus on Start; on the column itself for who may not start. */
+  focus() {
+    this.node.tabIndex = -1;
+    (this.operator ? this.button : this.node).focus({ preventScroll: true });
   }
 
   starting(busy) {
-    this.button.disabled = busy;
+    this.busy = busy;
+    this.button.setAttribute("aria-disabled", String(busy)); // not disabled: that would lose the focus
     if (busy) setText(this.button, "Starting");
     else this.show(this.last);
   }

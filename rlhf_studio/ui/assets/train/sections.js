@@ -91,6 +91,7 @@ export class Sections {
       return this.picker;
     }
     const onset = (value) => {
+      if (this.marked?.spec.name.startsWith(spec.name)) this.unmark();
       this.state.set(spec.name, value);
       this.refresh();
     };
@@ -102,9 +103,45 @@ export class Sections {
     return field;
   }
 
+  /** Mark a setting and say why it is worth a look, until its value changes. Gives whether there is such a setting. */
+  mark(name, why) {
+    this.unmark();
+    const field = name && this.find(name);
+    if (!field) return false;
+    this.marked = field;
+    field.node.classList.add("rs-marked", "rs-shown");
+    const note = el(
+      "p",
+      { class: "rs-mark", id: "rs-mark" },
+      why ? `The run failed here: ${why}` : "Look at this setting.",
+    );
+    field.node.append(note);
+    field.focusable?.setAttribute(
+      "aria-describedby",
+      `rs-mark ${field.focusable.getAttribute("aria-describedby") || ""}`,
+    );
+    return true;
+  }
+
+  unmark() {
+    const { node, focusable, described = "" } = this.marked || {};
+    node?.classList.remove("rs-marked");
+    node?.querySelector("#rs-mark")?.remove();
+    focusable?.setAttribute("aria-describedby", described);
+    this.marked = null;
+  }
+
+  /** The recipe's value of a setting and its words, where the setting was changed from it; undefined for none. */
+  mend(name) {
+    const field = this.fields.get(name);
+    const plain = field instanceof Field && field.changed && field.basis !== "";
+    return plain ? { value: field.basis, text: formatValue(field.basis) } : undefined;
+  }
+
   /** Several settings at once, each shown by its own field. */
   setTogether(values) {
     for (const [name, value] of Object.entries(values)) {
+      if (this.marked?.spec.name === name) this.unmark();
       this.state.set(name, value);
       const field = this.fields.get(name);
       if (field !== this.picker) field.load(value, this.state.basis(name));
@@ -114,6 +151,7 @@ export class Sections {
 
   /** Take all values from the state anew. */
   load() {
+    this.unmark();
     for (const [name, field] of this.fields) field.load(this.state.value(name), this.state.basis(name));
     this.refresh();
   }
@@ -137,6 +175,7 @@ export class Sections {
         const kept =
           field.spec.level === "basic" ||
           (field.changed && !this.picker.shows(field.spec.name)) ||
+          field === this.marked ||
           field.node.classList.contains("rs-invalid");
         field.node.classList.toggle("rs-shown", kept);
         if (used && !kept) hidden += 1;

@@ -35,6 +35,8 @@ class TrainPage {
       whyNot: boot.why_not,
       onstart: () => this.start(),
       onproblem: (field) => this.sections.reveal(field),
+      onuse: (values) => this.sections.setTogether(values),
+      mendOf: (field) => this.sections.mend(field),
       onmeasure: () => this.measure(),
       titleOf: (field) => this.sections.title(field),
       name: this.nameField(),
@@ -190,10 +192,12 @@ class TrainPage {
     const { problems } = this.answer || { problems: [] };
     const settingOf = (field) =>
       Object.keys(this.state.values).find((name) => field === name || field.startsWith(`${name}.`));
-    const left = problems.filter(
-      ({ field }) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field))),
-    );
-    if (left.length < problems.length) this.show({ ...this.answer, problems: left });
+    const asChecked = (field) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field)));
+    const left = problems.filter(({ field }) => asChecked(field));
+    const { risks = [] } = this.answer || {};
+    const risky = risks.filter(({ field, changes }) => [field, ...Object.keys(changes)].every(asChecked));
+    if (left.length < problems.length || risky.length < risks.length)
+      this.show({ ...this.answer, problems: left, risks: risky });
   }
 
   payload(more) {
@@ -250,6 +254,7 @@ class TrainPage {
   }
 
   start() {
+    if (this.outlook.busy) return;
     if (this.problems?.length) {
       this.pressed = true;
       this.show(this.answer);
@@ -334,19 +339,20 @@ class TrainPage {
   }
 
   /** Settings of another run, handed over by the Runs page. */
-  take({ basis, values, name }) {
+  take({ basis, values, name, cause }) {
     const known = this.boot.recipes.some((recipe) => recipe.name === basis);
     this.choose(known ? basis : this.boot.recipes[0].name, values);
-    this.say(`These are the settings of ${name}.`);
+    this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
     this.showWanted();
   }
 
-  /** Lead to the setting that another page asked to be looked at. */
+  /** Lead to the setting that another page asked to be looked at, and say there why. */
   showWanted() {
-    const field = memory.get("train.field", "");
-    if (!field || !isOnScreen(this.root)) return;
-    memory.set("train.field", "");
-    this.sections.reveal(field);
+    const wanted = memory.get("train.wanted", null);
+    if (!wanted || !isOnScreen(this.root)) return;
+    memory.set("train.wanted", null);
+    if (this.sections.mark(wanted.field, wanted.cause)) this.sections.reveal(wanted.field);
+    else if (wanted.cause) this.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
   }
 
   say(text, wrong = false, action = null) {

@@ -1,0 +1,107 @@
+"""By keyboard alone, nothing replaced: start, verdict, variation. The focus is known at every stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.ui.app import Server, launch
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+STEPS = 4
+PATIENCE = 25_000
+
+FOCUSED = """() => {
+  const node = document.activeElement;
+  const label = node.getAttribute("aria-label") || node.labels?.[0]?.textContent || node.textContent;
+  return (node === document.body ? "body" : label).trim().replace(/\\s+/g, " ");
+}"""
+SEEN = """() => {
+  const box = document.activeElement.getBoundingClientRect();
+  return box.width > 0 && box.bottom > 0 && box.top < innerHeight;
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = launch(tmp_path_factory.mktemp("workspace"))
+    yield running
+    running.close()
+
+
+class Walker:
+    """A person without a mouse."""
+
+    def __init__(self, page: Any):
+        self.page = page
+
+    @property
+    def at(self) -> str:
+        """The name of what has the focus."""
+        return str(self.page.evaluate(FOCUSED))
+
+    def go(self, name: str, most: int = 30, key: str = "Tab") -> None:
+        """Press ``key`` until the thing that begins with ``name`` has the focus; it must be on the screen then."""
+        passed = [self.at]
+        while not passed[-1].startswith(name):
+            assert len(passed) <= most, f"{name} was not reached in {most} stops: {[stop[:30] for stop in passed]}"
+            self.page.keyboard.press(key)
+            passed.append(self.at)
+        assert self.page.evaluate(SEEN), f"{name} has the focus, but is not on the screen"
+
+    def press(self, name: str, most: int = 30) -> None:
+        self.go(name, most)
+        self.page.keyboard.press("Enter")
+
+    def write(self, name: str, text: str) -> None:
+        self.go(name)
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+
+    def on(self, page: str) -> None:
+        """The tab ``page`` is shown and the focus is inside it: at its beginning, or at what was asked for."""
+        self.page.wait_for_function("(name) => document.activeElement.closest(`.rs-${name}`)?.offsetParent", arg=page, timeout=PATIENCE)
+
+
+def short_run(walker: Walker) -> None:
+    """On the Train page: a run of a few steps with short responses, and Start."""
+    walker.press("PPO")
+    walker.write("Steps", str(STEPS))
+    walker.press("Generation")
+    walker.write("Response length", "8")
+    expect(walker.page.locator(".rs-command code")).to_contain_text("--generation.response_length 8")
+    walker.press("Start run")
+    walker.on("live")
+
+
+def finish(walker: Walker) -> None:
+    walker.page.wait_for_selector(".rs-live[data-state=finished]", timeout=PATIENCE)
+    assert walker.at != "body", "the focus was lost when the run ended"
+
+
+def test_start_verdict_and_variation_by_keyboard(open_page: Any, server: Server) -> None:
+    page = open_page()
+    page.set_default_timeout(PATIENCE)
+    expect(page.locator(".rs-figures")).to_contain_text("about")
+    walker = Walker(page)
+
+    # start: one stop past the tabs, then the form
+    walker.press("Skip to the page", most=1)
+    walker.on("train")
+    short_run(walker)
+
+    # verdict: it is there, and its reason can be opened
+    finish(walker)
+    expect(page.locator(".rs-verdict")).to_contain_text("early", ignore_case=True)
+
+    # variation: the form has the run's settings
+    walker.press("Run a variation")
+    walker.on("train")
+    expect(page.locator("#setting-ppo-steps")).to_have_value(str(STEPS))
+    walker.press("Start run", most=40)
+    walker.on("live")
+    assert len(server.workspace.runs()) == 2
