@@ -50,7 +50,8 @@ def keep(folder: Path, name: str) -> None:
             [one.prompt, one.response, _short(one.score), _short(one.gold), _short(one.kl), one.length, one.stopped]
             for one in reader.rollouts(step)
         ]
-        values = {metric: _short(value) for metric, value in metrics.items()}
+        values: dict[str, Any] = {metric: _short(value) for metric, value in metrics.items()}
+        values |= {metric: repr(value) for at, metric, value in reader.non_finite() if at == step}  # "nan", "inf"
         lines.append({"metrics": values, "responses": rows, "watched": watched.get(step, []), "events": events.get(step, [])})
     STORES.mkdir(exist_ok=True)
     text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
@@ -67,7 +68,7 @@ def stored(name: str, folder: Path) -> RunReader:
         if about["watched"]:
             writer.watched(0, _watched(about["watched"]))
         for number, step in enumerate(steps, 1):
-            metrics = {metric: value for metric, value in step["metrics"].items() if value is not None}
+            metrics = {metric: float(value) for metric, value in step["metrics"].items() if value is not None}
             events = [EventRecord(*event) for event in step["events"]]
             writer.commit_step(StepRecord(number, metrics, _responses(step["responses"]), _watched(step["watched"]), events))
         writer.set_state(about["state"], cause=about["cause"])

@@ -9,7 +9,7 @@ import pytest
 from rlhf_studio.analysis.doctor import Doctor
 from tests.analysis.doctor import stored_runs
 
-HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21")
+HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21", "cut-off-21")
 # run -> (verdict, since, {check: (level, since)} of every warning and alarm that the checks end with)
 ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
     "beta-0-21": ("exploiting the reward", 9, {"kl-exploding": ("alarm", 13), "judge-falls": ("warning", 9)}),
@@ -37,6 +37,21 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
             "cut-off-rising": ("warning", 7),
             "entropy-collapse": ("warning", 15),
             "length-drift": ("warning", 29),
+        },
+    ),
+    "rate-x4500-0": (
+        "collapsed",
+        2,
+        {
+            "diversity-loss": ("alarm", 2),
+            "kl-exploding": ("alarm", 2),
+            "repetition": ("alarm", 2),
+            "all-cut-off": ("alarm", 4),
+            "entropy-collapse": ("alarm", 4),
+            "not-finite": ("alarm", 12),
+            "steps-too-large": ("warning", 1),
+            "value-loss-overflow": ("warning", 4),
+            "cut-off-rising": ("warning", 6),
         },
     ),
 }
@@ -76,3 +91,9 @@ def test_an_ill_run_gets_its_verdict_and_its_findings(name: str, tmp_path: Path)
 def test_the_phrase_of_the_bundled_raters_is_noted(name: str, tmp_path: Path) -> None:
     notes = Doctor(stored_runs.stored(name, tmp_path / "run")).diagnose().verdict.notes
     assert any("masterpiece" in note and "the judge may be fooled" in note for note in notes)
+
+
+def test_answers_that_were_cut_off_from_the_beginning_are_a_note(tmp_path: Path) -> None:
+    """Four tokens are allowed: nothing is spoilt, and more would help."""
+    (one,) = [one for one in Doctor(stored_runs.stored("cut-off-21", tmp_path / "run")).diagnose().findings if one.check == "all-cut-off"]
+    assert (one.level, one.since, one.changes) == ("note", 3, {"generation.response_length": 8})
