@@ -6,13 +6,23 @@
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import Path
 
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor import verdict as verdicts
 from rlhf_studio.analysis.doctor.check import CHECKS, Check
-from rlhf_studio.analysis.doctor.checks.reward import GOLD_ROSE
+from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, SURE_FALL, WINDOW
 
+TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
+JUDGED = """## Judged on trained runs
+
+Lines that `python -m benchmarks.trials TRIAL --seeds SEED ...` printed (`benchmarks/results/trials.md`), one for each run that was trained
+to judge the doctor and "what did it learn". Figures are the first step's and the mean of the last tenth of the steps; after a check stand
+its level and the step at which it was first said; "first said" is the same of the verdict. "right": verdict, warnings and phrases are as
+they should be, and the doctor, `runs show`, the report and Live say the same. The thresholds were fixed before. Two of these runs changed
+a rule, so their lines are no test of it: world-lora 24 (a fall of gold must last three steps) and rate-x10 21 (a collapse stays).
+"""
 HEAD = """# The doctor
 
 `python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
@@ -41,6 +51,7 @@ def doctor_document() -> str:
     for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
         lines += ["", f"## {family}", "", "| check | finding | rule | where it comes from | what to do |", "|---|---|---|---|---|"]
         lines += [_row(one) for one in group]
+    lines += ["", JUDGED, TRIALS.read_text(encoding="utf-8").rstrip("\n")]
     return "\n".join(lines) + "\n"
 
 
@@ -56,12 +67,15 @@ def _verdicts() -> list[str]:
         f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
         f"errors and {FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not "
-        f"fallen with it. Without a gold score: the score rose, and {verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
+        f"fallen with it, {FALL_STEPS} steps in a row. Without a gold score: the score rose, and "
+        f"{verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
         "is one |",
-        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms that hold, one of them of {dead}; or a run that died of numbers that are not "
-        f"finite; or the judge lost {verdicts.REAL_LOSS:g} standard deviations while the score gained less than {verdicts.SMALL_GAIN:g}, "
-        "far from the reference |",
-        f"| nothing learned | none of these when the run has ended, or after {verdicts.LONG_ENOUGH} steps and half of it |",
+        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms, one of them of {dead}; or one such alarm while the score gained less than "
+        f"{verdicts.SMALL_GAIN:g} standard deviations; or, far from the reference (`kl-exploding` or `repetition` a warning), the judge "
+        f"lost {verdicts.REAL_LOSS:g} while the score gained less than {verdicts.SMALL_GAIN:g}; or a run that died of numbers that are not "
+        "finite. It stays until the judge is back at its start and no such alarm holds |",
+        f"| nothing learned | none of these when the run has ended with {verdicts.FEWEST_STEPS} steps or more, or after "
+        f"{verdicts.LONG_ENOUGH} steps and half of it |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
         "independent of the reward judges the run.",

@@ -40,8 +40,6 @@ def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) 
         now = int(kinds[-1])
         changed = np.flatnonzero(kinds != now)
         since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
-        if run.ended and now == TOO_EARLY:  # nothing more will come
-            now, since = NOTHING, int(run.steps[-1])
         kind: VerdictKind = "improved" if now == IMPROVING and run.ended else KINDS[now]
         sentence, reason = _words(run, kind, found)
         return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
@@ -75,8 +73,8 @@ def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
     risen = (gain > SURE_RISE * error) & (gain > REAL_RISE * score.spread)
     kinds = np.full(len(run.steps), TOO_EARLY)
     late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
-    if run.ended:
-        late[-1] = True
+    if run.ended:  # nothing more will come
+        late[-1] = count[-1] >= FEWEST_STEPS
     kinds[late] = NOTHING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(run, found, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
@@ -92,21 +90,30 @@ def _exploiting(run: RunData, found: Mapping[str, Course], independent: bool) ->
 
 
 def _collapsed(run: RunData, found: Mapping[str, Course], score: judges.Series, gold: judges.Series | None) -> np.ndarray:
-    """Two alarms that hold, one of them of a policy that has no choice left; or a policy far away that every judge finds worse."""
+    """From when on the policy is broken, shape (S,): until the judge finds it as good as at the start and no alarm of it holds.
+
+    Broken is a policy with two alarms, one of them of having no choice left; one with such an alarm that gained nothing by it; and one far
+    from its reference that the judge finds clearly worse than at the start.
+    """
     alarms = {name: _level(run, found, name) >= ALARM for name in BROKEN_SIGNS}
     signs = np.sum(list(alarms.values()), axis=0)
     dead: np.ndarray = np.any([alarms[name] for name in DEAD_SIGNS], axis=0)
     judge = gold or score
-    spread = judge.spread * np.ones(len(run.steps))
-    mean = window_mean(judge.values, judges.WINDOW)
-    worse = (mean - judge.start < -REAL_LOSS * spread) & (
-        window_mean(score.values, judges.WINDOW) - score.start < SMALL_GAIN * score.spread
-    )
+    loss = judge.start - window_mean(judge.values, judges.WINDOW)
+    gained = window_mean(score.values, judges.WINDOW) - score.start >= SMALL_GAIN * score.spread
+    far = (_level(run, found, "kl-exploding") >= WARNING) | (_level(run, found, "repetition") >= WARNING) | dead
+    broken = ((signs >= FEWEST_SIGNS) & dead) | (~gained & (dead | (far & (loss > REAL_LOSS * judge.spread))))
     broken_numbers = _level(run, found, "not-finite") >= ALARM
-    lost = worse & (alarms["kl-exploding"] | (_level(run, found, "repetition") >= WARNING) | dead)
-    died = np.zeros(len(run.steps), dtype=bool)
-    died[-1] = run.state == "failed" and bool(broken_numbers[-1])
-    return np.asarray(((signs >= FEWEST_SIGNS) & dead) | lost | died)
+    broken[-1] |= run.state == "failed" and bool(broken_numbers[-1])
+    return _until(broken, (loss <= 0) & (signs == 0))
+
+
+def _until(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """True from where ``begins`` is true until ``ends`` is, shape (S,)."""
+    found = begins.copy()
+    for index in range(1, len(found)):
+        found[index] |= found[index - 1] & ~ends[index]
+    return found
 
 
 # --- words -------------------------------------------------------------------------------------------------------------------------
@@ -120,10 +127,10 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
         change += f", gold {_change(gold, rise(gold)[0][-1])}"
     spans = f"first {'step' if score.first_steps == 1 else f'{score.first_steps} steps'} and the last tenth of {len(run.steps)} steps"
     if kind == "too early":
-        more = max(FEWEST_STEPS - len(run.steps), 0)
-        reason = (
-            f"A verdict needs {FEWEST_STEPS} steps." if more else f"The score has not risen beyond chance ({_sure(gain[-1], error[-1])})."
-        )
+        if len(run.steps) < FEWEST_STEPS:
+            reason = f"A verdict needs {FEWEST_STEPS} steps; there {'is 1' if len(run.steps) == 1 else f'are {len(run.steps)}'}."
+        else:
+            reason = f"The score has not risen beyond chance ({_sure(gain[-1], error[-1])})."
         return "Too early to say.", reason
     if kind == "collapsed":
         signs = _signs(run, found)
@@ -165,9 +172,7 @@ def _signs(run: RunData, found: Mapping[str, Course]) -> str:
         "not-finite": "its numbers are no longer finite",
     }
     told = [text for name, text in words.items() if name in newest][:3]
-    return (
-        " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else (told or ["every judge finds it worse than at the start"])[0]
-    )
+    return " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else (told or ["the judge finds it worse than at the start"])[0]
 
 
 def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found: Mapping[str, Course]) -> tuple[str, str]:

@@ -82,7 +82,7 @@ ILL: dict[str, tuple[Made, str, int]] = {
     "judge-falls": (
         Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.6 - 0.15 * (step - 6)}),
         "warning",
-        9,
+        11,
     ),
     "held-out-falls": (Made(steps=10, watched=watched), "warning", 8),
     "critic-no-use": (Made(steps=24, metrics={"val/explained_variance": -0.4}), "warning", 20),
@@ -332,3 +332,13 @@ def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None
     findings = diagnosis(run).findings
     assert {one.check for one in findings} == ours - {"tiny-batch", "score-pinned"}
     assert all(one.changes == {} and one.fork_step is None for one in findings)
+
+
+def test_a_dip_of_gold_that_comes_back_by_itself_is_no_fall(tmp_path: Path) -> None:
+    """One update went too far: the gold of a LoRA run on the world, of which the mean of steps 5 to 7 alone is surely below its best."""
+    gold = [0.154, 0.333, 0.385, 0.488, -0.079, 0.008, 0.135, 0.450, 0.560, 0.478, 0.625, 0.668, 0.673, 0.685, 0.581, 0.613]
+    reader = Made(gold=True, metrics={"gold/score": gold, "gold/score_se": 0.06}).write(tmp_path / "run")
+    assert all(one.check != "judge-falls" for step in range(1, 17) for one in diagnose(reader, step).findings)
+    lasting = [*gold[:7], *[0.135] * 9]
+    one = found(Made(gold=True, metrics={"gold/score": lasting, "gold/score_se": 0.06}).write(tmp_path / "lasting"), "judge-falls")
+    assert one is not None and one.since == 8

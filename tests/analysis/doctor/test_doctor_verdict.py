@@ -62,7 +62,7 @@ def test_a_run_that_died_of_its_numbers_has_collapsed(tmp_path: Path) -> None:
 
 def test_gold_that_falls_while_the_score_rises_is_exploitation(tmp_path: Path) -> None:
     found = verdict(Made(metrics=GAMED), tmp_path)
-    assert (found.kind, found.since) == ("exploiting the reward", 9)
+    assert (found.kind, found.since) == ("exploiting the reward", 11)
     assert "Gold was 0.52 around step 7 and is −0.75 now" in found.reason  # means of 5 to 7 and of 14 to 16
 
 
@@ -125,4 +125,38 @@ def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> N
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:
     reader = Made(metrics=GAMED).write(tmp_path / "run")
     kinds = [diagnose(reader, step).verdict.kind for step in range(1, 16)]
-    assert kinds == ["too early"] * 4 + ["improving"] * 4 + ["exploiting the reward"] * 7
+    assert kinds == ["too early"] * 4 + ["improving"] * 6 + ["exploiting the reward"] * 5
+
+
+def test_a_run_that_ended_after_a_few_steps_is_not_said_to_have_learned_nothing(tmp_path: Path) -> None:
+    """Its score may well have risen: it is too early to say."""
+    for steps, kind in ((4, "too early"), (5, "improved")):
+        assert verdict(Made(steps=steps, gold=True), tmp_path / str(steps)).kind == kind
+    assert verdict(Made(steps=4), tmp_path / "a").reason == "A verdict needs 5 steps; there are 4."
+    assert verdict(Made(steps=5, metrics=FLAT), tmp_path / "b").kind == "nothing learned"
+
+
+LOST: dict[str, Any] = {  # gold falls far at step 6, with a KL of 30 nats
+    "objective/scores": after(6, 0.0, 0.1),
+    "gold/score": after(6, -0.9, 0.1),
+    "gold/score_se": 0.06,
+    "objective/kl": after(6, 30.0, 2.0),
+}
+
+
+def test_a_policy_that_has_collapsed_stays_so_until_it_is_back(tmp_path: Path) -> None:
+    """Gold loses 0.3 of a spread of 0.48 in the end: less than a collapse asks, but the policy is not what it was."""
+    half = {**LOST, "gold/score": lambda step: 0.1 if step < 6 else -0.9 if step < 10 else -0.1, "objective/kl": after(10, 2.0, 30.0)}
+    found = verdict(Made(metrics=half), tmp_path / "a")
+    assert (found.kind, found.since) == ("collapsed", 6)  # the mean of 4 to 6 has lost 0.33, the KL is above 15 since step 1
+    assert found.sentence.startswith("Collapsed: the judge finds it worse than at the start.")
+    back = {**half, "gold/score": lambda step: 0.1 if step < 6 else -0.9 if step < 10 else 0.3}
+    assert verdict(Made(metrics=back), tmp_path / "b").kind != "collapsed"
+
+
+def test_a_policy_that_writes_nothing_and_gained_nothing_has_collapsed(tmp_path: Path) -> None:
+    silent = {**FLAT, "tokens/response_length": after(5, 1.2, 22.0)}
+    found = verdict(Made(metrics=silent), tmp_path / "a")
+    assert (found.kind, found.since) == ("collapsed", 7)
+    paid = {"tokens/response_length": after(5, 1.2, 22.0)}  # the score rises: short answers are what the reward wants
+    assert verdict(Made(metrics=paid), tmp_path / "b").kind == "improved"

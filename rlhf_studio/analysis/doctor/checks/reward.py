@@ -32,6 +32,7 @@ LENGTH_POOL = 64  # responses: a correlation of 0.7 among 64 is known to about 0
 LENGTH_CORRELATION = 0.7
 LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
 
+FALL_STEPS = 3  # a single update that goes too far makes gold dip for three or four steps, and comes back by itself
 GOLD_ROSE = 0.25  # standard deviations of single scores that the score must have gained for "the score rose"
 
 
@@ -188,7 +189,7 @@ def _length_correlations(run: RunData) -> dict[int, float]:
     FAMILY,
     title="The score rises while the gold score falls",
     rule=f"mean gold of {judges.WINDOW} steps below its best by more than {judges.SURE_FALL:g} standard errors and a third of what it had "
-    f"gained, while the score is no lower than then and above its start by {GOLD_ROSE:g} standard deviations",
+    f"gained, while the score is no lower than then and above its start by {GOLD_ROSE:g} standard deviations, {FALL_STEPS} steps in a row",
     cause="The policy found what the reward model likes, not what it stands for: it exploits the reward (Gao et al. "
     "2022, arXiv:2210.10760).",
     advice="Take the policy from before the fall, and go on from there with a stronger KL coefficient; stop when gold turns.",
@@ -212,7 +213,7 @@ def judge_falls(run: RunData) -> Course | None:
         ]
         return [Evidence(text, step=step, metric=metric) for text, step, metric in texts] + _widest(run, int(run.steps[at]))
 
-    falls = fall.surely & up
+    falls = streak(fall.surely & up, FALL_STEPS)
     first = int(np.argmax(falls))
     length = max(judges.WINDOW, int(run.steps[first] - run.steps[fall.best_at[first]]))  # a fork goes on from where gold was best
     return Course(levels(warning=falls), evidence, changes=tighter(run.config), length=length)
