@@ -47,7 +47,7 @@ def test_sort_search_and_columns_are_remembered(open_page: Callable[..., Any]) -
     page.get_by_role("button", name="Run").click()
     assert rows(page) == sorted(NAMES, reverse=True)
     page.get_by_text("Columns", exact=True).click()
-    page.get_by_label("Recipe", exact=True).uncheck()
+    page.get_by_role("checkbox", name="Recipe").uncheck()
     assert "Recipe" not in page.locator(".rs-run-table thead").inner_text()
     page.reload()
     page.wait_for_function("document.querySelectorAll('.rs-run-table tbody tr').length === 3")

@@ -112,7 +112,7 @@ export class Forms {
       confirm: "Queue runs",
       body: [
         el("p", { class: "rs-help" }, "Each run begins at the beginning, with this run's settings but for these."),
-        axes.map((axis) => axis.node),
+        ...axes.map((axis) => axis.node),
         count,
         labelled("Name (optional)", name),
         settingNames(reply.titles),
