@@ -69,8 +69,9 @@ async def watch_a_little(app: App, monkeypatch: pytest.MonkeyPatch) -> Seen:
 def test_a_viewer_asks_what_the_page_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App()
     seen = asyncio.run(watch_a_little(app, monkeypatch))
-    assert app.asked[:6] == [("poll", ""), ("samples", (3, 0)), ("tokens", (3, 4)), ("watched", (0, 0)), ("poll", "v1"), ("poll", "v1")]
-    assert seen.fetches == 3
+    first = [("poll", ""), ("samples", (3, 0)), ("tokens", (3, 4)), ("watched", (0, 0)), ("answer", (0, 4))]
+    assert app.asked[:7] == [*first, ("poll", "v1"), ("poll", "v1")]
+    assert seen.fetches == 4
     assert seen.poll_bytes[1] == len(b'{"same": true}') or seen.poll_bytes[2] == len(b'{"same": true}')
     assert all(latency > 0 for latency in seen.latencies)
 

@@ -262,7 +262,8 @@ def test_a_failed_run_offers_to_fix_the_setting(open_page, workspace, app):
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("button", name="Fix settings").click()
     page.get_by_role("tab", name="Train", selected=True).wait_for()
-    assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.train.field')")) == "ppo.learning_rate"
+    handed = json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.train.wanted')"))
+    assert handed["field"] == "ppo.learning_rate" and handed["cause"] == "The learning rate ppo.learning_rate is too high."
 
 
 def test_the_guided_look_has_three_stops_and_is_remembered(open_page, run):

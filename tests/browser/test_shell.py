@@ -77,6 +77,7 @@ def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Calla
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")
     page.wait_for_function("!document.querySelector('dialog[open]')")
+    page.locator('[data-section="ppo"] > summary').click()
     page.locator(".rs-train input:not([type=checkbox], [type=radio]):visible").first.focus()
     page.keyboard.press("?")
     assert page.locator("dialog[open]").count() == 0

@@ -101,7 +101,8 @@ def test_a_second_run_waits_its_turn_and_can_be_cancelled(page: Any, server: Ser
     page.get_by_role("tab", name="Runs").click()
     row = page.locator("tr", has_text="Tiny world")
     expect(row).to_contain_text("queued")
-    row.get_by_role("button", name="Cancel").click()
+    row.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Cancel").click()
     expect(row).to_contain_text("stopped")
     assert server.workspace.status(first).state == "running"
 

@@ -237,12 +237,12 @@ def test_a_checkpoint_that_is_asked_for_inside_a_step(
 
 
 @pytest.mark.slow
-def test_killed_while_it_waits_inside_a_step(make_run: Callable[..., Path], whole: Path) -> None:
+def test_killed_while_it_waits_inside_a_step(make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
-    child = fork_engine(run_dir, "train")
+    with monkeypatch.context() as patch:
+        patch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
+        child = fork_engine(run_dir, "train")
     reader = RunReader(run_dir)
-    wait_until(lambda: reader.status().step == 0 and reader.status().state in ("loading", "running"))
-    send_command(run_dir, "pause")
     wait_until(lambda: reader.status().state == "paused")
     at = reader.status().step
     for phase in PHASES[:3]:

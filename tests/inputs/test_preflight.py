@@ -96,9 +96,8 @@ def test_pad_equal_to_eos_is_a_note(make_config: Any, make_model: Any, tmp_path:
 
 
 def test_other_notes(make_config: Any, make_model: Any, tmp_path: Path) -> None:
-    config = make_config(reward__gold="world", ppo__kl_coef=0.0)
-    notes = " ".join(inspect_run(config, tmp_path).notes)
-    assert "knows only the review world" in notes and "KL coefficient 0" in notes
+    config = make_config(reward__gold="world")
+    assert "knows only the review world" in " ".join(inspect_run(config, tmp_path).notes)
 
 
 @pytest.mark.parametrize(

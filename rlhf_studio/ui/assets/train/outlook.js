@@ -224,7 +224,8 @@ export class Outlook {
 
   /** Buttons that lead to settings, with commas between them. */
   links(problems) {
-    return problems.flatMap(({ field }, place) => [
+    const fields = [...new Set(problems.map(({ field }) => field))]; // several settings may need the same one
+    return fields.flatMap((field, place) => [
       place ? ", " : "",
       el("button", { type: "button", class: "rs-link", onclick: () => this.onproblem(field) }, this.titleOf(field)),
     ]);

@@ -255,8 +255,8 @@ class TrainPage {
 
   start() {
     if (this.outlook.busy) return;
+    this.pressed = true;
     if (this.problems?.length) {
-      this.pressed = true;
       this.show(this.answer);
       const first = this.problems.find((problem) => problem.field) || this.problems[0];
       this.sections.reveal(first.field);
