@@ -33,8 +33,6 @@ from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question
 
 DETAIL_SECONDS = 15
-MOST_STEPS_MORE = 1_000_000
-MOST_CHANGES = 50
 COMMANDS: dict[str, CommandKind] = {
     "stop_run": "stop",
     "discard_run": "discard",
@@ -45,8 +43,8 @@ COMMANDS: dict[str, CommandKind] = {
     "phase_run": "phase",
     "set_run": "set",
 }
-ACTIONS = (*COMMANDS, "force_stop_run", "resume_run", "go_on_run")
-"""What the buttons do to a run. ``fork_run`` is apart: it makes another one, which the page then shows."""
+ACTIONS = (*COMMANDS, "force_stop_run", "resume_run")
+"""What the buttons do to a run. What makes another one, or gives it more steps, is asked of :mod:`rlhf_studio.ui.lab.experiments`."""
 _counter = itertools.count(1)
 
 
@@ -67,8 +65,7 @@ def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, no
 
 
 def steer(workspace: Workspace, action: str, data: Any) -> None:
-    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``steps`` to train beyond its end,
-    ``changes`` of settings.
+    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``changes`` of settings.
 
     ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
     """
@@ -77,9 +74,6 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
         if action == "set_run":
             changes = changed_settings(workspace.reader(run).config(), sent.member(data, "changes"))
             send_command(workspace.run_dir(run), "set", {"changes": changes})
-        elif action == "go_on_run":
-            more = _steps(sent.member(data, "steps"))
-            workspace.go_on(run, workspace.status(run).total_steps + more)
         elif action == "resume_run":
             workspace.resume(run, from_start=sent.member(data, "from_start") is True)
         elif action == "force_stop_run":
@@ -88,20 +82,6 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
             workspace.cancel(run)
         else:
             send_command(workspace.run_dir(run), COMMANDS[action])
-
-
-def fork(workspace: Workspace, data: Any) -> str:
-    """Start a run from a step of another one with changed settings, as a finding advises; gives the new run's id.
-
-    ``data`` has the ``run``, the ``step`` (null: from the beginning) and the ``changes`` by dotted name.
-    """
-    with _refusals():
-        run, step, changes = sent.run_id(data), sent.member(data, "step"), sent.member(data, "changes")
-        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
-            raise StoreError("A fork begins at a step: a whole number, or nothing for the beginning.", "state")
-        if not isinstance(changes, dict) or len(changes) > MOST_CHANGES or not all(isinstance(name, str) for name in changes):
-            raise StoreError("The changes of a fork are settings by name.", "state")
-        return workspace.fork(run, step, changes)
 
 
 def changed_settings(config: RunConfig, changes: Any) -> dict[str, float]:
@@ -125,12 +105,6 @@ def changed_settings(config: RunConfig, changes: Any) -> dict[str, float]:
         first = error.problems[0]
         raise StoreError(f"{first.field}: {plain(first.message)}.".replace("..", "."), "state") from error
     return {name: float(value) for name, value in changes.items()}
-
-
-def _steps(steps: Any) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS_MORE:
-        raise StoreError(f"The steps to add must be a whole number from 1 to {MOST_STEPS_MORE}.", "state")
-    return steps
 
 
 @contextmanager
@@ -220,7 +194,7 @@ def build(
         return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    events = [*ACTIONS, "fork_run", "open_train", "open_runs", "open_compare", "open_talk"]  # open_talk: see app.py, where there is a tab
+    events = [*ACTIONS, "open_train", "open_runs", "open_compare", "open_talk"]  # open_talk: see app.py, where there is a tab
     component = html.panel("live", events, [poll, fetch, resume_question, *functions])
     for action in ACTIONS:
         getattr(component, action)(
@@ -230,14 +204,6 @@ def build(
             api_visibility="private",
             api_name=action,
         )
-
-    def fork_run(event: gr.EventData, request: gr.Request) -> str:
-        access.require_operator(request)
-        run_id = fork(workspace, event._data)
-        on_queue_change()
-        return value_for(run_id)
-
-    component.fork_run(fork_run, outputs=component, queue=False, show_progress="hidden", api_visibility="private", api_name="fork_run")
     return LivePage(component)
 
 

@@ -46,8 +46,6 @@ FUNCTIONS: dict[str, Role] = {
     "step_run": _OPERATOR,
     "phase_run": _OPERATOR,
     "set_run": _OPERATOR,
-    "fork_run": _OPERATOR,
-    "go_on_run": _OPERATOR,
     "open_compare": _VIEWER,
     "open_train": _VIEWER,
     "open_runs": _VIEWER,

@@ -16,7 +16,7 @@ from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
-from tests.ui.fake_run import FakeRun
+from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
 
 pytestmark = pytest.mark.browser
@@ -111,12 +111,10 @@ def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
     assert tops == sorted(tops) and page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
-    asked = []
+def test_why_leads_to_the_evidence_and_a_fork(open_page, run, app, workspace):
     run.checkpoint(3)
     run.checkpoint(5)
     run.step()
-    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or run.run_id, raising=False)
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("button", name="why?").click()
     finding = page.locator(".rs-finding")
@@ -129,9 +127,19 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, monkeypatch):
     page.wait_for_function("document.querySelector('.rs-card-title')?.textContent.startsWith('Token 4 of')")
     finding.get_by_role("button", name="score goes on rising").click()
     page.wait_for_function("document.activeElement.dataset.chart === 'score'")
+    app.experiments.clear()
+    app.answer = {"problem": "engine.device There is no GPU"}
     finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
-    page.wait_for_timeout(1500)
-    assert asked == [(run.run_id, 3, {"ppo.kl_coef": 0.2})]
+    page.locator(".rs-banner").get_by_text("There is no GPU").wait_for()
+    assert run.run_id in page.url
+    made = Workspace(workspace).submit(config(), "the fork")
+    app.answer = {"runs": [made], "names": ["the fork"]}
+    finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
+    page.locator(".rs-live[data-state=queued]").wait_for()
+    assert made in page.url and "There is no GPU" not in page.inner_text(".rs-banner")
+    asked = {"run": run.run_id, "how": "fork", "step": 3, "changes": {"ppo.kl_coef": 0.2}, "view": False}
+    assert app.experiments == [asked, asked]
+    Workspace(workspace).cancel(made)
     viewer = open_page(f"?run={run.run_id}&view=1")
     viewer.get_by_role("button", name="why?").click()
     viewer.locator(".rs-finding").wait_for()
@@ -248,6 +256,14 @@ def test_the_ending_compares_and_leads_on(open_page, workspace, app):
     assert "Step 1 compared with the mean of the last 2 steps" in banner.inner_text()
     buttons = banner.get_by_role("button").all_inner_texts()
     assert buttons == ["Talk to it", "Take it home", "Run a variation", "Compare", "Go on with more steps"]
+    app.experiments.clear()
+    app.answer = {"problem": "The disk is full"}
+    for typed, told in (("ten", "must be a whole number above 0"), ("5", "The disk is full")):
+        banner.get_by_role("button", name="Go on with more steps").click()
+        page.get_by_label("Steps to add").fill(typed)
+        page.get_by_role("button", name="Go on", exact=True).click()
+        banner.get_by_text(told).wait_for()
+    assert app.experiments == [{"run": run.run_id, "how": "more steps", "changes": {"ppo.steps": 25}, "view": False}]
     banner.get_by_role("button", name="Compare").click()
     page.get_by_role("tab", name="Runs", selected=True).wait_for()
     assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.compare')")) == [run.run_id]

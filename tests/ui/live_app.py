@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 from gradio.context import Context
@@ -31,6 +32,8 @@ class LiveApp:
         self.verdict = verdict  # what the stand-in for the doctor says
         self.feed.insights = Insights(Workspace(workspace), find_analyses=lambda: fake_insights.analyses(self.verdict))
         self.polls = 0
+        self.experiments: list[Any] = []  # what the page asked to start
+        self.answer: dict[str, Any] = {}  # what it is told then
         ask = self.feed.poll
 
         def counted(position):
@@ -44,7 +47,7 @@ class LiveApp:
                 wanted = gr.Textbox(label="run", elem_id="wanted")
                 button = gr.Button("Open it", elem_id="open-it")
             with gr.Tab("Live", id="live"):
-                self.page = live_page.build(Workspace(workspace), self.feed, access or Access())
+                self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=[self.experiment_start])
             with gr.Tab("Runs", id="runs"):
                 gr.Markdown("The table would be here.")
             self.page.connect_tabs(tabs, train="train", runs="runs")
@@ -63,6 +66,11 @@ class LiveApp:
         )
         self.url = self.demo.local_url
         self.port = self.demo.server_port
+
+    def experiment_start(self, data: Any, request: gr.Request) -> dict[str, Any]:
+        """Stands in for the lab's function: keeps what was asked and starts nothing."""
+        self.experiments.append(data)
+        return self.answer
 
     def close(self) -> None:
         """Stop the server and the feed."""

@@ -18,6 +18,7 @@ from rlhf_studio.config_io import Problem, with_values
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
@@ -28,6 +29,7 @@ from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.lab.verdicts import Verdicts
 from tests.browser.conftest import HOSTILE
+from tests.runs.test_checkpoints import write
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -272,6 +274,20 @@ def test_what_the_check_finds_starts_nothing_and_viewers_start_nothing(desk: Des
     inspector.problems = [Problem("engine.device", "there is no GPU")]
     assert "no GPU" in asked(desk.experiments.experiment_start(sweep, OPERATOR))["problem"]
     assert len(workspace.runs()) == 1
+
+
+def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
+    run = ended(workspace)
+    folder = workspace.run_dir(run)
+    write(checkpoint_dir(folder, 20), 20, workspace.reader(run).recorded_at(20))
+    longer = {"run": run, "how": "more steps", "changes": {"ppo.steps": 30}}
+    inspector.problems = [Problem("engine.checkpoint_every", "the disk is full")]
+    assert "disk is full" in asked(desk.experiments.experiment_start(longer, OPERATOR))["problem"]
+    assert workspace.status(run).state == "finished" and workspace.reader(run).config().ppo.steps == 20
+    inspector.problems = []
+    assert asked(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
+    assert workspace.status(run).state == "queued" and workspace.reader(run).config().ppo.steps == 30
+    assert [config.ppo.steps for config in inspector.seen] == [30, 30]
 
 
 # --- others' logs ------------------------------------------------------------------------------------------------------------------

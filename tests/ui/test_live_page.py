@@ -63,34 +63,6 @@ def test_a_change_that_the_settings_do_not_allow_reaches_no_engine(workspace, ru
     assert commands(run) == []
 
 
-def test_a_fork_takes_the_step_and_the_changes_of_a_finding(workspace, run, monkeypatch):
-    asked = []
-    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or "the-fork", raising=False)
-    for step in (4, None):
-        assert live_page.fork(workspace, {"run": run.run_id, "step": step, "changes": {"ppo.kl_coef": 0.2}}) == "the-fork"
-    assert asked == [(run.run_id, 4, {"ppo.kl_coef": 0.2}), (run.run_id, None, {"ppo.kl_coef": 0.2})]
-    for data in (
-        {"step": -1, "changes": {}},
-        {"step": True, "changes": {}},
-        {"step": 1, "changes": [1]},
-        {"step": 1},
-        {"step": "4", "changes": {}},
-    ):
-        with pytest.raises(gr.Error, match="fork"):
-            live_page.fork(workspace, {"run": run.run_id, **data})
-    assert len(asked) == 2
-
-
-def test_a_finished_run_goes_on_with_more_steps(workspace, run, monkeypatch):
-    asked = []
-    monkeypatch.setattr(Workspace, "go_on", lambda self, *given: asked.append(given) or 1, raising=False)
-    live_page.steer(workspace, "go_on_run", {"run": run.run_id, "steps": 30})
-    for steps in (0, -1, True, "30", 1.5, None, 10**9):
-        with pytest.raises(gr.Error, match="whole number"):
-            live_page.steer(workspace, "go_on_run", {"run": run.run_id, "steps": steps})
-    assert asked == [(run.run_id, 90)]  # the fake run has 60 steps
-
-
 def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
     waiting = workspace.submit(config(), "waits")
     live_page.steer(workspace, "stop_run", {"run": waiting})
@@ -174,8 +146,6 @@ def test_only_operators_change_anything(app, run):
         assert (reply.status_code == 200) is not app.access.read_only, reply.text
     after = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
     assert after - before == (0 if app.access.read_only else len(live_page.COMMANDS))
-    for action in ("fork_run", "go_on_run") if app.access.read_only else ():
-        assert press(app, action, run.run_id).status_code != 200
 
 
 def test_server_functions_only_read(app, run):

@@ -111,9 +111,9 @@ def test_the_table_has_a_row_for_each_route_and_function_of_the_running_app(serv
 def test_what_starts_changes_deletes_or_costs_is_for_operators() -> None:
     """Said here once more, by hand: an edit of the table alone must not open these."""
     buttons = {"stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
-    buttons |= {"discard_run", "step_run", "phase_run", "set_run", "fork_run", "go_on_run"}
+    buttons |= {"discard_run", "step_run", "phase_run", "set_run"}
     costly = {"train-page.from_yaml", "train-page.try_reward", "runs-page.loss", "measure"}
-    costly |= {"live-page.resume_question", "runs-page.resume_question"}
+    costly |= {f"{page}-page.{name}" for page in ("live", "runs") for name in ("resume_question", "experiment_start")}
     assert {name for name, role in roles.FUNCTIONS.items() if role >= Role.OPERATOR} >= {"start_run", "act_on_run", *buttons, *costly}
     assert {row for row, role in roles.ROUTES.items() if role is Role.ANYONE and row.startswith("POST")} == set()
     assert roles.ROUTES["POST /gradio_api/upload"] is Role.NOBODY

@@ -17,8 +17,8 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.fork import settings_at
-from rlhf_studio.runs.lab.longer import schedule_note
+from rlhf_studio.runs.lab.fork import refuse_imported, settings_at
+from rlhf_studio.runs.lab.longer import schedule_note, with_more_steps
 from rlhf_studio.runs.lab.suggestions import suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
@@ -155,6 +155,9 @@ class Experiments:
         steps = changes.get("ppo.steps")
         if type(steps) is not int or set(changes) != {"ppo.steps"}:
             raise ConfigError([Problem("ppo.steps", "should be a whole number: how many steps the run is to have in all")])
+        reader = self._workspace.reader(run)
+        refuse_imported(reader)
+        self._checked(with_more_steps(self._workspace.status(run), reader.config(), steps))
         self._workspace.go_on(run, steps)
         return [run]
 

@@ -12,9 +12,11 @@ export class Ending {
    * @param run       gives {run, name, state, total, checkpoints} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
+   * @param tell      shows why something could not be started; an empty text takes it away
+   * @param queued    called when the run that is shown waits in the queue
    */
-  constructor({ host, server, trigger, run, vary, takeHome }) {
-    Object.assign(this, { host, server, trigger, run, vary, takeHome });
+  constructor({ host, server, trigger, run, vary, takeHome, tell, queued }) {
+    Object.assign(this, { host, server, trigger, run, vary, takeHome, tell, queued });
   }
 
   /** The row of buttons for a banner of this tone; null when there is nothing to do. */
@@ -113,6 +115,16 @@ export class Ending {
       input: { label: "Steps to add", value: String(total), maxlength: 7 },
     });
     if (steps === null) return;
-    this.trigger("go_on_run", { run, steps: /^\d+$/.test(steps.trim()) ? Number(steps) : steps });
+    const more = /^\d+$/.test(steps.trim()) ? Number(steps) : 0;
+    if (!more) {
+      this.tell("The steps to add must be a whole number above 0.");
+      return;
+    }
+    this.tell("");
+    const longer = { how: "more steps", changes: { "ppo.steps": total + more } };
+    const reply = await this.question("experiment_start", longer);
+    if (run !== this.run()?.run) return; // the person has gone on to another run
+    if (reply.problem) this.tell(readable(reply.problem, 600));
+    else this.queued();
   }
 }

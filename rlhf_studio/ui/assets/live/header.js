@@ -199,6 +199,7 @@ export class Banner {
     this.ending = ending;
     this.node = el("div", { class: "rs-banner", hidden: true });
     this.problem = el("p", { role: "alert" });
+    this.content = null;
     this.shown = "";
   }
 
@@ -206,7 +207,8 @@ export class Banner {
     const text = JSON.stringify(content);
     if (text === this.shown) return;
     this.shown = text;
-    show(this.node, Boolean(content));
+    this.content = content;
+    this.say("");
     if (!content) return;
     this.node.dataset.tone = content.tone;
     this.node.setAttribute("role", content.tone === "failed" ? "alert" : "status");
@@ -238,13 +240,18 @@ export class Banner {
       this.ending.buttons(content.tone, content.operator),
       this.problem,
     );
-    this.say("");
   }
 
-  /** Say why a button could not do its work; an empty text says nothing. */
+  /** Say why a button could not do its work, also when there is nothing else to say; an empty text says nothing. */
   say(text) {
+    if (!this.content) {
+      this.node.dataset.tone = "failed";
+      fill(this.node, this.problem);
+    }
+    show(this.node, Boolean(text || this.content));
     setText(this.problem, text);
     show(this.problem, Boolean(text));
+    if (text) this.node.scrollIntoView({ block: "nearest" });
   }
 }
 

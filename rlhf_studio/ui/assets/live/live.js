@@ -7,6 +7,7 @@ import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, show } from "../shared/dom.js";
 import { Ending } from "./ending.js";
 import { EventPanel } from "./events.js";
+import { readable } from "../shared/format.js";
 import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
 import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
@@ -56,13 +57,15 @@ class LivePage {
       run: () => this.status,
       vary: (failed) => this.vary(failed),
       takeHome: ({ run, name }) => home.open({ run, name }),
+      tell: (problem) => this.banner.say(problem),
+      queued: () => this.poller.wake(),
     });
     this.banner = new Banner(this.ending);
     this.lost = new LostBar(() => this.poller.wake());
     this.verdict = new Verdict({
       fetch: this.fetch,
       go: (place) => this.go(place),
-      fork: (data) => this.trigger("fork_run", { run: this.run, ...data }),
+      fork: (data) => this.fork(data),
       title: (name) => page.settings[name] || name,
       saved: () => this.status.checkpoints.map((point) => point.step),
     });
@@ -112,6 +115,17 @@ class LivePage {
     }
     this.trigger(event, { run, ...more });
     return true;
+  }
+
+  /** Start the run that a finding advises, from a checkpoint or (step null) from the beginning, and open it. */
+  async fork({ step, changes }) {
+    const run = this.run;
+    this.banner.say("");
+    const how = step === null ? "variation" : "fork";
+    const reply = await this.ending.question("experiment_start", { how, step, changes });
+    if (run !== this.run) return; // the person has gone on to another run
+    if (reply.problem) this.banner.say(readable(reply.problem, 600));
+    else this.open(reply.runs[0], {});
   }
 
   /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token or phrase. */
@@ -170,6 +184,7 @@ class LivePage {
     this.charts.marks = [];
     this.work.reset(choice);
     this.insight = "";
+    this.banner.say("");
     this.verdict.reset();
     this.learned.reset();
     this.answers.reset();

@@ -183,12 +183,12 @@ export class Verdict {
     const before = latest === null ? [] : this.saved().filter((known) => known <= latest);
     const step = before.at(-1) ?? null; // a fork goes on from a checkpoint
     const from = step === null ? "Start again" : `Fork from step ${step}`;
-    const press = (event) => {
+    const press = async (event) => {
       const button = event.currentTarget;
       if (button.getAttribute("aria-disabled") === "true") return;
       button.setAttribute("aria-disabled", "true");
-      setTimeout(() => button.setAttribute("aria-disabled", "false"), 4000);
-      this.fork({ step, changes });
+      await this.fork({ step, changes });
+      button.setAttribute("aria-disabled", "false");
     };
     return el(
       "button",
