@@ -37,7 +37,7 @@ class RunData:
         total_steps: planned.
         steps: the recorded steps, shape (S,).
         metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
-        non_finite: (step, metric) of every number that was not finite.
+        non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
@@ -52,7 +52,7 @@ class RunData:
     steps: np.ndarray
     metrics: dict[str, np.ndarray]
     events: Sequence[StoredEvent] = ()
-    non_finite: Sequence[tuple[int, str]] = ()
+    non_finite: Sequence[tuple[int, str, float]] = ()
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
@@ -96,7 +96,7 @@ class RunData:
             steps=self.steps[:count],
             metrics={name: column[:count] for name, column in self.metrics.items()},
             events=[event for event in self.events if event.step <= step],
-            non_finite=[(at, name) for at, name in self.non_finite if at <= step],
+            non_finite=[one for one in self.non_finite if one[0] <= step],
             responses={at: rows for at, rows in self.responses.items() if at <= step},
             watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
             checkpoints=[at for at in self.checkpoints if at <= step],
@@ -137,7 +137,7 @@ class RunCache:
             self._events += reader.events_since(newest, MOST_EVENTS)
             if status.step != self._watched_until:
                 self._watched, self._watched_until = _watched_scores(reader), status.step
-            non_finite = [(step, name) for step, name, _ in reader.non_finite()]
+            non_finite = reader.non_finite()
         return RunData(
             config=self._config,
             state=status.state,

@@ -134,12 +134,13 @@ def gradient_spikes(run: RunData) -> Course | None:
     "not-finite",
     FAMILY,
     title="A number is not finite",
-    rule="NaN or infinity in any metric, a minibatch left out for one, or a run that ended because of one",
+    rule="NaN or infinity in any metric, a minibatch left out for one, or a run that ended because of one; NaN is no error in the "
+    "explained variance, nor in the gradient norm of a step without an optimizer step",
     cause="Something overflowed: a learning rate that is too high, a reward without bounds, or half precision.",
     advice="Go back to before that step with a lower learning rate, a gradient clip, and float32 if it was half precision.",
 )
 def not_finite(run: RunData) -> Course | None:
-    places = dict(reversed(run.non_finite))
+    places = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
     skipped = {event.step: event.text for event in run.events if event.kind == "skip" and "not finite" in event.text}
     bad = np.isin(run.steps, [*places, *skipped])
     died = run.state == "failed" and "not finite" in run.cause
@@ -152,6 +153,16 @@ def not_finite(run: RunData) -> Course | None:
         return found + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
     return Course(levels(alarm=bad), evidence, changes=calmer(run.config))
+
+
+def _has_no_value(run: RunData, step: int, name: str, value: float) -> bool:
+    """Whether a metric is NaN because there is nothing to measure.
+
+    Where all returns are equal, there is no variance to explain; where no optimizer step was made, there is no gradient norm.
+    """
+    if not np.isnan(value):
+        return False
+    return name == "val/explained_variance" or (name == "optim/grad_norm" and not run.column("optim/steps")[run.steps == step].any())
 
 
 @check(

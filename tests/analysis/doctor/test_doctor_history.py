@@ -1,0 +1,34 @@
+"""The doctor on runs that skipped, went back, or were changed while they went on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.records import Finding
+from rlhf_studio.runs.reader import RunReader
+from tests.analysis.doctor.made_runs import Made, Values, after
+
+
+def found(reader: RunReader, check: str) -> Finding | None:
+    return next((one for one in diagnose(reader).findings if one.check == check), None)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"val/explained_variance": after(3, 0.3, math.nan)},  # all returns of the first steps are equal
+        {"optim/grad_norm": after(15, math.nan, 0.5), "optim/steps": after(15, 0.0, 8.0)},  # every minibatch was left out
+    ],
+)
+def test_a_metric_with_nothing_to_measure_is_no_overflow(metrics: Values, tmp_path: Path) -> None:
+    assert found(Made(metrics=metrics).write(tmp_path / "run"), "not-finite") is None
+
+
+@pytest.mark.parametrize("metrics", [{"val/explained_variance": after(9, -math.inf, 0.3)}, {"optim/grad_norm": after(9, math.nan, 0.5)}])
+def test_the_same_metrics_can_overflow(metrics: Values, tmp_path: Path) -> None:
+    one = found(Made(metrics=metrics).write(tmp_path / "run"), "not-finite")
+    assert one is not None and (one.level, one.since) == ("alarm", 9)
