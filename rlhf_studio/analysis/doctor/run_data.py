@@ -37,6 +37,8 @@ class RunData:
         total_steps: planned.
         steps: the recorded steps, shape (S,).
         metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
+        events: the run's diary; it keeps what was said of steps that were trained again since.
+        step_events: those events that are of the steps as they are now.
         non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
@@ -52,6 +54,7 @@ class RunData:
     steps: np.ndarray
     metrics: dict[str, np.ndarray]
     events: Sequence[StoredEvent] = ()
+    step_events: Sequence[StoredEvent] = ()
     non_finite: Sequence[tuple[int, str, float]] = ()
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class RunData:
             steps=self.steps[:count],
             metrics={name: column[:count] for name, column in self.metrics.items()},
             events=[event for event in self.events if event.step <= step],
+            step_events=[event for event in self.step_events if event.step <= step],
             non_finite=[one for one in self.non_finite if one[0] <= step],
             responses={at: rows for at, rows in self.responses.items() if at <= step},
             watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
@@ -115,6 +119,7 @@ class RunCache:
         self._rows: list[tuple[int, dict[str, float | None]]] = []
         self._responses: dict[int, list[RolloutRecord]] = {}
         self._events: list[StoredEvent] = []
+        self._step_events: list[StoredEvent] = []
         self._config: RunConfig | None = None
         self._watched: dict[int, np.ndarray] = {}
         self._watched_until = -1
@@ -135,6 +140,8 @@ class RunCache:
                 self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
+            newest = self._step_events[-1].id if self._step_events else 0
+            self._step_events += reader.events_since(newest, MOST_EVENTS, of_steps=True)
             if status.step != self._watched_until:
                 self._watched, self._watched_until = _watched_scores(reader), status.step
             non_finite = reader.non_finite()
@@ -147,6 +154,7 @@ class RunCache:
             steps=np.array([step for step, _ in self._rows], dtype=np.int64),
             metrics=_columns(self._rows),
             events=list(self._events),
+            step_events=list(self._step_events),
             non_finite=non_finite,
             responses=dict(self._responses),
             watched_scores=self._watched,

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.doctor import Doctor, diagnose
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.runs.reader import RunReader
-from tests.analysis.doctor.made_runs import Made, Values, after
+from rlhf_studio.runs.records import EventRecord, StepRecord
+from rlhf_studio.runs.writer import RunWriter
+from tests.analysis.doctor.made_runs import HEALTHY, Made, Values, after, answers
 
 
 def found(reader: RunReader, check: str) -> Finding | None:
@@ -32,3 +34,26 @@ def test_a_metric_with_nothing_to_measure_is_no_overflow(metrics: Values, tmp_pa
 def test_the_same_metrics_can_overflow(metrics: Values, tmp_path: Path) -> None:
     one = found(Made(metrics=metrics).write(tmp_path / "run"), "not-finite")
     assert one is not None and (one.level, one.since) == ("alarm", 9)
+
+
+@pytest.mark.parametrize(
+    ("check", "events"),
+    [
+        ("not-finite", {12: EventRecord("warning", "skip", "1 minibatch was left out: the gradient norm is not finite (nan).")}),
+        ("early-stops", {step: EventRecord("info", "early_stop", "The passes over this batch ended early.") for step in range(9, 17)}),
+    ],
+)
+def test_events_of_steps_that_were_trained_again_are_no_illness(check: str, events: dict[int, EventRecord], tmp_path: Path) -> None:
+    reader = Made(state="stopped", events=events).write(tmp_path / "run")
+    doctor = Doctor(reader)
+    assert check in [one.check for one in doctor.diagnose().findings]
+    with RunWriter(tmp_path / "run") as writer:
+        writer.go_back(8)
+        assert check not in [one.check for one in doctor.diagnose().findings]
+        for step in range(9, 17):
+            writer.commit_step(healthy(step))
+    assert found(reader, check) is None and check not in [one.check for one in doctor.diagnose().findings]
+
+
+def healthy(step: int) -> StepRecord:
+    return StepRecord(step, {name: value(step) for name, value in HEALTHY.items()}, answers(step), [], [])

@@ -98,7 +98,7 @@ def steps_too_large(run: RunData) -> Course | None:
     advice="Fewer passes or a lower learning rate do the same without the waste.",
 )
 def early_stops(run: RunData) -> Course | None:
-    stopped = {event.step for event in run.events if event.kind == "early_stop"}
+    stopped = {event.step for event in run.step_events if event.kind == "early_stop"}
     if not stopped:
         return None
     early = np.isin(run.steps, list(stopped)).astype(float)
@@ -141,7 +141,7 @@ def gradient_spikes(run: RunData) -> Course | None:
 )
 def not_finite(run: RunData) -> Course | None:
     places = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
-    skipped = {event.step: event.text for event in run.events if event.kind == "skip" and "not finite" in event.text}
+    skipped = {event.step: event.text for event in run.step_events if event.kind == "skip" and "not finite" in event.text}
     bad = np.isin(run.steps, [*places, *skipped])
     died = run.state == "failed" and "not finite" in run.cause
     if died:
