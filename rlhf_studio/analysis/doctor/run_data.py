@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.live import with_changes
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED, RolloutRecord, StoredEvent
+from rlhf_studio.runs.records import ENDED, RolloutRecord, SettingChange, StoredEvent
 
 PAGE = 500
 MOST_EVENTS = 2000
@@ -33,6 +34,7 @@ class RunData:
     """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
 
     Attributes:
+        config: as it is saved with the run. What a step was trained with, :meth:`setting` says; the newest one, :attr:`in_force`.
         state, cause, device: as in :class:`~rlhf_studio.runs.records.RunStatus`.
         total_steps: planned.
         steps: the recorded steps, shape (S,).
@@ -43,6 +45,7 @@ class RunData:
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
+        changes: the settings that were changed while the run went on, in order, those after the newest step too.
         settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
     """
 
@@ -59,6 +62,7 @@ class RunData:
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
+    changes: Sequence[SettingChange] = ()
     settings_known: bool = True
     reader: RunReader | None = None
 
@@ -77,6 +81,25 @@ class RunData:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""
         found = self.metrics.get(name)
         return np.full(len(self.steps), np.nan) if found is None else found
+
+    def setting(self, name: str) -> np.ndarray:
+        """A setting that may change while a run goes on (``ppo.kl_target``), as each step was trained with it, shape (S,)."""
+        section, key = name.split(".")
+        own = [change for change in self.changes if change.setting == name]
+        start = getattr(getattr(self.config, section), key)
+        if own and not self.config.live_problem(name, own[0].old):  # a resume may have changed the saved configuration too
+            start = own[0].old
+        values = np.full(len(self.steps), float(start))
+        for change in own:
+            values[self.steps >= change.step] = float(change.new)
+        return values
+
+    @cached_property
+    def in_force(self) -> RunConfig:
+        """The settings that the newest step was trained with: a remedy starts from them."""
+        changed = {change.setting for change in self.changes} if len(self.steps) else set()
+        values = {name: float(self.setting(name)[-1]) for name in changed}
+        return RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), values)) if values else self.config
 
     def has(self, name: str) -> bool:
         """Whether any step has a number for this metric."""
@@ -145,6 +168,7 @@ class RunCache:
             if status.step != self._watched_until:
                 self._watched, self._watched_until = _watched_scores(reader), status.step
             non_finite = reader.non_finite()
+            changes = [change for change in reader.changes() if not self._config.live_problem(change.setting, change.new)]
         return RunData(
             config=self._config,
             state=status.state,
@@ -159,6 +183,7 @@ class RunCache:
             responses=dict(self._responses),
             watched_scores=self._watched,
             checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
+            changes=changes,
             settings_known=reader.origin().settings_known,
             reader=reader,
         )

@@ -10,7 +10,7 @@ import pytest
 from rlhf_studio.analysis.doctor import Doctor, diagnose
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StepRecord
+from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.analysis.doctor.made_runs import HEALTHY, Made, Values, after, answers
 
@@ -57,3 +57,43 @@ def test_events_of_steps_that_were_trained_again_are_no_illness(check: str, even
 
 def healthy(step: int) -> StepRecord:
     return StepRecord(step, {name: value(step) for name, value in HEALTHY.items()}, answers(step), [], [])
+
+
+FAR = {"objective/kl": after(5, 30.0, 1.0), "tokens/response_length": 20.0}
+
+
+@pytest.mark.parametrize("saved", [0.05, 0.4])  # a change by a person, and one by a resume, which also saves it
+def test_a_remedy_starts_from_the_value_in_force(saved: float, tmp_path: Path) -> None:
+    changes = [SettingChange(12, "ppo.kl_coef", 0.05, 0.4)]
+    reader = Made(settings={"ppo": {"steps": 16, "kl_coef": saved}}, metrics=FAR, changes=changes).write(tmp_path / "run")
+    one = found(reader, "kl-exploding")
+    assert one is not None and one.changes == {"ppo.kl_coef": 0.8}
+    before = next(one for one in diagnose(reader, until=11).findings if one.check == "kl-exploding")
+    assert before.changes == {"ppo.kl_coef": 0.1}
+
+
+def test_a_learning_rate_that_was_lowered_on_purpose_is_not_gone(tmp_path: Path) -> None:
+    lowered = Made(settings={"ppo": {"steps": 16, "learning_rate": 2e-4}}, metrics={"lr": after(8, 1e-6, 2e-4)})
+    assert found(lowered.write(tmp_path / "decayed"), "learning-rate-gone") is not None
+    lowered.changes = [SettingChange(8, "ppo.learning_rate", 2e-4, 1e-6)]
+    assert found(lowered.write(tmp_path / "on purpose"), "learning-rate-gone") is None
+
+
+@pytest.mark.parametrize(("old", "new", "since"), [(2.0, 8.0, None), (6.0, 2.0, 14)])
+def test_the_target_of_a_step_is_the_one_it_was_trained_with(old: float, new: float, since: int | None, tmp_path: Path) -> None:
+    settings = {"ppo": {"steps": 16, "kl_controller": "adaptive", "kl_target": old}}
+    changes = [SettingChange(5, "ppo.kl_target", old, new)]
+    one = found(Made(settings=settings, metrics={"objective/kl": 7.0}, changes=changes).write(tmp_path / "run"), "kl-above-target")
+    assert (one and one.since) == since
+    assert one is None or one.evidence[0].text == "KL 7.00 nats, target 2"
+
+
+def test_a_change_without_a_usable_value_is_passed_over(tmp_path: Path) -> None:
+    """Logs of other programs may name any setting, and any value."""
+    changes = [
+        SettingChange(3, "ppo.kl_coef", None, "much"),
+        SettingChange(4, "their.own", 1, 2),
+        SettingChange(6, "ppo.kl_coef", None, 0.3),
+    ]
+    one = found(Made(metrics=FAR, changes=changes).write(tmp_path / "run"), "kl-exploding")
+    assert one is not None and one.changes == {"ppo.kl_coef": 0.6}
