@@ -213,6 +213,11 @@ class RunReader:
         with self._reading() as connection:
             return rows.read_columns(connection, list(metrics))
 
+    def metric_names(self) -> list[str]:
+        """The names of all metrics that any step has."""
+        with self._reading() as connection:
+            return rows.metric_names_of_now(connection)
+
     def non_finite(self) -> list[tuple[int, str, float]]:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
