@@ -213,6 +213,11 @@ class RunReader:
         with self._reading() as connection:
             return rows.read_columns(connection, list(metrics))
 
+    def metric_names(self) -> list[str]:
+        """The names of all metrics that any step has."""
+        with self._reading() as connection:
+            return rows.metric_names_of_now(connection)
+
     def non_finite(self) -> list[tuple[int, str, float]]:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
@@ -220,10 +225,17 @@ class RunReader:
             found = connection.execute(f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric")
             return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found.fetchall()]
 
-    def events_since(self, id: int, limit: int = 200) -> list[StoredEvent]:
-        """At most ``limit`` events after the given one (0 for all), oldest first."""
+    def events_since(self, id: int, limit: int = 200, *, of_steps: bool = False) -> list[StoredEvent]:
+        """At most ``limit`` events after the given one (0 for all), oldest first.
+
+        With ``of_steps`` only those that were stored together with a step of the run as it goes now: the others may be of steps that were
+        trained again since.
+        """
+        wanted = (
+            f"{_OF_NOW} AND EXISTS (SELECT 1 FROM steps WHERE steps.step = events.step AND steps.at = events.at)" if of_steps else "TRUE"
+        )
         with self._reading() as connection:
-            found = connection.execute("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?", (id, limit)).fetchall()
+            found = connection.execute(f"SELECT * FROM events WHERE id > ? AND {wanted} ORDER BY id LIMIT ?", (id, limit)).fetchall()
             return [rows.read_event(row) for row in found]
 
     def newest_events(self, limit: int = 200) -> list[StoredEvent]:

@@ -180,6 +180,12 @@ def read_metric_names(connection: sqlite3.Connection) -> dict[int, str]:
     return {number: decode_text(name) for number, name in connection.execute("SELECT id, name FROM metric_names ORDER BY id")}
 
 
+def metric_names_of_now(connection: sqlite3.Connection) -> list[str]:
+    """The names of the metrics that any step of the run as it goes now has."""
+    found = connection.execute(f"SELECT name FROM metric_names WHERE id IN (SELECT metric FROM metrics WHERE {OF_NOW}) ORDER BY id")
+    return [decode_text(name) for (name,) in found]
+
+
 def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
     # avg() leaves NULL out, and with it every number that was not finite.
     mean: float | None = connection.execute(

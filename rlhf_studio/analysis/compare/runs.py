@@ -52,7 +52,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     ]
     groups = _groups(labels, [status.name for status in statuses], places, rows)
     verdict, notes = judge(readers, runs, groups, rows)
-    metrics = _in_order({name for reader, run in zip(readers, runs, strict=True) for name in _names(reader, run.step)})
+    metrics = _in_order({name for reader in readers for name in reader.metric_names()})
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
 
 
@@ -131,10 +131,6 @@ def _compared(
         last={name: last for name, (_, last) in tenths.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
     )
-
-
-def _names(reader: RunReader, step: int) -> list[str]:
-    return [name for _, metrics in reader.metrics_since(step - 1, 1) for name in metrics]
 
 
 def _in_order(names: set[str]) -> list[str]:

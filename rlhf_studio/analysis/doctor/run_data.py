@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.live import with_changes
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED, RolloutRecord, StoredEvent
+from rlhf_studio.runs.records import ENDED, RolloutRecord, SettingChange, StoredEvent
 
 PAGE = 500
 MOST_EVENTS = 2000
@@ -33,14 +34,18 @@ class RunData:
     """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
 
     Attributes:
+        config: as it is saved with the run. What a step was trained with, :meth:`setting` says; the newest one, :attr:`in_force`.
         state, cause, device: as in :class:`~rlhf_studio.runs.records.RunStatus`.
         total_steps: planned.
         steps: the recorded steps, shape (S,).
         metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
-        non_finite: (step, metric) of every number that was not finite.
+        events: the run's diary; it keeps what was said of steps that were trained again since.
+        step_events: those events that are of the steps as they are now.
+        non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
+        changes: the settings that were changed while the run went on, in order, those after the newest step too.
         settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
     """
 
@@ -52,10 +57,12 @@ class RunData:
     steps: np.ndarray
     metrics: dict[str, np.ndarray]
     events: Sequence[StoredEvent] = ()
-    non_finite: Sequence[tuple[int, str]] = ()
+    step_events: Sequence[StoredEvent] = ()
+    non_finite: Sequence[tuple[int, str, float]] = ()
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
+    changes: Sequence[SettingChange] = ()
     settings_known: bool = True
     reader: RunReader | None = None
 
@@ -74,6 +81,25 @@ class RunData:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""
         found = self.metrics.get(name)
         return np.full(len(self.steps), np.nan) if found is None else found
+
+    def setting(self, name: str) -> np.ndarray:
+        """A setting that may change while a run goes on (``ppo.kl_target``), as each step was trained with it, shape (S,)."""
+        section, key = name.split(".")
+        own = [change for change in self.changes if change.setting == name]
+        start = getattr(getattr(self.config, section), key)
+        if own and not self.config.live_problem(name, own[0].old):  # a resume may have changed the saved configuration too
+            start = own[0].old
+        values = np.full(len(self.steps), float(start))
+        for change in own:
+            values[self.steps >= change.step] = float(change.new)
+        return values
+
+    @cached_property
+    def in_force(self) -> RunConfig:
+        """The settings that the newest step was trained with: a remedy starts from them."""
+        changed = {change.setting for change in self.changes} if len(self.steps) else set()
+        values = {name: float(self.setting(name)[-1]) for name in changed}
+        return RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), values)) if values else self.config
 
     def has(self, name: str) -> bool:
         """Whether any step has a number for this metric."""
@@ -96,7 +122,8 @@ class RunData:
             steps=self.steps[:count],
             metrics={name: column[:count] for name, column in self.metrics.items()},
             events=[event for event in self.events if event.step <= step],
-            non_finite=[(at, name) for at, name in self.non_finite if at <= step],
+            step_events=[event for event in self.step_events if event.step <= step],
+            non_finite=[one for one in self.non_finite if one[0] <= step],
             responses={at: rows for at, rows in self.responses.items() if at <= step},
             watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
             checkpoints=[at for at in self.checkpoints if at <= step],
@@ -115,6 +142,7 @@ class RunCache:
         self._rows: list[tuple[int, dict[str, float | None]]] = []
         self._responses: dict[int, list[RolloutRecord]] = {}
         self._events: list[StoredEvent] = []
+        self._step_events: list[StoredEvent] = []
         self._config: RunConfig | None = None
         self._watched: dict[int, np.ndarray] = {}
         self._watched_until = -1
@@ -135,9 +163,12 @@ class RunCache:
                 self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
+            newest = self._step_events[-1].id if self._step_events else 0
+            self._step_events += reader.events_since(newest, MOST_EVENTS, of_steps=True)
             if status.step != self._watched_until:
                 self._watched, self._watched_until = _watched_scores(reader), status.step
-            non_finite = [(step, name) for step, name, _ in reader.non_finite()]
+            non_finite = reader.non_finite()
+            changes = [change for change in reader.changes() if not self._config.live_problem(change.setting, change.new)]
         return RunData(
             config=self._config,
             state=status.state,
@@ -147,10 +178,12 @@ class RunCache:
             steps=np.array([step for step, _ in self._rows], dtype=np.int64),
             metrics=_columns(self._rows),
             events=list(self._events),
+            step_events=list(self._step_events),
             non_finite=non_finite,
             responses=dict(self._responses),
             watched_scores=self._watched,
             checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
+            changes=changes,
             settings_known=reader.origin().settings_known,
             reader=reader,
         )

@@ -85,7 +85,9 @@ class ResponseSource:
     def kept_steps(self, until: int | None) -> list[int]:
         """The steps that are looked at, at most :data:`MOST_STEPS`; none after ``until``."""
         steps = [int(step) for step in self.reader.columns(())[0] if until is None or step <= until]
-        whole = bool(steps) and all(self.reader.episode_arrays(step, ["lengths"]) for step in (steps[0], steps[-1]))
+        recorded = [step for step in self.reader.rollout_steps() if until is None or step <= until]
+        ends = recorded or steps  # a step that failed has no responses at all; a run may also record none of them one by one
+        whole = bool(ends) and all(self.reader.episode_arrays(step, ["lengths"]) for step in (ends[0], ends[-1]))
         if whole != self.whole:
             self.forget()
             self.whole = whole

@@ -182,3 +182,13 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         overlay([reader, reader], "gold/score")
     with pytest.raises(ValueError, match="do not differ in any"):
         sweep_table([reader], "gold/score")
+
+
+def test_a_metric_that_the_last_step_lacks_is_offered(tmp_path: Path) -> None:
+    reader = run(tmp_path / "run", level(0.5))
+    before = compare([reader]).metrics
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(21, {"time/total": 1.0}, [], []))  # its scoring failed
+        assert compare([reader]).metrics == [*before, "time/total"]
+        writer.go_back(20)  # what only a later step had is gone
+    assert compare([reader]).metrics == before == ["objective/scores", "gold/score", "objective/kl"]

@@ -12,7 +12,7 @@ import numpy as np
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, State, StepRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, SettingChange, State, StepRecord, TokenRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import rollout, token_record
 
@@ -87,6 +87,7 @@ class Made:
     responses: Callable[[int], list[RolloutRecord]] = answers
     watched: Callable[[int], list[WatchRecord]] = lambda step: []
     events: Mapping[int, EventRecord] = field(default_factory=dict)
+    changes: Sequence[SettingChange] = ()
     state: State = "finished"
     cause: str = ""
     device: str = "cpu, 2 threads"
@@ -103,7 +104,8 @@ class Made:
                 writer.watched(0, self.watched(0))
             for step in range(1, self.steps + 1):
                 events = [self.events[step]] if step in self.events else []
-                writer.commit_step(StepRecord(step, self._values(step), self.responses(step), self.watched(step), events))
+                changes = [change for change in self.changes if change.step == step]
+                writer.commit_step(StepRecord(step, self._values(step), self.responses(step), self.watched(step), events, changes=changes))
             if self.state != "running":
                 writer.set_state(self.state, cause=self.cause)
         return RunReader(folder)

@@ -14,6 +14,8 @@ from rlhf_studio.analysis.learned.chance import p_values
 from rlhf_studio.analysis.learned.phrases import log_odds
 from rlhf_studio.analysis.learned.responses import ResponseSource, thinned
 from rlhf_studio.analysis.records import Trait
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Probe, ProbeScore, ResponseTokens, StepRecord
 from rlhf_studio.runs.writer import RunWriter
@@ -274,3 +276,25 @@ def test_tokens_without_ids_are_told_apart_by_their_texts(tmp_path: Path) -> Non
     )
     assert first[0] == first[2] == second[2] and first[1] == second[0] and len({*first, *second}) == 3
     assert [source.pieces[number] for number in second] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("failed", [1, 3])
+def test_a_step_whose_responses_failed_does_not_hide_the_episodes_of_the_others(failed: int, tmp_path: Path) -> None:
+    responses = nothing(0, steps=2)
+    reader = write_run(tmp_path / "run", responses, recorded=2)
+    kept, recorded = reader.episodes(1, 2), reader.rollouts(1)
+    create_run(tmp_path / "gap", RunConfig(), name="gap")
+    with RunWriter(tmp_path / "gap") as writer:
+        for step in (1, 2, 3):
+            if step == failed:
+                writer.commit_step(StepRecord(step, {"time/total": 1.0}, [], []))
+            else:
+                writer.commit_step(StepRecord(step, {"objective/scores": 0.0}, recorded, [], episodes=kept[1 if failed == 3 else 2]))
+    source = ResponseSource(RunReader(tmp_path / "gap"))
+    found = source.load(source.kept_steps(None))
+    assert [(one.step, len(one.lengths)) for one in found] == [(step, 12) for step in (1, 2, 3) if step != failed]
+
+
+def test_episodes_are_read_where_no_response_was_recorded_by_itself(tmp_path: Path) -> None:
+    source = ResponseSource(write_run(tmp_path / "run", nothing(0, steps=2), recorded=0))
+    assert source.kept_steps(None) == [1, 2] and source.whole

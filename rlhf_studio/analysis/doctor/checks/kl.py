@@ -94,11 +94,20 @@ def kl_above_target(run: RunData) -> Course | None:
     ppo = run.config.ppo
     if ppo.kl_controller != "adaptive":
         return None
-    far = streak(run.column("objective/kl") > TARGET_FACTOR * ppo.kl_target, TARGET_STEPS)
+    kl, target = run.column("objective/kl"), run.setting("ppo.kl_target")
+    far = streak(kl > TARGET_FACTOR * target, TARGET_STEPS)
     shortest = ppo.batch_size // 5 + 1
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        text = "KL {} nats, target {:g}"
+        return [
+            Evidence(text.format(figure(kl[at]), target[at]), step=int(run.steps[at]), metric="objective/kl")
+            for at in dict.fromkeys([since, last])
+        ]
+
     return Course(
         levels(warning=far),
-        seen(run, "objective/kl", f"KL {{}} nats, target {ppo.kl_target:g}"),
+        evidence,
         changes={"ppo.kl_horizon": max(shortest, ppo.kl_horizon // 4)},
         length=TARGET_STEPS,
     )
@@ -128,5 +137,5 @@ def kl_exploding(run: RunData) -> Course | None:
         ] + worst_token(run, int(run.steps[last]), "kl", "KL {} nats")
 
     sudden = np.any(lost[:5])
-    changes = calmer(run.config) if sudden else tighter(run.config)
+    changes = calmer(run.in_force) if sudden else tighter(run.in_force)
     return Course(levels(warning=far, alarm=lost), evidence, changes=changes, length=FAR_STEPS)

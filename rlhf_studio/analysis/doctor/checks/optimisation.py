@@ -43,7 +43,9 @@ NO_UPDATE_STEPS = 3
 )
 def clip_fraction_high(run: RunData) -> Course | None:
     high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
-    return Course(levels(warning=high), seen(run, "policy/clipfrac_avg", "clip fraction {}"), changes=calmer(run.config), length=MUCH_STEPS)
+    return Course(
+        levels(warning=high), seen(run, "policy/clipfrac_avg", "clip fraction {}"), changes=calmer(run.in_force), length=MUCH_STEPS
+    )
 
 
 @check(
@@ -60,7 +62,7 @@ def clip_fraction_zero(run: RunData) -> Course | None:
         return None
     none = streak((run.column("policy/clipfrac_avg") == 0) & (run.column("lr") > 0), NONE_STEPS)
     evidence = seen(run, "policy/clipfrac_avg", "clip fraction {}")
-    return Course(levels(note=none), evidence, changes=bolder(run.config), length=NONE_STEPS)
+    return Course(levels(note=none), evidence, changes=bolder(run.in_force), length=NONE_STEPS)
 
 
 @check(
@@ -86,7 +88,7 @@ def steps_too_large(run: RunData) -> Course | None:
             for at in dict.fromkeys([since, last])
         ]
 
-    return Course(levels(warning=large | wild), evidence, changes=calmer(run.config), length=1 if wild.any() else RATIO_STEPS)
+    return Course(levels(warning=large | wild), evidence, changes=calmer(run.in_force), length=1 if wild.any() else RATIO_STEPS)
 
 
 @check(
@@ -98,7 +100,7 @@ def steps_too_large(run: RunData) -> Course | None:
     advice="Fewer passes or a lower learning rate do the same without the waste.",
 )
 def early_stops(run: RunData) -> Course | None:
-    stopped = {event.step for event in run.events if event.kind == "early_stop"}
+    stopped = {event.step for event in run.step_events if event.kind == "early_stop"}
     if not stopped:
         return None
     early = np.isin(run.steps, list(stopped)).astype(float)
@@ -126,7 +128,7 @@ def gradient_spikes(run: RunData) -> Course | None:
     unclipped = run.config.ppo.max_grad_norm == 0
     grave = recent >= MANY_SPIKES
     warning = grave | spike if unclipped else grave
-    changes = {"ppo.max_grad_norm": 1.0} if unclipped else calmer(run.config)
+    changes = {"ppo.max_grad_norm": 1.0} if unclipped else calmer(run.in_force)
     return Course(levels(note=spike, warning=warning), seen(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
 
 
@@ -134,13 +136,14 @@ def gradient_spikes(run: RunData) -> Course | None:
     "not-finite",
     FAMILY,
     title="A number is not finite",
-    rule="NaN or infinity in any metric, a minibatch left out for one, or a run that ended because of one",
+    rule="NaN or infinity in any metric, a minibatch left out for one, or a run that ended because of one; NaN is no error in the "
+    "explained variance, nor in the gradient norm of a step without an optimizer step",
     cause="Something overflowed: a learning rate that is too high, a reward without bounds, or half precision.",
     advice="Go back to before that step with a lower learning rate, a gradient clip, and float32 if it was half precision.",
 )
 def not_finite(run: RunData) -> Course | None:
-    places = dict(reversed(run.non_finite))
-    skipped = {event.step: event.text for event in run.events if event.kind == "skip" and "not finite" in event.text}
+    places = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
+    skipped = {event.step: event.text for event in run.step_events if event.kind == "skip" and "not finite" in event.text}
     bad = np.isin(run.steps, [*places, *skipped])
     died = run.state == "failed" and "not finite" in run.cause
     if died:
@@ -151,7 +154,17 @@ def not_finite(run: RunData) -> Course | None:
         found += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
         return found + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
-    return Course(levels(alarm=bad), evidence, changes=calmer(run.config))
+    return Course(levels(alarm=bad), evidence, changes=calmer(run.in_force))
+
+
+def _has_no_value(run: RunData, step: int, name: str, value: float) -> bool:
+    """Whether a metric is NaN because there is nothing to measure.
+
+    Where all returns are equal, there is no variance to explain; where no optimizer step was made, there is no gradient norm.
+    """
+    if not np.isnan(value):
+        return False
+    return name == "val/explained_variance" or (name == "optim/grad_norm" and not run.column("optim/steps")[run.steps == step].any())
 
 
 @check(
@@ -180,7 +193,7 @@ def not_training(run: RunData) -> Course | None:
         "rate is that of full training, which is about ten times too small for adapters."
         if lora
         else "",
-        changes=bolder(run.config),
+        changes=bolder(run.in_force),
         length=SAME_STEPS,
         from_start=True,
     )
@@ -198,7 +211,7 @@ def not_training(run: RunData) -> Course | None:
 def learning_rate_gone(run: RunData) -> Course | None:
     ppo, rate = run.config.ppo, run.column("lr")
     after = run.steps > max(ppo.warmup_steps, 1)
-    small = streak((rate < DECAYED * ppo.learning_rate) & after, max(3, int(DECAYED_STEPS * ppo.steps)))
+    small = streak((rate < DECAYED * run.setting("ppo.learning_rate")) & after, max(3, int(DECAYED_STEPS * ppo.steps)))
     changes = {"ppo.lr_schedule": "constant"} if ppo.lr_schedule != "constant" else {}
     return Course(levels(warning=small | streak((rate == 0) & after, 2)), seen(run, "lr", "learning rate {}"), changes=changes, length=3)
 

@@ -216,7 +216,7 @@ def judge_falls(run: RunData) -> Course | None:
     falls = streak(fall.surely & up, FALL_STEPS)
     first = int(np.argmax(falls))
     length = max(judges.WINDOW, int(run.steps[first] - run.steps[fall.best_at[first]]))  # a fork goes on from where gold was best
-    return Course(levels(warning=falls), evidence, changes=tighter(run.config), length=length)
+    return Course(levels(warning=falls), evidence, changes=tighter(run.in_force), length=length)
 
 
 def _widest(run: RunData, until: int) -> list[Evidence]:
@@ -268,4 +268,4 @@ def held_out_falls(run: RunData) -> Course | None:
 
     found_levels = carried(run.steps, found)
     found_levels[~up] = 0
-    return Course(found_levels, evidence, changes=tighter(run.config))
+    return Course(found_levels, evidence, changes=tighter(run.in_force))

@@ -55,7 +55,7 @@ def all_cut_off(run: RunData) -> Course | None:
     found = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
     evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
     longer = min(8192, 2 * run.config.generation.response_length)
-    changes = calmer(run.config) if lost else {"generation.response_length": longer}
+    changes = calmer(run.in_force) if lost else {"generation.response_length": longer}
     return Course(found, evidence, changes=changes, length=END_STEPS, from_start=not lost)
 
 
@@ -103,7 +103,7 @@ def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * at_start(length)), END_STEPS)
     evidence = seen(run, "tokens/response_length", f"{{}} tokens; {at_start(length):.1f} at the start")
-    return Course(levels(alarm=short), evidence, changes=tighter(run.config), length=END_STEPS)
+    return Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS)
 
 
 @check(
@@ -126,7 +126,7 @@ def length_drift(run: RunData) -> Course | None:
     far = streak(times > DRIFT_FAR, 2) & (not wanted)
     evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
     found = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
-    return Course(found, evidence, changes={} if wanted else tighter(run.config), length=DRIFT_STEPS)
+    return Course(found, evidence, changes={} if wanted else tighter(run.in_force), length=DRIFT_STEPS)
 
 
 def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.ndarray:
@@ -164,7 +164,7 @@ def repetition(run: RunData) -> Course | None:
             found.append(Evidence(text, step=step, sample=worst.sample))
         return found
 
-    return Course(_looked(run, judge), evidence, changes=tighter(run.config))
+    return Course(_looked(run, judge), evidence, changes=tighter(run.in_force))
 
 
 def _steps(run: RunData, since: int, last: int) -> list[int]:
@@ -206,7 +206,7 @@ def diversity_loss(run: RunData) -> Course | None:
 
     found = _looked(run, judge)
     title = "The responses have become less varied" if found.max(initial=0) == NOTE else ""
-    return Course(found, evidence, title=title, changes=tighter(run.config))
+    return Course(found, evidence, title=title, changes=tighter(run.in_force))
 
 
 @check(
@@ -243,7 +243,7 @@ def one_phrase(run: RunData) -> Course | None:
     title = ""
     if newest is not None and _takes_over(newest):
         title = f"“{newest.text}” is taking over: it {newest.verb} {newest.after} of {newest.after_of} responses"
-    return Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.config))
+    return Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.in_force))
 
 
 def _takes_over(phrase: phrases.Rising | None) -> bool:

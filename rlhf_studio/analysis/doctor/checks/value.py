@@ -34,7 +34,7 @@ LOST = 1e4  # the same, for values that have run away
 def critic_no_use(run: RunData) -> Course | None:
     fit, late = run.column("val/explained_variance"), np.arange(len(run.steps)) >= BAD_FIT_FROM
     bad, harmful = (streak((fit < limit) & late, BAD_FIT_STEPS) for limit in (BAD_FIT, HARMFUL_FIT))
-    ppo = run.config.ppo
+    ppo = run.in_force.ppo
     rate = min(1.0, float(f"{3 * (ppo.critic_learning_rate or ppo.learning_rate):.2g}"))
     evidence = seen(run, "val/explained_variance", "explained variance {}")
     return Course(levels(note=bad, warning=harmful), evidence, changes={"ppo.critic_learning_rate": rate}, length=BAD_FIT_STEPS)
