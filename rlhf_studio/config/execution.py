@@ -77,7 +77,8 @@ class EngineConfig(Section):
     keep_best: Literal["none", "gold/score", "objective/scores", "objective/rlhf_reward"] = setting(
         "none",
         "Keep the best",
-        "The checkpoint whose step had the highest value of this metric is kept as well, however old it is.",
+        "The checkpoint whose policy had the highest value of this metric, in the step that sampled with it, is kept as well, however old "
+        "it is.",
     )
     snapshot_every: int = setting(
         0,

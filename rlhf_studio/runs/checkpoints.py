@@ -272,8 +272,8 @@ def prune(newest: Path, keep: int, best_by: str | None = None) -> None:
     """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``, but for the best one.
 
     Only whole checkpoints of this run count, and nothing later than ``newest`` is touched: a damaged one stays until ``keep``
-    good ones have been written after it. The best is the good one whose step has the highest value of the metric ``best_by``.
-    Raises OSError and StoreError.
+    good ones have been written after it. The best is the good one whose policy had the highest value of the metric ``best_by`` in the
+    step after it, which sampled with it. ``newest`` has no such step yet, and stays anyway. Raises OSError and StoreError.
     """
     folders = by_step(newest.parent)
     folders = folders[: folders.index(newest) + 1]

@@ -353,11 +353,15 @@ class RunReader:
         return [kept[step] for step in sorted(kept)]
 
     def best_first(self, steps: Sequence[int], metric: str) -> list[int]:
-        """Those of ``steps`` that have a value of ``metric``, the highest first; of equal values the newest first."""
+        """The policies after ``steps`` by how well they did, the highest first; of equal values the newest first.
+
+        Step n + 1 samples with the policy that step n left, so its value of ``metric`` tells how good that one is. A step without one,
+        as the last of the run, is left out.
+        """
         with self._reading() as connection:
             found = connection.execute(
-                f"""SELECT step FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
-                    AND {_OF_NOW} AND step IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
+                f"""SELECT step - 1 FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
+                    AND {_OF_NOW} AND step - 1 IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
                 (metric, *steps),
             )
             return [row[0] for row in found]

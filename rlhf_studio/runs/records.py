@@ -281,7 +281,7 @@ class CheckpointInfo:
     """A complete checkpoint folder, or that of a policy snapshot; the policy is in its folder ``policy``.
 
     Attributes:
-        best: whether its step has the highest value of the metric that ``engine.keep_best`` names.
+        best: whether its policy had the highest value of the metric that ``engine.keep_best`` names, in the step after it.
     """
 
     step: int

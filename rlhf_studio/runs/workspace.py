@@ -125,20 +125,23 @@ class Workspace:
         """Queue a run for each combination of values of one or two settings, 20 at most; returns their ids in that order.
 
         All of them are queued, or none is made. ``axes``: plain JSON values by dotted name. ``estimate`` gives the memory of a
-        configuration, as :meth:`submit` takes it. ``parent`` is the id of the run that the sweep follows from, if any.
+        configuration, as :meth:`submit` takes it. ``parent`` is the id of the run that the sweep follows from, if any: its working
+        folder is theirs, so that relative paths mean the same.
 
         Raises:
             ConfigError: for every value that a configuration does not take, and for a sweep that is too large.
-            StoreError: a run could not be made or queued; ValueError: a long name.
+            StoreError: a run could not be made or queued, or there is no such parent; ValueError: a long name.
         """
         _check_name(name)
         configs = sweeps.sweep_configs(config, axes)
+        place = self.reader(parent).working_folder() if parent else None
         sweep, made = f"sweep-{paths.new_run_id()}", list[str]()
         try:
             for values, own in configs:
                 run_id, memory = paths.new_run_id(), estimate(own) if estimate else None
                 origin = Origin(parent=parent, changes=values, sweep=sweep)
-                create_run(paths.run_dir(self.root, run_id), own, name=sweeps.run_name(name, values), memory=memory, origin=origin)
+                named, folder = sweeps.run_name(name, values), paths.run_dir(self.root, run_id)
+                create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=place)
                 made.append(run_id)
             with studio.change(self.root) as connection:
                 for run_id in made:

@@ -20,7 +20,7 @@ from typing import Any
 from rlhf_studio.runs import create, liveness, paths, rows, schema, step_rows
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
 from rlhf_studio.runs.heartbeat import Place
-from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, Scratch, State, StepRecord, WatchRecord
+from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, Scratch, SettingChange, State, StepRecord, WatchRecord
 from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
 
 JOURNAL_SECONDS = 2.0
@@ -284,6 +284,17 @@ class RunWriter:
                 connection.execute(later)
             else:
                 connection.executemany(f"{later} AND setting = ?", [(encode_text(setting),) for setting in settings])
+
+    def plan_changes(self, changes: Sequence[SettingChange]) -> None:
+        """Record changes of settings that are yet to come, so that a stop or a kill before their step does not lose them.
+
+        They are out of the readers' sight until :meth:`commit_step` replaces them with what the step was trained with. What was recorded
+        of the same settings from their step on is forgotten. Raises StoreError.
+        """
+        with self._transaction() as connection:
+            forget = "DELETE FROM changes WHERE setting = ? AND step >= ? AND step > (SELECT step FROM run)"
+            connection.executemany(forget, [(encode_text(change.setting), change.step) for change in changes])
+            step_rows.insert_changes(connection, time.time(), changes)
 
     # --- requests ------------------------------------------------------------------------------------------------------
 

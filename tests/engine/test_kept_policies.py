@@ -50,7 +50,7 @@ def make(folder: Path, **changes: dict[str, Any]) -> Path:
 
 
 def test_the_best_checkpoint_is_kept_however_old_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that are equally good, the newer one."""
+    """Of two that are equally good, the newer one. A step scores the policy that the step before it left, so the newest has no score."""
     scored(monkeypatch)
     run_dir = make(tmp_path, ppo={"steps": 6}, engine={"checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "objective/scores"})
     seen: list[list[tuple[int, bool]]] = []
@@ -63,12 +63,12 @@ def test_the_best_checkpoint_is_kept_however_old_it_is(tmp_path: Path, monkeypat
     monkeypatch.setattr(checkpoints, "prune", pruned)
     assert run_engine(run_dir, "train") == DONE
     assert seen == [
-        [(1, True)],
-        [(2, True)],
-        [(2, True), (3, False)],
-        [(4, True)],
-        [(4, True), (5, False)],
-        [(4, True), (6, False)],
+        [(1, False)],
+        [(1, True), (2, False)],
+        [(1, True), (3, False)],
+        [(3, True), (4, False)],
+        [(3, True), (5, False)],
+        [(3, True), (6, False)],
     ]
 
 
@@ -76,10 +76,31 @@ def test_a_damaged_best_checkpoint_gives_way_to_the_next_best(tmp_path: Path, mo
     scored(monkeypatch)
     run_dir = make(tmp_path, ppo={"steps": 4}, engine={"checkpoint_every": 1, "keep_checkpoints": 10, "keep_best": "objective/scores"})
     assert run_engine(run_dir, "train") == DONE
-    assert kept(run_dir) == [(1, False), (2, False), (3, False), (4, True)]
-    (run_dir / "checkpoints" / "step-000002" / "state.json").write_bytes(b"{}")
-    checkpoints.prune(run_dir / "checkpoints" / "step-000003", 1, "objective/scores")
-    assert kept(run_dir) == [(3, False), (4, True)], "step 2 is damaged, so step 3 is the best of those up to step 3"
+    assert kept(run_dir) == [(1, False), (2, False), (3, True), (4, False)]
+    (run_dir / "checkpoints" / "step-000003" / "state.json").write_bytes(b"{}")
+    checkpoints.prune(run_dir / "checkpoints" / "step-000004", 1, "objective/scores")
+    assert kept(run_dir) == [(1, True), (4, False)], "step 3 is damaged, so step 1 is the best"
+
+
+def test_a_policy_that_its_own_step_has_destroyed_is_not_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second update sets all weights to zero. Step 2 scored best, but with the policy of step 1; step 3 sees what step 2 left."""
+    scores = [0.2, 0.9, 0.0, 0.1]
+    original = Trainer.step
+
+    def stepped(trainer: Trainer) -> StepRecord:
+        record = original(trainer)
+        if record.step == 2:
+            with torch.no_grad():
+                for weight in trainer.models.policy.model.parameters():
+                    weight.zero_()
+        return replace(record, metrics={**record.metrics, "objective/scores": scores[record.step - 1]})
+
+    monkeypatch.setattr(Trainer, "step", stepped)
+    run_dir = make(tmp_path, ppo={"steps": 4}, engine={"checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "objective/scores"})
+    assert run_engine(run_dir, "train") == DONE
+    assert kept(run_dir) == [(1, True), (4, False)]
+    weights = load_file(run_dir / "checkpoints" / "step-000001" / "policy" / "model.safetensors")
+    assert any(weight.abs().max() > 0 for weight in weights.values())
 
 
 def test_without_a_metric_none_is_best(tmp_path: Path) -> None:

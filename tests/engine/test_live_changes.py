@@ -164,6 +164,43 @@ def test_after_a_kill_the_recorded_changes_are_made_again(
     same(run_dir, changed, STEPS)
 
 
+@pytest.mark.parametrize("then", [["stop"], ["phase", "phase", "stop"], ["phase", "kill"]])
+def test_a_change_that_no_step_was_trained_with_yet_is_made_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: list[str]
+) -> None:
+    """Accepted before step 2, or before its step 3 by a step 2 that waits, and then the run ends at once."""
+    run_dir = prepare(tmp_path / "run", ppo={"steps": 3, "kl_controller": "fixed", "kl_coef": 0.1}, engine={"checkpoint_every": 1})
+    first, second = changing(run_dir, ppo__kl_coef=0.3), changing(run_dir, ppo__kl_coef=0.5)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    asked = ["step", first, *then] if len(then) == 1 else ["step", first, *then[:-1], second, then[-1]]
+    commands = [killed if command == "kill" else command for command in asked]
+    if "kill" in then:
+        with pytest.raises(KeyboardInterrupt):  # one more wait, in which the second change is accepted
+            play(run_dir, monkeypatch, *commands)
+    else:
+        play(run_dir, monkeypatch, *commands, code=STOPPED)
+    expected = {1: 0.1, 2: 0.3, 3: 0.3 if len(then) == 1 else 0.5}
+    assert RunReader(run_dir).changes() == [], "no step was trained with them yet"
+    assert run_engine(run_dir, "resume") == DONE
+    reader = RunReader(run_dir)
+    assert {step: row["objective/kl_coef"] for step, row in reader.metrics_since(0)} == pytest.approx(expected)
+    made = [SettingChange(2, "ppo.kl_coef", 0.1, 0.3), SettingChange(3, "ppo.kl_coef", 0.3, 0.5)]
+    assert reader.changes() == made[: len({*expected.values()}) - 1]
+    assert [event.step for event in reader.events_since(0) if event.kind == "setting"] == [change.step for change in reader.changes()]
+
+
+def test_the_answer_to_a_change_says_that_a_resume_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = prepare(tmp_path / "run", ppo={"steps": 2})
+    play(run_dir, monkeypatch, "step", changing(run_dir, ppo__kl_coef=0.3), "stop", code=STOPPED)
+    with sqlite3.connect(run_dir / "run.db") as connection:
+        outcomes = connection.execute("SELECT outcome FROM commands WHERE kind = 'set'").fetchall()
+    connection.close()
+    assert outcomes == [("kept: a resume trains step 2 with them",)]
+
+
 def test_beginning_again_forgets_the_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = prepare(tmp_path / "run", ppo={**PPO, "steps": 2}, engine={"checkpoint_every": 1})
     play(run_dir, monkeypatch, "step", changing(run_dir, ppo__kl_coef=0.9), "continue")

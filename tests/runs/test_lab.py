@@ -40,8 +40,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_a_sweep_is_queued_with_a_run_for_each_combination(workspace: Workspace) -> None:
     axes = {"ppo.kl_coef": [0.1, 0, 0.05], "engine.seed": [0, 1]}
-    made = workspace.submit_sweep(WORLD, axes, "β and seeds", estimate=lambda own: (own.engine.seed + 1, 9), parent="some-run")
-    assert [workspace.queue_position(run_id) for run_id in made] == [1, 2, 3, 4, 5, 6]
+    parent = workspace.submit(WORLD, "parent")
+    made = workspace.submit_sweep(WORLD, axes, "β and seeds", estimate=lambda own: (own.engine.seed + 1, 9), parent=parent)
+    assert [workspace.queue_position(run_id) for run_id in made] == [2, 3, 4, 5, 6, 7]
     want = list(itertools.product([0.1, 0, 0.05], [0, 1]))
     readers = [workspace.reader(run_id) for run_id in made]
     assert [(reader.config().ppo.kl_coef, reader.config().engine.seed) for reader in readers] == want
@@ -49,7 +50,7 @@ def test_a_sweep_is_queued_with_a_run_for_each_combination(workspace: Workspace)
     for reader, (beta, seed) in zip(readers, want, strict=True):
         assert reader.config() == with_values(WORLD, {"ppo.kl_coef": beta, "engine.seed": seed})
         origin = reader.origin()
-        assert origin.changes == {"ppo.kl_coef": beta, "engine.seed": seed} and origin.parent == "some-run" and origin.parent_step is None
+        assert origin.changes == {"ppo.kl_coef": beta, "engine.seed": seed} and origin.parent == parent and origin.parent_step is None
     names = [workspace.status(run_id).name for run_id in made]
     assert names[0] == "β and seeds, kl_coef 0.1, seed 0" and len(set(names)) == 6
     assert len({reader.origin().sweep for reader in readers}) == 1
@@ -93,6 +94,29 @@ def test_every_wrong_value_is_named_once() -> None:
         sweep_configs(WORLD, {"ppo.kl_coef": [-1, 0.1, -2], "engine.seed": [0, 1, -5]})
     fields = sorted((problem.field, problem.message.rsplit(" ", 1)[-1]) for problem in caught.value.problems)
     assert fields == [("engine.seed", "-5"), ("ppo.kl_coef", "-1"), ("ppo.kl_coef", "-2")]
+
+
+def test_a_sweep_of_a_run_keeps_its_working_folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path in the settings means the same file, wherever the app was started; a sweep of no run has the app's folder."""
+    for name in ("projects", "app"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "projects")
+    parent = workspace.submit(WORLD, "parent")
+    monkeypatch.chdir(tmp_path / "app")
+    assert sweep_folders(workspace, parent) == [tmp_path / "projects"] * 2
+    assert sweep_folders(workspace, "") == [tmp_path / "app"] * 2
+
+
+def sweep_folders(workspace: Workspace, parent: str) -> list[Path]:
+    made = workspace.submit_sweep(WORLD, {"engine.seed": [1, 2]}, parent=parent)
+    return [workspace.reader(run_id).working_folder() for run_id in made]
+
+
+def test_a_sweep_of_a_run_that_is_gone_makes_nothing(workspace: Workspace) -> None:
+    kept = workspace.submit(WORLD, "kept")
+    with pytest.raises(StoreError, match="There is no run"):
+        workspace.submit_sweep(WORLD, {"engine.seed": [1, 2]}, parent="20200101-000000-abcdef")
+    assert [run.run_id for run in workspace.runs()] == [kept]
 
 
 @pytest.mark.parametrize("where", ["create_run", "append"])

@@ -154,7 +154,7 @@ class Trainer:
         number = self.progress.step + 1
         due = {setting: value for (step, setting), value in self.planned.items() if step == number}
         due |= {change.setting: change.new for change in self.recorded_changes if change.step == number}
-        before = {setting: self._present(setting) for setting in due}
+        before = {setting: self.present(setting) for setting in due}
         self.use(due)
         return [SettingChange(number, setting, before[setting], value) for setting, value in due.items() if value != before[setting]]
 
@@ -171,7 +171,7 @@ class Trainer:
         if isinstance(self.controller, AdaptiveKL):
             self.controller.target = self.config.ppo.kl_target
 
-    def _present(self, setting: str) -> float:
+    def present(self, setting: str) -> float:
         """The value of a setting as it is now; an adaptive controller moves the KL coefficient away from what was set."""
         section, name = setting.split(".")
         return self.controller.coef if setting == "ppo.kl_coef" else float(getattr(getattr(self.config, section), name))

@@ -12,7 +12,7 @@ from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.records import EventRecord, Scratch
+from rlhf_studio.runs.records import EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
@@ -118,18 +118,20 @@ class Control:
             self._writer.acknowledge(command.id, outcome)
 
     def _change(self, command: Command) -> str:
-        """Plan other settings for the next step on all ranks. Returns why not; empty when they wait for that step."""
+        """Plan other settings for the next step on all ranks, and on record. Returns why not; empty when they wait for that step."""
         config, changes = self._trainer.config, command.payload.get("changes", {})
         problems = {setting: config.live_problem(setting, value) for setting, value in changes.items()}
         if not changes or any(problems.values()):
             return "refused: " + "; ".join(f"{setting} {problem}" for setting, problem in problems.items() if problem)
         first = self._trainer.progress.step + (2 if self._phase else 1)  # a step that waits goes on with the settings that it began with
-        ranks = self._trainer.compute.ranks
+        ranks, planned = self._trainer.compute.ranks, list[SettingChange]()
         for setting, value in changes.items():
             ranks.broadcast(CHANGE)
             ranks.broadcast(list(LIVE_SETTINGS).index(setting))
-            self._trainer.plan(setting, ranks.broadcast_number(float(value)), first)
-        self._writer.forget_later_changes(list(changes))
+            new = ranks.broadcast_number(float(value))
+            self._trainer.plan(setting, new, first)
+            planned.append(SettingChange(first, setting, self._trainer.present(setting), new))
+        self._writer.plan_changes(planned)  # from now on a resume makes them, should the run stop before their step
         self._changes[command.id] = first
         return ""
 
@@ -142,5 +144,7 @@ class Control:
         self._end(reason)
 
     def _end(self, reason: str) -> None:
+        for number, first in self._changes.items():
+            self._writer.acknowledge(number, f"kept: a resume trains step {first} with them")
         self._trainer.compute.ranks.broadcast(STOP)
         raise StopRequested(reason)
