@@ -62,7 +62,7 @@ class LivePage {
     this.verdict = new Verdict({
       fetch: this.fetch,
       go: (place) => this.go(place),
-      fork: (data) => this.trigger("fork_run", { run: this.run, ...data }),
+      fork: (data) => this.trigger("fork_run", data),
       title: (name) => page.settings[name] || name,
       saved: () => this.status.checkpoints.map((point) => point.step),
     });
@@ -170,7 +170,7 @@ class LivePage {
     this.charts.marks = [];
     this.work.reset(choice);
     this.insight = "";
-    this.verdict.reset();
+    this.verdict.reset(run);
     this.learned.reset();
     this.answers.reset();
     this.settingsPanel.reset();
