@@ -373,8 +373,8 @@ def _problem(text: str) -> bytes:
 _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "samples": lambda reader, step, sample: live_samples.samples(reader, step),
     "tokens": lambda reader, step, sample: live_samples.tokens_payload(step, reader.rollout(step, sample)),
-    "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched()),
-    "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(), sample),
+    "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
+    "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),
     "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
     "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader.config())),
     "log": lambda reader, step, sample: live_data.encode_text({"text": without_secrets(reader.log_tail())}),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from rlhf_studio.runs.workspace import Workspace
 from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -144,6 +146,75 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, app, workspace):
     viewer.get_by_role("button", name="why?").click()
     viewer.locator(".rs-finding").wait_for()
     assert viewer.get_by_role("button", name="Fork from").count() == 0
+
+
+def open_in_page(page, run):
+    """Show another run in the page that is open."""
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#wanted textarea, #wanted input").fill(run.run_id)
+    page.locator("#open-it").click()
+    page.wait_for_function("(id) => location.search.includes(id)", arg=run.run_id)
+
+
+def test_what_was_found_in_one_run_is_not_offered_for_another(open_page, run, app, workspace, monkeypatch):
+    """Until the other run's findings come there is nothing to press; a problem is told and asked about again."""
+    other = FakeRun(workspace, steps=30)
+    other.run()
+    other.step(8)
+    asked, allowed = [], []
+    whole = app.feed.insights.detail
+
+    def detail(name, kind, place):
+        if name != other.run_id or kind in allowed:
+            return whole(name, kind, place)
+        answer = Future()
+        answer.set_result(b'{"problem":"This takes longer than usual. It is tried again."}')
+        return answer
+
+    monkeypatch.setattr(app.feed.insights, "detail", detail)
+    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or other.run_id, raising=False)
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="why?").click()
+    page.locator(".rs-finding").wait_for()
+    page.wait_for_selector(".rs-phrases li")
+    open_in_page(page, other)
+    page.wait_for_function("document.querySelector('.rs-learned').textContent.includes('It is tried again')")
+    assert page.locator(".rs-finding").count() == 0 and page.locator(".rs-why").text_content() == ""
+    page.get_by_role("button", name="why?").click()
+    page.wait_for_function("document.querySelector('.rs-why').textContent.includes('It is tried again')")
+    allowed += ["diagnosis", "learned"]
+    page.wait_for_selector(".rs-phrases li")
+    page.locator(".rs-finding").get_by_role("button", name="Start again with KL coefficient 0.2").click()
+    wait_until(lambda: asked, 10)
+    assert asked == [(other.run_id, None, {"ppo.kl_coef": 0.2})]
+    other.close()
+
+
+def test_news_leave_the_focus_and_what_did_not_change(open_page, run):
+    page = open_page(f"?run={run.run_id}")
+    page.get_by_role("button", name="why?").click()
+    evidence = page.locator(".rs-finding").get_by_role("button", name="the phrase ends this response")
+    evidence.wait_for()
+    page.wait_for_selector(".rs-phrases li")
+    page.wait_for_selector(".rs-tinted")
+    page.evaluate("document.querySelector('.rs-finding').same = true")
+    focused = "document.activeElement.textContent"
+    span = "document.querySelector('.rs-learned .rs-panel-head .rs-muted').textContent"
+    evidence.focus()
+    run.step()
+    page.wait_for_function(f"{span} === 'steps 1 to 2 compared with steps 8 to 9'")
+    page.wait_for_function("document.querySelector('.rs-finding').same === undefined")  # the diagnosis is of another step
+    assert page.evaluate(focused).startswith("the phrase ends this response")
+    page.locator(".rs-phrases").get_by_role("button", name="tender").focus()
+    run.step()
+    page.wait_for_function(f"{span} === 'steps 1 to 2 compared with steps 9 to 10'")
+    assert page.evaluate(focused) == "“tender”"
+    page.evaluate("document.querySelector('.rs-before .rs-answer-text').same = true")
+    page.locator(".rs-answers .rs-answer-text").first.focus()
+    with page.expect_response(lambda reply: '"kind":"watched"' in (reply.request.post_data or "").replace(" ", "")):
+        run.writer.set_state("paused", "Paused")
+    page.wait_for_function("document.querySelector('.rs-page[data-state=paused], [data-state=paused]')")
+    assert page.evaluate("document.activeElement.same")
 
 
 def test_a_tile_leads_to_its_chart_also_when_it_was_put_away(open_page, run):

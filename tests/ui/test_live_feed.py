@@ -222,7 +222,7 @@ def test_details_of_nonsense_are_refused_in_words(feed, run):
 
 def test_an_unexpected_fault_is_answered_and_the_thread_lives_on(feed, run, monkeypatch):
     ask(feed, Position(run=run.run_id))
-    monkeypatch.setattr(CountingReader, "watched", lambda self: 1 / 0)
+    monkeypatch.setattr(CountingReader, "watched", lambda self, **options: 1 / 0)
     assert "ZeroDivisionError" in json.loads(feed.detail(run.run_id, "watched").result(DEADLINE))["problem"]
     assert "engine started" in json.loads(feed.detail(run.run_id, "log").result(DEADLINE))["text"]
 
@@ -268,6 +268,20 @@ def test_names_that_no_run_has_keep_nobody_from_watching(feed, run, monkeypatch)
 def test_requests_wait_in_a_bounded_line(feed, run, monkeypatch):
     monkeypatch.setattr(live_feed, "MOST_WAITING", 0)
     assert b"Try again in a moment" in feed.detail(run.run_id, "log").result(0)
+
+
+def test_of_the_watched_answers_only_the_first_and_the_newest_are_read(feed, run, monkeypatch):
+    every = run.config.engine.watch_every
+    run.step(3 * every)
+    held = CountingReader.watched
+    read = []
+    monkeypatch.setattr(CountingReader, "watched", lambda self, **options: read.append(held(self, **options)) or read[-1])
+    rows = json.loads(feed.detail(run.run_id, "watched").result(DEADLINE))["rows"]
+    answer = json.loads(feed.detail(run.run_id, "answer", 0, rows[0]["sample"]).result(DEADLINE))
+    assert {(row["before"]["step"], row["now"]["step"]) for row in rows} == {(0, 3 * every)}
+    assert (answer["before"]["step"], answer["now"]["step"]) == (0, 3 * every)
+    assert [{step for step, _ in records} for records in read] == [{0, 3 * every}] * 2
+    assert {step for step, _ in held(RunReader(run.folder))} == {0, every, 2 * every, 3 * every}
 
 
 def test_numbers_that_matter_not_make_no_second_reading(feed, run):

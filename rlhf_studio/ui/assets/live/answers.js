@@ -1,5 +1,5 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, redraw, setText, show } from "../shared/dom.js";
 import { lower, number, readable, signed } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
@@ -54,6 +54,7 @@ export class Answers {
     this.rows = [];
     this.at = 0;
     this.pair = null;
+    this.drawnAs = this.listedAs = "";
     show(this.node, false);
   }
 
@@ -106,11 +107,16 @@ export class Answers {
     const coloured = Boolean(pair.now.tokens);
     show(this.choice.node, coloured);
     show(this.legend.node, coloured);
-    fill(
-      this.body,
-      el("p", {}, this.prompt),
-      answer("before", pair.before, null, this.quantity, given),
-      changed ? answer("now", pair.now, pair.before, this.quantity, given) : null,
+    const content = JSON.stringify([pair, this.quantity.name]);
+    if (this.drawnAs === content) return;
+    this.drawnAs = content;
+    redraw(this.body, this.turns.lastChild, () =>
+      fill(
+        this.body,
+        el("p", {}, this.prompt),
+        answer("before", pair.before, null, this.quantity, given),
+        changed ? answer("now", pair.now, pair.before, this.quantity, given) : null,
+      ),
     );
     if (!coloured) return;
     const values = [pair.before, pair.now].flatMap(({ tokens }) =>
@@ -127,19 +133,27 @@ export class Answers {
   /** The texts of all prompts, when a person opens them. */
   drawAll() {
     if (!this.all.open) return;
-    fill(
-      this.list,
-      this.rows.map((row) =>
-        el(
-          "article",
-          { class: "rs-pair" },
-          el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
-          answer("before", row.before, null, this.quantity, null),
-          row.now.step > 0 ? answer("now", row.now, row.before, this.quantity, null) : null,
-        ),
+    const content = JSON.stringify(this.rows);
+    if (this.listedAs === content) return;
+    this.listedAs = content;
+    redraw(this.list, this.all.firstChild, () =>
+      fill(
+        this.list,
+        this.rows.map((row) => pairOf(row, this.quantity)),
       ),
     );
   }
+}
+
+/** The texts of one prompt's two answers. */
+function pairOf(row, quantity) {
+  return el(
+    "article",
+    { class: "rs-pair" },
+    el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
+    answer("before", row.before, null, quantity, null),
+    row.now.step > 0 ? answer("now", row.now, row.before, quantity, null) : null,
+  );
 }
 
 function answer(label, item, base, quantity, given) {

@@ -1,6 +1,7 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
-import { el, fill, setText } from "../shared/dom.js";
+import { el, fill, redraw, setText } from "../shared/dom.js";
 import { number, percent, readable, spoken } from "../shared/format.js";
+import { later } from "../shared/visit.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
@@ -9,6 +10,7 @@ const MOST_TOKENS = 3;
 const CLEAR = Math.log(2);
 const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
+const NOTHING = "It is told after the first steps.";
 
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
@@ -30,32 +32,62 @@ export class LearnedPanel {
     this.reset();
   }
 
-  /** Say nothing yet; `key` is of the news that said as little. */
-  reset(key = "") {
-    this.key = key;
+  /** Say nothing yet, of another run. */
+  reset() {
+    this.key = "";
+    this.ticket = null;
+    this.say(NOTHING);
+  }
+
+  /** One sentence in the place of all that can be said. */
+  say(text) {
+    this.drawnAs = "";
     setText(this.span, "");
-    fill(this.body, el("p", { class: "rs-hint" }, "It is told after the first steps."));
+    if (this.body.textContent === text) return;
+    redraw(this.body, this.body, () => fill(this.body, el("p", { class: "rs-hint" }, text)));
   }
 
   /** Fetch again when there may be more to say: `key` changes then. */
-  async update(key) {
+  update(key) {
     if (!key || key === this.key) return;
     this.key = key;
+    this.load();
+  }
+
+  async load() {
+    const ticket = (this.ticket = Symbol("learned"));
     const reply = await this.fetch({ kind: "learned" });
-    if (this.key !== key) return;
-    if (!reply) this.key = "";
-    else if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
-    else this.draw(reply);
+    if (ticket !== this.ticket) return;
+    if (reply && !reply.problem) {
+      this.draw(reply);
+      return;
+    }
+    if (reply) this.say(reply.problem);
+    later(
+      this.node,
+      () => ticket === this.ticket,
+      () => this.load(),
+    );
   }
 
   draw(learned) {
     const [before, after] = [learned.before_steps, learned.after_steps];
-    if (after[0] <= before[1]) return this.reset(this.key); // the same steps on both sides
+    if (after[0] <= before[1]) {
+      this.say(NOTHING); // the same steps on both sides
+      return;
+    }
     setText(this.span, `${steps(before)} compared with ${steps(after)}`);
+    const content = JSON.stringify([learned.phrases, learned.traits, learned.gaps, learned.rose, learned.fell]);
+    if (this.drawnAs === content) return;
+    this.drawnAs = content;
+    redraw(this.body, this.body, () => this.fill(learned));
+  }
+
+  fill(learned) {
     const phrases = strongest(learned.phrases).map((phrase) => this.phrase(phrase));
     const traits = learned.traits.filter((item) => item.changed);
     const gap = learned.gaps[0];
-    return fill(
+    fill(
       this.body,
       phrases.length
         ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)

@@ -118,8 +118,8 @@ class LivePage {
   }
 
   /** Start the run that a finding advises, from a checkpoint or (step null) from the beginning, and open it. */
-  async fork({ step, changes }) {
-    const run = this.run;
+  async fork({ run, step, changes }) {
+    if (run !== this.run) return; // a finding of a run that is no longer shown
     this.banner.say("");
     const how = step === null ? "variation" : "fork";
     const reply = await this.ending.question("experiment_start", { how, step, changes });
@@ -185,7 +185,7 @@ class LivePage {
     this.work.reset(choice);
     this.insight = "";
     this.banner.say("");
-    this.verdict.reset();
+    this.verdict.reset(run);
     this.learned.reset();
     this.answers.reset();
     this.settingsPanel.reset();

@@ -1,6 +1,7 @@
 // The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { later } from "../shared/visit.js";
 
 const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
 
@@ -8,7 +9,7 @@ export class Verdict {
   /**
    * @param fetch  asks the server
    * @param go     called with a piece of evidence that a person wants to see
-   * @param fork   called with {step, changes} when a way out is chosen
+   * @param fork   called with {run, step, changes} when a way out is chosen
    * @param title  title of a setting, by its dotted name
    * @param saved  gives the steps that have a checkpoint, in ascending order
    */
@@ -42,10 +43,15 @@ export class Verdict {
     this.reset();
   }
 
-  reset() {
+  /** Say nothing yet, of another run. */
+  reset(run = "") {
+    this.run = run;
     this.verdict = null;
     this.version = "";
     this.diagnosis = null;
+    this.drawnAs = "";
+    this.ticket = null;
+    fill(this.body);
     show(this.body, false);
     this.why.setAttribute("aria-expanded", "false");
     this.update("", null);
@@ -86,16 +92,28 @@ export class Verdict {
   allow(operator) {
     if (this.operator === operator) return;
     this.operator = operator;
-    if (this.diagnosis) this.draw(this.diagnosis);
+    if (this.drawnAs) this.draw(this.diagnosis);
   }
 
   async load() {
-    const { version } = this;
-    if (!this.body.firstChild) fill(this.body, el("p", { class: "rs-hint" }, "Looking"));
+    const ticket = (this.ticket = Symbol("diagnosis"));
+    if (!this.body.firstChild) this.say("Looking");
     const reply = await this.fetch({ kind: "diagnosis" });
-    if (version !== this.version || !reply) return;
-    if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
-    else if (this.drawnAs !== JSON.stringify(reply)) this.draw(reply);
+    if (ticket !== this.ticket) return;
+    if (reply && !reply.problem) {
+      this.draw(reply);
+      return;
+    }
+    if (reply) this.say(reply.problem);
+    const wanted = () => ticket === this.ticket && !this.body.hidden;
+    later(this.node, wanted, () => this.load());
+  }
+
+  /** One sentence in the place of the findings. */
+  say(text) {
+    if (this.body.textContent === text) return;
+    this.drawnAs = "";
+    redraw(this.body, this.why, () => fill(this.body, el("p", { class: "rs-hint" }, text)));
   }
 
   /** The first setting that a finding would change; empty for none. */
@@ -107,8 +125,13 @@ export class Verdict {
 
   draw(diagnosis) {
     this.diagnosis = diagnosis;
-    this.drawnAs = JSON.stringify(diagnosis);
-    const { verdict, findings } = diagnosis;
+    const content = JSON.stringify([diagnosis, this.verdict?.note, this.operator, this.saved()]);
+    if (this.drawnAs === content) return;
+    this.drawnAs = content;
+    redraw(this.body, this.why, () => this.fill(diagnosis));
+  }
+
+  fill({ verdict, findings }) {
     const open = new Set([...this.body.querySelectorAll("details[open]")].map((node) => node.dataset.check));
     const first = !this.body.querySelector("details");
     fill(
@@ -177,6 +200,7 @@ export class Verdict {
 
   /** One button that starts a run with what would help; for operators, and where a setting helps. */
   wayOut({ changes, fork_step: latest }) {
+    const { run } = this;
     const names = Object.keys(changes);
     if (!names.length || !this.operator) return null;
     const list = names.map((name) => `${this.title(name)} ${said(changes[name])}`).join(", ");
@@ -187,7 +211,7 @@ export class Verdict {
       const button = event.currentTarget;
       if (button.getAttribute("aria-disabled") === "true") return;
       button.setAttribute("aria-disabled", "true");
-      await this.fork({ step, changes });
+      await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
     return el(

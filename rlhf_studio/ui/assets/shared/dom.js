@@ -45,6 +45,31 @@ export function fill(node, ...children) {
   return node;
 }
 
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
+
+const groupOf = (node) => node.closest("[data-check]")?.dataset.check;
+
+/** What in `node` can have the focus and is of the kind of `model`: the same tag, in the same finding. */
+const likes = (node, { tag, group }) =>
+  [...node.querySelectorAll(FOCUSABLE)].filter((one) => one.tagName === tag && groupOf(one) === group);
+
+/**
+ * Call `action`, which replaces the children of `node`. The focus goes on to what reads the same, else to what stands
+ * at the same place, else to `otherwise`.
+ */
+export function redraw(node, otherwise, action) {
+  const had = document.activeElement;
+  if (had === node || !node.contains(had)) return action();
+  const model = { tag: had.tagName, group: groupOf(had) };
+  const text = had.textContent;
+  const place = likes(node, model).indexOf(had);
+  action();
+  const now = likes(node, model);
+  const next = now[place]?.textContent === text ? now[place] : now.find((one) => one.textContent === text);
+  (next || now[place] || otherwise).focus({ preventScroll: true });
+  return undefined;
+}
+
 export function debounce(wait, action) {
   let timer = 0;
   return (...rest) => {

@@ -16,3 +16,14 @@ export const isOnScreen = (node) =>
 export function whenShown(node, action) {
   new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && action()).observe(node);
 }
+
+const AGAIN = 4000;
+
+/** Call `action` in a while, once `node` is on the screen; not when it is `wanted` no more. */
+export function later(node, wanted, action) {
+  setTimeout(() => {
+    if (!wanted() || !node.isConnected) return;
+    if (isOnScreen(node)) action();
+    else later(node, wanted, action);
+  }, AGAIN);
+}
