@@ -127,6 +127,8 @@ def test_watched_prompts_and_settings(open_page: Callable[..., Any], server: Ser
     page.get_by_role("button", name="Ask both").click()
     expect(page.locator(".rs-talk-composer .rs-problem")).to_contain_text("Temperature: ")
     expect(composer.get_by_label("Temperature")).to_be_focused()
+    expect(composer.get_by_label("Temperature")).to_have_attribute("aria-invalid", "true")
+    expect(composer.get_by_label("Top-p")).to_have_attribute("aria-invalid", "false")
     composer.get_by_label("Temperature").fill("0.7")
     composer.get_by_label("Same seed for both").uncheck()
     expect(page.locator(".rs-talk-line")).to_have_text(re.compile(r"temperature 0\.7, .*seeds \d+ and \d+"))
