@@ -36,18 +36,21 @@ def note_faults(page: Any, faults: list[str]) -> None:
 
 @pytest.fixture
 def open_page(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
-    """Opens the app of the file's own ``server``; at the end no page may have had a script error or asked another machine."""
+    """Opens the app of the file's own ``server``, or of the one ``at``.
+
+    At the end no page may have had a script error or asked another machine.
+    """
     faults: list[str] = []
     contexts = []
 
-    def open_at(query: str = "", width: int = 1440, height: int = 900) -> Any:
+    def open_at(query: str = "", width: int = 1440, height: int = 900, at: Any = None) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
         contexts.append(context)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = context.new_page()
         page.set_default_timeout(20_000)
         note_faults(page, faults)
-        page.goto(server.url + query)
+        page.goto((at or server).url + query)
         return page
 
     yield open_at

@@ -81,3 +81,34 @@ def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Calla
     page.locator(".rs-train input:not([type=checkbox], [type=radio]):visible").first.focus()
     page.keyboard.press("?")
     assert page.locator("dialog[open]").count() == 0
+
+
+def test_links_of_what_was_made_keep_the_focus_while_more_is_made(open_page: Callable[..., Any]) -> None:
+    """The dialog "Take it home", which several pages share, asks again and again while an export works; the server here is a stand-in."""
+    page = open_page("?tab=runs")
+    script = page.locator('link[data-script="export/take_home.js"]')
+    script.wait_for(state="attached")
+    page.evaluate(
+        """async (address) => {
+          const { TakeHome } = await import(address);
+          const files = [{ name: "a.zip", bytes: 10 }, { name: "b.zip", bytes: 20 }];
+          const job = { state: "working", number: 1, progress: "", fraction: 0.5 };
+          const base = { operator: true, checkpoints: [], push: false, adapter: false, best: null, why_not: "" };
+          window.looks = 0;
+          window.made = files;
+          const export_look = async () => ({ ...base, job: { ...job, progress: `Part ${++window.looks}` }, files: window.made });
+          new TakeHome({ host: document.body, server: { export_look }, api: "/gradio_api" }).open({ run: "r", name: "r" });
+        }""",
+        script.get_attribute("href"),
+    )
+    page.get_by_role("link", name="b.zip").focus()
+    focused = "document.activeElement.textContent"
+    looks = page.evaluate("window.looks")
+    page.wait_for_function("before => window.looks > before + 1", arg=looks)
+    assert page.evaluate(focused) == "b.zip"
+    page.evaluate("window.made = [{ name: 'new.zip', bytes: 5 }, ...window.made]")
+    page.get_by_role("link", name="new.zip").wait_for()
+    assert page.evaluate(focused) == "b.zip"
+    page.evaluate("window.made = []")
+    page.get_by_role("link", name="b.zip").wait_for(state="detached")
+    page.wait_for_function("document.querySelector('.rs-take').contains(document.activeElement)")

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE
+from tests.ui.fake_run import FakeRun
 from tests.ui.talk_stand_in import COMMAND, run_with_checkpoints
 from tests.waiting import gone, wait_until
 
@@ -80,6 +82,41 @@ def test_two_policies_answer_and_a_token_shows_its_numbers(open_page: Callable[.
     assert "Prompt: I think this film" in page.evaluate("navigator.clipboard.readText()")
 
 
+def test_the_chosen_step_stays_and_the_address_leads(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, steps=60)
+    run.load()
+    run.run()
+    run.step(40)
+    later = FakeRun(tmp_path, steps=40, name="later")
+    later.load()
+    later.run()
+    running = launch(tmp_path)
+    running.talk_line._command = COMMAND
+    try:
+        page = open_page(f"?talk={run.run_id}", at=running)
+        right = page.get_by_label("Right: step")
+        expect(right).to_have_value("40")
+        right.select_option("20")
+        run.step(20)  # a checkpoint of step 60
+        look_again = "document.dispatchEvent(new Event('visibilitychange'))"
+        page.evaluate(look_again)
+        expect(right.locator("option")).to_have_text(["Start (step 0)", "Step 20", "Step 40", "Step 60 (newest)"])
+        expect(right).to_have_value("20")
+        page.evaluate(f"history.pushState(null, '', '?tab=talk&talk={later.run_id}')")
+        page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+        expect(page.get_by_text("has no checkpoint yet")).to_be_visible()
+        expect(right).to_have_value("20")
+        later.step(20)
+        page.evaluate(look_again)
+        for side in ("Left", "Right"):
+            expect(page.get_by_label(side, exact=True)).to_have_value(later.run_id)
+        expect(page.get_by_text("has no checkpoint yet")).to_be_hidden()
+    finally:
+        running.close()
+        run.close()
+        later.close()
+
+
 def test_watched_prompts_and_settings(open_page: Callable[..., Any], server: Server) -> None:
     page = open_talk(open_page, server)
     composer, example = page.locator(".rs-talk-composer"), page.locator(".rs-talk-example").first
@@ -90,6 +127,8 @@ def test_watched_prompts_and_settings(open_page: Callable[..., Any], server: Ser
     page.get_by_role("button", name="Ask both").click()
     expect(page.locator(".rs-talk-composer .rs-problem")).to_contain_text("Temperature: ")
     expect(composer.get_by_label("Temperature")).to_be_focused()
+    expect(composer.get_by_label("Temperature")).to_have_attribute("aria-invalid", "true")
+    expect(composer.get_by_label("Top-p")).to_have_attribute("aria-invalid", "false")
     composer.get_by_label("Temperature").fill("0.7")
     composer.get_by_label("Same seed for both").uncheck()
     expect(page.locator(".rs-talk-line")).to_have_text(re.compile(r"temperature 0\.7, .*seeds \d+ and \d+"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -112,6 +113,41 @@ def test_every_class_of_ours_has_the_prefix_and_is_used():
         for name in classes_of(path.read_text(encoding="utf-8")) - OF_GRADIO:
             assert name.startswith("rs-"), f"{path.name}: .{name}"
             assert name in made or name.startswith(begun), f"{path.name}: no script makes .{name}"
+
+
+def heads_of(style: str) -> list[str]:
+    """The single selectors of a stylesheet: "a, b" gives two, and so does ":is(a, b)". What ":not(...)" leaves out does not count."""
+    plain = re.sub(r":not\([^()]*\)|/\*.*?\*/|\"[^\"]*\"", "", style, flags=re.S)
+    found = []
+    for head in re.findall(r"[^{};]+(?=\{)", plain):
+        for one in re.split(r",(?![^(]*\))", head):
+            parts = [part.split(",") for part in re.split(r":is\(([^()]*)\)", one)]
+            found += [" ".join("".join(choice).split()) for choice in itertools.product(*parts)]
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "shell"])  # the shell is around all pages, and may name them
+def test_a_page_has_no_rule_for_the_elements_of_another(page):
+    """All pages stand in one document: a rule of one page that fits what another makes would depend on which was opened first."""
+    made = {
+        other: set(re.findall(r"(?<!-)\brs-[\w-]+", "".join(path.read_text(encoding="utf-8") for path in reached_from(other))))
+        for other in PAGES
+        if other != page
+    }
+    for path in STYLES:
+        if path.parent.name != page:
+            continue
+        for head in heads_of(path.read_text(encoding="utf-8")):
+            names = set(re.findall(r"\.(rs-[\w-]+)", head)) - {"rs-page"}
+            if not names or f"rs-{page}" in names:
+                continue
+            spoiled = [other for other, classes in made.items() if names <= classes]
+            assert not spoiled, f"{page}/{path.name}: {head} is also on {spoiled}; begin it with .rs-{page}"
+
+
+def test_heads_are_taken_apart():
+    style = "@media (x) { .a, .b :is(.c, .d):not(.e, .f) i { k: v } } /* .g { } */ .h::before { content: '.' }"
+    assert {".a", ".b .c i", ".b .d i", ".h::before"} <= set(heads_of(style))
 
 
 def test_scripts_give_no_class_without_the_prefix():

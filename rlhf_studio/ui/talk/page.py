@@ -80,7 +80,7 @@ class TalkPage:
         try:
             reader = self._workspace.reader(sent.run_id(data))
             config, steps = reader.config(), [kept.step for kept in reader.policies()]
-            watched = reader.watched()
+            watched = reader.watched(ends=True)
         except StoreError as error:
             return {"problem": str(error)}
         return {

@@ -101,6 +101,7 @@ export class TakeHome {
     this.working = el("div", { class: "rs-take-working", hidden: true }, this.bar, this.cancel);
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.files = el("ul", { class: "rs-take-files" });
+    this.drawn = "";
     this.ready = section("Ready to download", this.files);
     const close = el("button", { type: "button", class: "rs-button", onclick: () => this.dialog.close() }, "Close");
     this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
@@ -146,12 +147,24 @@ export class TakeHome {
     show(this.push, answer.push);
     this.options(answer);
     show(this.ready, answer.files.length > 0 || !answer.operator);
+    this.list(answer.files);
+    this.job(answer);
+  }
+
+  /** What was made: drawn anew only when it changed, and then the link that had the focus gets it back. */
+  list(files) {
+    const drawn = JSON.stringify(files);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const had = this.files.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(
       this.files,
-      answer.files.map((file) => this.file(file)),
-      answer.files.length ? null : el("li", { class: "rs-help" }, "Nothing was made yet."),
+      files.map((file) => this.file(file)),
+      files.length ? null : el("li", { class: "rs-help" }, "Nothing was made yet."),
     );
-    this.job(answer);
+    if (had === null) return;
+    const same = [...this.files.querySelectorAll("a")].find((link) => link.textContent === had);
+    (same || this.title).focus();
   }
 
   /** The lists, filled once: a choice that was made stays. */

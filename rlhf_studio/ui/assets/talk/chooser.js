@@ -11,7 +11,7 @@ export class Chooser {
    * @param onchange  called when another policy was chosen
    */
   constructor(title, policies, onchange) {
-    Object.assign(this, { title, policies, onchange, known: null });
+    Object.assign(this, { title, policies, onchange, known: null, shown: "" });
     const id = `rs-talk-${title.toLowerCase()}`;
     this.run = el("select", { class: "rs-input", id, onchange: () => this.open(this.run.value, null, true) });
     this.step = el("select", {
@@ -38,21 +38,24 @@ export class Chooser {
     if (runs.some((run) => run.id === chosen)) this.run.value = chosen;
   }
 
-  /** @param wanted "start", "newest", or null: the newest, or the start where it was chosen */
+  /** @param wanted "start", "newest", or null: the chosen step stays; in another run it is its newest or its start */
   async open(run, wanted, told = false) {
-    const before = wanted || (this.step.value === START ? START : "newest");
     this.run.value = run;
     const known = await this.policies(run);
     if (!known || this.run.value !== run) return;
-    this.known = known;
     const { steps } = known;
+    const chosen = this.step.value; // read only now: it may have been chosen while the server was asked
+    const start = wanted ? wanted === START : chosen === START;
+    const stays = !wanted && this.shown === run && steps.includes(Number(chosen));
+    Object.assign(this, { known, shown: run });
     const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest)" : ""}`;
     fill(
       this.step,
       el("option", { value: START }, "Start (step 0)"),
       steps.map((step) => el("option", { value: String(step) }, label(step))),
     );
-    this.step.value = before === START || !steps.length ? START : String(steps.at(-1));
+    if (start || !steps.length) this.step.value = START;
+    else this.step.value = stays ? chosen : String(steps.at(-1));
     if (told) this.onchange();
   }
 

@@ -187,7 +187,7 @@ export class Composer {
     setText(this.problem, text);
     show(this.problem, Boolean(text));
     for (const [name, { control }] of Object.entries(this.fields)) {
-      control.toggleAttribute("aria-invalid", Boolean(text) && name === field);
+      control.setAttribute("aria-invalid", String(Boolean(text) && name === field));
       if (text && name === field) {
         control.setAttribute("aria-describedby", "rs-talk-problem");
         control.closest("details").open = true;

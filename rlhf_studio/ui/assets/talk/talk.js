@@ -11,10 +11,21 @@ import { Exchange, follow, invitation } from "./exchange.js";
 
 const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
 const MOST_KEPT = 10;
+const NOT_YET = "The run you asked for has no checkpoint yet. It is shown here as soon as it has one.";
 
 class TalkPage {
   constructor({ host, server, trigger, props }) {
-    Object.assign(this, { host, server, trigger, props, exchanges: [], running: null, warmed: "" });
+    Object.assign(this, {
+      host,
+      server,
+      trigger,
+      props,
+      exchanges: [],
+      running: null,
+      warmed: "",
+      listed: [],
+      awaited: "",
+    });
     this.known = new Map();
     this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.empty = el(
@@ -47,8 +58,13 @@ class TalkPage {
 
   build() {
     const policies = (run) => this.policies(run);
-    this.left = new Chooser("Left", policies, () => this.changed());
-    this.right = new Chooser("Right", policies, () => this.changed());
+    const chosen = () => {
+      this.awaited = "";
+      this.say("");
+      this.changed();
+    };
+    this.left = new Chooser("Left", policies, chosen);
+    this.right = new Chooser("Right", policies, chosen);
     this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
     this.colours = el("div", { class: "rs-talk-colours", hidden: true });
     this.log = el("div", { class: "rs-talk-log" }, invitation());
@@ -79,6 +95,7 @@ class TalkPage {
     const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));
     if (runs !== this.runs) this.setRuns(reply.runs);
     this.runs = runs;
+    if (this.awaited) this.say(NOT_YET);
     return LOOK_AGAIN;
   }
 
@@ -96,12 +113,15 @@ class TalkPage {
 
   setRuns(runs) {
     this.known.clear(); // there may be newer checkpoints
+    this.listed = runs.map(({ id }) => id);
     for (const chooser of [this.left, this.right]) chooser.setRuns(runs);
     if (!runs.length) return;
-    const asked = this.wanted();
-    const first = runs.some((run) => run.id === asked) ? asked : runs[0].id;
-    if (!this.opened) this.open(first);
-    else for (const chooser of [this.left, this.right]) chooser.open(chooser.run.value, null);
+    const asked = this.opened ? this.awaited : this.wanted();
+    if (this.listed.includes(asked)) this.open(asked);
+    else if (!this.opened) {
+      this.open(runs[0].id);
+      this.awaited = asked;
+    } else for (const chooser of [this.left, this.right]) chooser.open(chooser.run.value, null);
   }
 
   /** The run that the address, or another page, asks for. */
@@ -109,8 +129,15 @@ class TalkPage {
     return runOf(this.props.value) || address.params("talk").talk || "";
   }
 
-  /** Show a run: its start on the left, its newest checkpoint on the right. */
+  /** Show a run, once it is in the list: its start on the left, its newest checkpoint on the right. */
   async open(run) {
+    const here = this.listed.includes(run);
+    this.awaited = here ? "" : run;
+    if (!here) {
+      this.poller.wake(); // the list may be older than the run's first checkpoint
+      return;
+    }
+    this.say("");
     this.opened = run;
     address.put("talk", { talk: run });
     await Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
@@ -197,6 +224,9 @@ const runOf = (value) =>
 export function mount(options) {
   const page = new TalkPage(options);
   mountTips(options.host);
+  address.watch("talk", ({ talk }) => {
+    if (talk && page.runs) page.open(talk);
+  });
   options.watch("value", () => {
     const run = runOf(options.props.value);
     if (run && page.runs) page.open(run);
