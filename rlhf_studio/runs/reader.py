@@ -113,8 +113,6 @@ class RunReader:
             if moment is None:
                 connection.close()
 
-    # --- the run -------------------------------------------------------------------------------------------------------
-
     def status(self) -> RunStatus:
         """The run's row with the state it is really in (see :mod:`rlhf_studio.runs.status`), its place in the queue included."""
         moment = self._moment()
@@ -329,8 +327,6 @@ class RunReader:
         with self._reading() as connection:
             row = connection.execute(f"SELECT at FROM steps WHERE step = ? AND {_OF_NOW}", (step,)).fetchone()
         return row[0] if row else None
-
-    # --- files ---------------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """The complete checkpoints (those with a manifest), oldest first.

@@ -161,7 +161,9 @@ def test_what_was_found_in_one_run_is_not_offered_for_another(open_page, run, ap
     other = FakeRun(workspace, steps=30)
     other.run()
     other.step(8)
-    asked, allowed = [], []
+    allowed = []
+    app.answer = {"problem": "The stand-in starts nothing."}
+    app.experiments.clear()
     whole = app.feed.insights.detail
 
     def detail(name, kind, place):
@@ -172,7 +174,6 @@ def test_what_was_found_in_one_run_is_not_offered_for_another(open_page, run, ap
         return answer
 
     monkeypatch.setattr(app.feed.insights, "detail", detail)
-    monkeypatch.setattr(Workspace, "fork", lambda self, *given: asked.append(given) or other.run_id, raising=False)
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("button", name="why?").click()
     page.locator(".rs-finding").wait_for()
@@ -185,8 +186,9 @@ def test_what_was_found_in_one_run_is_not_offered_for_another(open_page, run, ap
     allowed += ["diagnosis", "learned"]
     page.wait_for_selector(".rs-phrases li")
     page.locator(".rs-finding").get_by_role("button", name="Start again with KL coefficient 0.2").click()
-    wait_until(lambda: asked, 10)
-    assert asked == [(other.run_id, None, {"ppo.kl_coef": 0.2})]
+    wait_until(lambda: app.experiments, 10)
+    (asked,) = app.experiments
+    assert (asked["run"], asked["how"], asked["step"], asked["changes"]) == (other.run_id, "variation", None, {"ppo.kl_coef": 0.2})
     other.close()
 
 
