@@ -78,11 +78,11 @@ export function debounce(wait, action) {
   };
 }
 
-/** Read and write small preferences of this tab; a blocked storage is no reason to fail. */
-export const memory = {
+/** Reads and writes small preferences in what `storage` gives; a blocked storage is no reason to fail. */
+export const preferences = (storage) => ({
   get(key, fallback) {
     try {
-      const text = sessionStorage.getItem(`rlhf-studio.${key}`);
+      const text = storage().getItem(`rlhf-studio.${key}`);
       return text === null ? fallback : JSON.parse(text);
     } catch {
       return fallback;
@@ -90,9 +90,12 @@ export const memory = {
   },
   set(key, value) {
     try {
-      sessionStorage.setItem(`rlhf-studio.${key}`, JSON.stringify(value));
+      storage().setItem(`rlhf-studio.${key}`, JSON.stringify(value));
     } catch {
       // private windows may refuse; the choice then lasts until the page is left
     }
   },
-};
+});
+
+/** Preferences of this tab. */
+export const memory = preferences(() => sessionStorage);
