@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlhf_studio.engine.compute import lanes
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.watching import probes as probes_module
@@ -211,7 +212,7 @@ def test_small_models_answer_with_one_thread(
         return own(*arguments)
 
     monkeypatch.setattr(watched_module, "generate", generate)
-    monkeypatch.setattr(watched_module, "ONE_THREAD_BELOW", 10**9 if small else 1)
+    monkeypatch.setattr(lanes, "ONE_THREAD_BELOW", 10**9 if small else 1)
     torch.set_num_threads(2)
     try:
         assert len(trainer.watched()[0]) == 3 and torch.get_num_threads() == 2

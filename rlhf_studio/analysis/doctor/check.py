@@ -113,11 +113,6 @@ def finding(run: RunData, one: Check, course: Course) -> Finding | None:
     )
 
 
-def holds(course: Course | None, level: int) -> np.ndarray | None:
-    """Where a course is at this level or a graver one, shape (S,); None without a course."""
-    return None if course is None else course.levels >= level
-
-
 def seen(run: RunData, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
     """Evidence from one metric: its value when it was first said, and at the last step at which it was so. ``words`` has one ``{}``."""
 

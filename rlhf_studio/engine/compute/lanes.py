@@ -18,8 +18,15 @@ import torch
 
 from rlhf_studio.estimate.cpu import LEAST_ROWS, MOST_LANES
 
+ONE_THREAD_BELOW = 50_000_000  # weights
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def better_with_one_thread(model: torch.nn.Module) -> bool:
+    """Whether a few rows go faster through a model with one thread of a CPU: in a small one threads wait more than they work."""
+    return sum(weights.numel() for weights in model.parameters()) < ONE_THREAD_BELOW
 
 
 def balanced_parts(items: Sequence[Item], count: int) -> list[list[Item]]:

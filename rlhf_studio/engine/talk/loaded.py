@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
+from rlhf_studio.engine.compute.lanes import better_with_one_thread
 from rlhf_studio.engine.loop.build import pad_id, stop_id, with_lora
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.models.adapters import merge_adapter
@@ -38,7 +39,6 @@ from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 
 THREADS = torch.get_num_threads()
-ONE_THREAD_BELOW = 50_000_000  # weights: threads that wait for each other after each short operation take longer than one alone
 
 MOVED_REFERENCE = "A snapshot holds no reference, which moved in this run: KL is measured from the reference as it was at the start."
 
@@ -159,7 +159,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
         coefficient = config.ppo.kl_coef
     else:
         coefficient = _kl_coef(folder) if whole else _recorded_kl_coef(start.run_dir, step or 0)
-    threads = 1 if sum(parameter.numel() for parameter in policy.parameters()) < ONE_THREAD_BELOW else THREADS
+    threads = 1 if better_with_one_thread(policy) else THREADS
     return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads, tuple(notes))
 
 

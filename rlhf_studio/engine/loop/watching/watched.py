@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlhf_studio.engine.compute.lanes import better_with_one_thread
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import episodes_of, exact
@@ -17,8 +18,6 @@ from rlhf_studio.engine.text import response_pieces
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.runs.records import WatchRecord
-
-ONE_THREAD_BELOW = 50_000_000  # weights
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Answers:
 def few_threads(models: Models) -> Iterator[None]:
     """Inside, a small model on a CPU computes a few rows with one thread: several wait for each other after each short operation."""
     threads = torch.get_num_threads()
-    if models.compute.device.type == "cpu" and sum(weights.numel() for weights in models.policy.parameters()) < ONE_THREAD_BELOW:
+    if models.compute.device.type == "cpu" and better_with_one_thread(models.policy):
         torch.set_num_threads(1)
     try:
         yield
