@@ -1,7 +1,7 @@
 """A viewer of the Live page, without a browser: the same questions at the same times as ``live.js`` and ``work.js`` of ``ui/assets/live/``.
 
-One kept connection, one poll a second after the last answer. After a new step: its samples and the first response's tokens. When they
-are due: the watched answers, and one of them token by token. With every new verdict: what was learned. Compression is asked for as
+One kept connection, one poll a second after the last answer. After a new step: its samples, with the best response's tokens. When it is
+due: one watched answer token by token. With every new verdict: what was learned. Compression is asked for as
 browsers do. As light as possible, because it runs beside the training.
 """
 
@@ -73,15 +73,12 @@ class Viewer:
         newest = reply["sample_steps"][-1][1] if reply["sample_steps"] else -1
         if newest > self._shown:
             self._shown = newest
-            rows = (await self._fetch("samples", newest))["rows"]
-            if rows:
-                await self._fetch("tokens", newest, rows[0]["sample"])
+            await self._fetch("samples", newest, -1)
         status = reply["status"]
         key = f"{reply['epoch']}:{status['step'] // self._watch_every}:{status['step'] > 0}:{status['state']}"
         if key != self._watched:
             self._watched = key
-            if rows := (await self._fetch("watched"))["rows"]:
-                await self._fetch("answer", sample=rows[0]["sample"])
+            await self._fetch("answer", sample=-1)
 
     async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> dict[str, Any]:
         reply, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})

@@ -371,7 +371,7 @@ def _problem(text: str) -> bytes:
 
 
 _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
-    "samples": lambda reader, step, sample: live_samples.samples(reader, step),
+    "samples": lambda reader, step, sample: live_samples.samples(reader, step, sample),
     "tokens": lambda reader, step, sample: live_samples.tokens_payload(step, reader.rollout(step, sample)),
     "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),

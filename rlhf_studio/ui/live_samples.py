@@ -18,17 +18,23 @@ MOST_SCALE_STEPS = 32  # of a long run, for the scale of all its colours
 ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
 
 
-def samples(reader: Any, step: int) -> bytes:
-    """The sample table of one step, with the scale of its colours; ``reader`` is a RunReader."""
+def samples(reader: Any, step: int, sample: int) -> bytes:
+    """The sample table of one step, as :func:`samples_payload`; ``reader`` is a RunReader."""
     with reader.snapshot():
-        records = reader.rollouts(step)
-        tokens = [reader.rollout(step, record.sample).tokens for record in records]
-    return samples_payload(step, records, [record.arrays for record in tokens if record is not None])
+        return samples_payload(step, [reader.rollout(step, record.sample) for record in reader.rollouts(step)], sample)
 
 
-def samples_payload(step: int, rollouts: Sequence[RolloutRecord], arrays: Sequence[Mapping[str, np.ndarray]] = ()) -> bytes:
-    """The sample table of one step; ``arrays`` are its responses' token arrays, from which the scale of the colours comes."""
-    return encode_text({"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)})
+def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int) -> bytes:
+    """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
+
+    That is ``sample``, or the response with the best score where the step has no such sample; null in a step without responses. One
+    question then gets what a page shows of a new step.
+    """
+    arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
+    table = encode_text({"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)})
+    best = max(rollouts, key=lambda record: (finite(record.score) is not None, finite(record.score), -record.sample), default=None)
+    chosen = next((record for record in rollouts if record.sample == sample), best)
+    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen) if chosen else b"null") + b"}"
 
 
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
@@ -168,7 +174,7 @@ def first_and_newest(watched: Iterable[tuple[int, WatchRecord]]) -> dict[int, tu
 
 
 def watched_payload(watched: Iterable[tuple[int, WatchRecord]]) -> bytes:
-    """Before and now: for each watched prompt the first and the newest answer, as texts."""
+    """The first and the newest answer to each watched prompt, as texts."""
     pairs = first_and_newest(watched)
     rows = [
         {"sample": sample, "prompt": newest[1].prompt, "before": _answer(*first), "now": _answer(*newest)}
@@ -178,13 +184,20 @@ def watched_payload(watched: Iterable[tuple[int, WatchRecord]]) -> bytes:
 
 
 def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> bytes:
-    """The first and the newest answer to one watched prompt, token by token; both have one scale for each quantity."""
-    pair = first_and_newest(watched).get(sample)
+    """The first and the newest answer to one watched prompt, token by token; both have one scale for each quantity.
+
+    A negative ``sample`` asks for the first prompt. ``samples`` are all that are watched; in a run that watches none nothing else is there.
+    """
+    pairs = first_and_newest(watched)
+    if not pairs and sample < 0:
+        return encode_text({"samples": []})
+    sample = min(pairs) if sample < 0 else sample
+    pair = pairs.get(sample)
     if pair is None:
         return encode_text({"problem": "This prompt is not watched in this run."})
     both = {name: _answer(*answer) | {"tokens": _answer_tokens(answer[1])} for name, answer in zip(("before", "now"), pair, strict=True)}
     found = scales([answer[1].arrays for answer in pair])
-    return encode_text({"sample": sample, "prompt": pair[1][1].prompt, **both, "scales": found})
+    return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": found})
 
 
 def _answer(step: int, record: WatchRecord) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def test_news_leave_the_focus_and_what_did_not_change(open_page, run):
     assert page.evaluate(focused) == "“tender”"
     page.evaluate("document.querySelector('.rs-before .rs-answer-text').same = true")
     page.locator(".rs-answers .rs-answer-text").first.focus()
-    with page.expect_response(lambda reply: '"kind":"watched"' in (reply.request.post_data or "").replace(" ", "")):
+    with page.expect_response(lambda reply: '"kind":"answer"' in (reply.request.post_data or "").replace(" ", "")):
         run.writer.set_state("paused", "Paused")
     page.wait_for_function("document.querySelector('.rs-page[data-state=paused], [data-state=paused]')")
     assert page.evaluate("document.activeElement.same")

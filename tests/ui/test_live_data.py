@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +184,7 @@ def test_hostile_texts_arrive_unchanged():
     told = json.loads(live_samples.tokens_payload(3, rollout(HOSTILE)))
     assert told["tokens"]["response_pieces"] == HOSTILE
     assert told["tokens"]["pieces"] == [[0, "\ud800"]]
-    table = json.loads(live_samples.samples_payload(3, [rollout(HOSTILE)]))
+    table = json.loads(live_samples.samples_payload(3, [rollout(HOSTILE)], -1))
     assert table["rows"][0]["response"] == "".join(HOSTILE)
     watched = json.loads(live_samples.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
     assert watched["rows"][0]["prompt"] == "p"
@@ -202,6 +203,15 @@ def test_a_rollout_without_token_records_says_so():
     assert json.loads(live_samples.tokens_payload(3, bare))["tokens"] is None
 
 
+def test_a_step_comes_with_the_tokens_of_the_response_that_is_shown_first():
+    rows = [replace(rollout([text], score), sample=sample) for sample, text, score in ((0, "a", math.nan), (1, "b", 2.0), (2, "c", 2.0))]
+    best, asked, unknown = (json.loads(live_samples.samples_payload(3, rows, sample)) for sample in (-1, 2, 99))
+    assert [row["sample"] for row in best["rows"]] == [0, 1, 2]
+    assert best["chosen"] == json.loads(live_samples.tokens_payload(3, rows[1])) == unknown["chosen"]  # the best score, the first of two
+    assert asked["chosen"]["tokens"]["response_pieces"] == ["c"]
+    assert json.loads(live_samples.samples_payload(3, [], -1))["chosen"] is None
+
+
 def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
     def answer(sample, text):
         return WatchRecord(sample, f"prompt {sample}", text, 1.0, 0.5)
@@ -211,6 +221,16 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
     )["rows"]
     assert [row["before"]["response"] for row in rows] == ["old", "only"]
     assert [(row["now"]["step"], row["now"]["response"]) for row in rows] == [(10, "new"), (0, "only")]
+
+
+def test_one_watched_answer_comes_with_the_list_of_all():
+    answers = [(step, WatchRecord(sample, "p", f"{sample} at {step}", 1.0, 0.5)) for step in (0, 5) for sample in (3, 4)]
+    first, other = (json.loads(live_samples.answer_payload(answers, sample)) for sample in (-1, 4))
+    assert first["samples"] == other["samples"] == [3, 4]
+    assert (first["sample"], first["before"]["response"], first["now"]["response"]) == (3, "3 at 0", "3 at 5")
+    assert other["now"]["response"] == "4 at 5"
+    assert json.loads(live_samples.answer_payload([], -1)) == {"samples": []}
+    assert "not watched" in json.loads(live_samples.answer_payload(answers, 5))["problem"]
 
 
 def test_text_encoding_refuses_numbers_that_json_has_no_word_for():

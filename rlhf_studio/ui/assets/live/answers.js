@@ -37,7 +37,7 @@ export class Answers {
     this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
     this.list = el("div", { class: "rs-answer-list" });
     this.all.append(this.list);
-    this.all.addEventListener("toggle", () => this.drawAll());
+    this.all.addEventListener("toggle", () => this.loadAll());
     this.node = el(
       "section",
       { class: "rs-panel rs-answers", "aria-label": "Before and now", hidden: true },
@@ -50,9 +50,9 @@ export class Answers {
   }
 
   reset() {
-    this.key = "";
-    this.rows = [];
-    this.at = 0;
+    this.key = this.listKey = "";
+    this.samples = [];
+    this.sample = -1; // the first one
     this.pair = null;
     this.drawnAs = this.listedAs = "";
     show(this.node, false);
@@ -63,46 +63,43 @@ export class Answers {
     if (key === this.key) return;
     const before = this.key;
     this.key = key;
-    const reply = await this.fetch({ kind: "watched" });
-    if (this.key !== key) return;
-    if (!reply || reply.problem) {
-      this.key = before;
-      return;
-    }
-    this.rows = reply.rows;
-    show(this.node, this.rows.length > 0);
-    this.at = Math.min(this.at, Math.max(0, this.rows.length - 1));
-    if (this.rows.length) await this.load();
+    if (!(await this.load()) && this.key === key) this.key = before;
   }
 
   turn(by) {
-    this.at = (this.at + by + this.rows.length) % this.rows.length;
+    const { samples } = this;
+    this.sample = samples[(samples.indexOf(this.sample) + by + samples.length) % samples.length];
     this.load();
   }
 
+  /** Whether it could be fetched, or another question has taken its place. */
   async load() {
-    const row = this.rows[this.at];
     const ticket = (this.ticket = Symbol("answer"));
-    this.draw({ ...row, scales: {} }, true);
-    const reply = await this.fetch({ kind: "answer", sample: row.sample });
-    if (ticket === this.ticket && reply && !reply.problem) this.draw(reply, false);
-    this.drawAll();
+    const reply = await this.fetch({ kind: "answer", sample: this.sample });
+    if (ticket !== this.ticket) return true;
+    if (!reply || reply.problem) return false;
+    this.samples = reply.samples;
+    show(this.node, this.samples.length > 0);
+    if (this.samples.length) {
+      this.sample = reply.sample;
+      this.draw(reply);
+      this.loadAll();
+    }
+    return true;
   }
 
   colour(name) {
     this.quantity = this.quantities.find((quantity) => quantity.name === name);
     memory.set("answers.quantity", name);
-    if (this.pair) this.draw(this.pair, false);
+    if (this.pair) this.draw(this.pair);
   }
 
-  /** @param early  the tokens are still on their way: what is there stays until then, unless it is another prompt */
-  draw(pair, early) {
-    if (early && this.pair?.sample === pair.sample) return;
+  draw(pair) {
     this.pair = pair;
     const changed = pair.now.step > 0;
     setText(this.note, changed ? `after step ${pair.now.step}` : "the next answers come during training");
     setText(this.prompt, readable(pair.prompt, 400));
-    setText(this.place, `${this.at + 1} of ${this.rows.length}`);
+    setText(this.place, `${this.samples.indexOf(pair.sample) + 1} of ${this.samples.length}`);
     const given = pair.scales[this.quantity.name];
     const coloured = Boolean(pair.now.tokens);
     show(this.choice.node, coloured);
@@ -130,16 +127,20 @@ export class Answers {
     );
   }
 
-  /** The texts of all prompts, when a person opens them. */
-  drawAll() {
-    if (!this.all.open) return;
-    const content = JSON.stringify(this.rows);
+  /** The texts of all prompts, while a person has them open. */
+  async loadAll() {
+    if (!this.all.open || this.listKey === this.key) return;
+    const { key } = this;
+    const reply = await this.fetch({ kind: "watched" });
+    if (!reply || reply.problem || this.key !== key) return;
+    this.listKey = key;
+    const content = JSON.stringify(reply.rows);
     if (this.listedAs === content) return;
     this.listedAs = content;
     redraw(this.list, this.all.firstChild, () =>
       fill(
         this.list,
-        this.rows.map((row) => pairOf(row, this.quantity)),
+        reply.rows.map((row) => pairOf(row, this.quantity)),
       ),
     );
   }

@@ -150,7 +150,7 @@ export class WorkArea {
   async loadStep(step) {
     const ticket = (this.stepTicket = Symbol("step"));
     const { epoch } = this;
-    const reply = await this.fetch({ kind: "samples", step });
+    const reply = await this.fetch({ kind: "samples", step, sample: this.choice.sample ?? -1 });
     if (ticket !== this.stepTicket || step !== this.wanted()) return;
     if (!reply || reply.problem) {
       setText(
@@ -164,10 +164,11 @@ export class WorkArea {
     this.shown = { step, sample: null, epoch };
     this.scales = reply.scales;
     this.table.set(reply.rows);
-    await this.showSample();
+    await this.showSample(reply.chosen);
   }
 
-  async showSample() {
+  /** @param fetched  the tokens that came with the table: those of the row to show, unless rows are sorted in another order */
+  async showSample(fetched = null) {
     const order = this.table.order();
     const { sample } = this.choice;
     const wanted = sample !== null && order.includes(sample) ? sample : order[0];
@@ -176,7 +177,7 @@ export class WorkArea {
     if (this.shown.sample === wanted) return undefined;
     const ticket = (this.sampleTicket = Symbol("sample"));
     const { step } = this.shown;
-    const reply = await this.fetch({ kind: "tokens", step, sample: wanted });
+    const reply = fetched?.sample === wanted ? fetched : await this.fetch({ kind: "tokens", step, sample: wanted });
     if (ticket !== this.sampleTicket || this.shown.step !== step) return undefined;
     if (!reply || reply.problem)
       return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
