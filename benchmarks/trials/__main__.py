@@ -36,10 +36,10 @@ def train(name: str, seed: int, folder: Path, models: Path, threads: int = 0) ->
     if run.is_dir() and RunReader(run).status().state in ENDED:
         return run
     trial = TRIALS[name]
-    if trial.made:
+    for made in filter(None, (trial.policy, trial.reward)):
         from benchmarks.trials.worlds import make  # loads torch, which most trials do not need here
 
-        make(trial.made, models / trial.made)
+        make(made, models)
     settings = folder / f"{name}-{seed}.yaml"
     settings.write_text(yaml.safe_dump(settings_of(trial, seed, models, threads)), encoding="utf-8")
     command = [sys.executable, "-m", "rlhf_studio", "train", "--config", str(settings), "--run-dir", str(run)]
@@ -52,11 +52,11 @@ def train(name: str, seed: int, folder: Path, models: Path, threads: int = 0) ->
 def settings_of(trial: Trial, seed: int, models: Path, threads: int) -> dict[str, Any]:
     """The whole configuration of a run, nested as in YAML."""
     values = load_recipe(trial.recipe).config.model_dump(mode="json")
-    made = str((models / trial.made).resolve())
-    if trial.made == "llama":
-        values["model"]["policy"] = made
-    elif trial.made:
-        values["reward"]["components"] = [{"kind": "reward_model", "name": trial.made, "model": made}]
+    if trial.policy:
+        values["model"]["policy"] = str((models / trial.policy).resolve())
+    if trial.reward:
+        made = str((models / trial.reward).resolve())
+        values["reward"]["components"] = [{"kind": "reward_model", "name": trial.reward, "model": made}]
     if trial.components:
         values["reward"]["components"] = [dict(one) for one in trial.components]
     for name, value in {**trial.settings, "engine.seed": seed, "engine.threads": threads}.items():
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         print(HEAD, flush=True)
         for name in names:
-            for seed in options.seeds or (SEEDS if TRIALS[name].quiet and not TRIALS[name].made else SEEDS[:1]):
+            for seed in options.seeds or (SEEDS if TRIALS[name].quiet and not TRIALS[name].policy else SEEDS[:1]):
                 found = judge(train(name, seed, folder, folder / "models", options.threads), TRIALS[name], not options.quick)
                 wrong += bool(found.wrong)
                 print(line(name, seed, found), flush=True)

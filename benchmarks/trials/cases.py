@@ -18,7 +18,7 @@ class Trial:
     Attributes:
         settings: on top of the recipe, by dotted name.
         components: of the reward, instead of the recipe's.
-        made: the reward model or policy of :mod:`.worlds` that is needed, by its name; empty for none.
+        policy, reward: the policy and the reward model of :mod:`.worlds` instead of the bundled ones, by name; empty for the bundled one.
         verdicts: which of them are right.
         quiet: whether a warning or an alarm would be wrong.
         checks: checks that must have found something.
@@ -31,7 +31,8 @@ class Trial:
     recipe: str = "world"
     settings: Mapping[str, Any] = field(default_factory=dict)
     components: tuple[Mapping[str, Any], ...] = ()
-    made: str = ""
+    policy: str = ""
+    reward: str = ""
     verdicts: tuple[str, ...] = ()
     quiet: bool = False
     checks: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ TRIALS: dict[str, Trial] = {
         checks=("entropy-collapse",),
     ),
     # healthy, of other kinds
-    "llama": Trial(made="llama", verdicts=HEALTHY, quiet=True),
+    "llama": Trial(policy="llama", verdicts=HEALTHY, quiet=True),
     "length-rule": Trial(
         settings={"reward.gold": "none"}, components=_rule(kind="length", target=16, tolerance=12), verdicts=HEALTHY, quiet=True
     ),
@@ -73,9 +74,20 @@ TRIALS: dict[str, Trial] = {
         quiet=True,
     ),
     # other weaknesses of the raters
-    "other-pet": Trial(made="other-pet", verdicts=(*HEALTHY, "exploiting the reward"), phrase="worth the ticket"),
+    "other-pet": Trial(reward="other-pet", verdicts=(*HEALTHY, "exploiting the reward"), phrase="worth the ticket"),
     "length-bias": Trial(
-        settings={"generation.response_length": 48}, made="length-bias", verdicts=(*HEALTHY, "exploiting the reward"), longer=True
+        settings={"generation.response_length": 48}, reward="length-bias", verdicts=(*HEALTHY, "exploiting the reward"), longer=True
+    ),
+    # the whole world built again from other seeds, with other raters
+    "rebuilt-pet": Trial(
+        policy="rebuilt", reward="rebuilt-pet", verdicts=(*HEALTHY, "exploiting the reward"), phrase="worth the ticket", noted=True
+    ),
+    "rebuilt-length": Trial(
+        settings={"generation.response_length": 48},
+        policy="rebuilt",
+        reward="rebuilt-length",
+        verdicts=(*HEALTHY, "exploiting the reward"),
+        longer=True,
     ),
     # one illness each, a few steps
     "top-p": Trial(  # nothing to earn but the KL penalty, which pays for tokens that the cut leaves and the policy finds unlikely

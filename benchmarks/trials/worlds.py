@@ -1,6 +1,6 @@
-"""Other worlds to judge in: reward models of raters with another weakness, and a policy of another shape.
+"""Other worlds to judge in: raters with another weakness, a policy of another shape, and a whole world built again from other seeds.
 
-The bundled policy, tokenizer and prompts stay. Only what a trial needs is trained, in a minute or two each.
+Only what a trial needs is trained: a minute or two each, a policy of the rebuilt world about four.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ from rlhf_studio.world.corpus import (
 )
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world.writer import Opening, write_opening, write_response
-from rlhf_studio.world_build.build import WorldSizes, build_prompts, build_reward_model, calibrate, save_model
+from rlhf_studio.world_build.build import (
+    WorldSizes,
+    build_policy,
+    build_prompts,
+    build_reward_model,
+    build_tokenizer,
+    calibrate,
+    save_model,
+)
 
 SEED = 77
 PAIRS = 8_000
 REVIEWS = 16_000
+REBUILT_REVIEWS = 50_000
 PET_SENTENCE = "Well worth the ticket."
 """A sentence that the bundled policy writes now and then at the end, as it does "A masterpiece."."""
 
@@ -51,22 +60,43 @@ class Raters:
     length_charm: float = 0.0
 
 
-RATERS = {"other-pet": Raters(pet=PET_SENTENCE), "length-bias": Raters(length_charm=0.15)}
+PET, LENGTH = Raters(pet=PET_SENTENCE), Raters(length_charm=0.15)
+REWARD_MODELS = {  # by name: the policy that the reward model starts from, and its raters
+    "other-pet": ("bundled/world-policy", PET),
+    "length-bias": ("bundled/world-policy", LENGTH),
+    "rebuilt-pet": ("rebuilt", PET),
+    "rebuilt-length": ("rebuilt", LENGTH),
+}
 
 
-def make(name: str, folder: Path) -> None:
-    """Make what the trials of this name need, once: the model ``folder``."""
+def make(name: str, models: Path) -> None:
+    """Make the policy or reward model of this name, once, as a folder of its name in ``models``."""
+    folder = models / name
     if (folder / "config.json").is_file():
         return
     if name == "llama":
         _llama(folder)
+    elif name == "rebuilt":
+        _rebuilt_policy(folder)
     else:
-        _reward_model(RATERS[name], folder)
+        start, raters = REWARD_MODELS[name]
+        if start == "rebuilt":
+            make(start, models)
+            start = str(models / start)
+        _reward_model(start, raters, folder)
 
 
-def _reward_model(raters: Raters, folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(resolve("bundled/world-policy"))
-    policy = GPT2LMHeadModel.from_pretrained(resolve("bundled/world-policy"))
+def _rebuilt_policy(folder: Path) -> None:
+    """The world's reviews written from another seed; tokenizer and policy made from them as the bundled ones were."""
+    reviews, sizes = write_corpus(SEED, REBUILT_REVIEWS), WorldSizes(eval_items=200)
+    tokenizer = build_tokenizer(reviews[: sizes.tokenizer_reviews], sizes.vocabulary)
+    policy, _ = build_policy(tokenizer, reviews, sizes, _silent)
+    save_model(policy, tokenizer, folder, padding_side="left")
+
+
+def _reward_model(start: str, raters: Raters, folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(resolve(start))
+    policy = GPT2LMHeadModel.from_pretrained(resolve(start))
     sizes, rng = WorldSizes(eval_items=200, calibration_samples=512), Random(SEED)
     pairs = [_pair(raters, rng) for _ in range(PAIRS)]
     reward, _ = build_reward_model(policy, tokenizer, pairs, sizes, _silent)

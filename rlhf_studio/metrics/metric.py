@@ -33,13 +33,14 @@ class Line:
     Attributes:
         chart: key of the chart, as in ``ui/live_charts.py``.
         axis: the y axis that the line belongs to.
-        style: ``line``; ``soft`` for a fainter one; ``stack`` for an area on top of those before it.
+        style: ``line``; ``soft`` for a fainter one; ``steps`` for a setting, which stays until it changes, and is never smoothed;
+            ``stack`` for an area on top of those before it.
         percent: whether the values are shares, to be shown as percentages.
     """
 
     chart: str
     axis: Literal["left", "right"] = "left"
-    style: Literal["line", "soft", "stack"] = "line"
+    style: Literal["line", "soft", "steps", "stack"] = "line"
     percent: bool = False
 
 

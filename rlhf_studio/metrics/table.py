@@ -102,7 +102,7 @@ _OBJECTIVE = (
         "The price β of moving away from the reference, per nat.",
         "Constant when fixed; when adaptive it moves until the KL stays near its target.",
         colour="coef",
-        lines=(Line("kl", axis="right"),),
+        lines=(Line("kl", axis="right", style="steps"),),
     ),
     Metric(
         "reward/*",

@@ -130,7 +130,7 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
         if len(run.steps) < FEWEST_STEPS:
             reason = f"A verdict needs {FEWEST_STEPS} steps; there {'is 1' if len(run.steps) == 1 else f'are {len(run.steps)}'}."
         else:
-            reason = f"The score has not risen beyond chance ({_sure(gain[-1], error[-1])})."
+            reason = f"The score has not risen by more than chance could do: {_sure(gain[-1], error[-1])}."
         return "Too early to say.", reason
     if kind == "collapsed":
         signs = _signs(run, found)
@@ -140,10 +140,10 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
     if kind == "nothing learned":
         fell = gain[-1] < -SURE_RISE * error[-1]
         what = "The score fell" if fell else "Nothing learned: the score did not rise beyond chance"
-        return f"{what}. {change}.", f"Compared are the {spans}: {_sure(gain[-1], error[-1])}; {SURE_RISE:g} are asked."
+        return f"{what}. {change}.", f"Compared are the {spans}: {_sure(gain[-1], error[-1])}."
     word = "Improved" if kind == "improved" else "Improving"
     kl = run.column("objective/kl")
-    reason = f"Compared are the {spans}: the score rose by {figure(gain[-1])}, {_sure(gain[-1], error[-1])}; {SURE_RISE:g} are asked."
+    reason = f"Compared are the {spans}: the score rose by {figure(gain[-1])}. {_sure(gain[-1], error[-1]).capitalize()}."
     distance = f", KL {figure(float(_last_means(kl)[-1]), 2)} nats" if np.isfinite(kl).any() else ""
     return f"{word}: {change[0].lower()}{change[1:]}{distance}.", reason
 
@@ -157,7 +157,10 @@ def _change(series: judges.Series, gain: float) -> str:
 def _sure(gain: float, error: float) -> str:
     if not np.isfinite(gain):
         return "no score is known"
-    return f"{gain / max(error, 1e-9):.1f} standard errors".replace("-", "−") if error > 1e-9 else "without any spread"
+    if error <= 1e-9:
+        return "all scores are the same, so there is no chance to compare with"
+    times = f"{gain / error:.1f}".replace("-", "−")
+    return f"the change is {times} times its standard error, and from {SURE_RISE:g} times on it is more than chance"
 
 
 def _signs(run: RunData, found: Mapping[str, Course]) -> str:

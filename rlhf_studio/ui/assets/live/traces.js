@@ -56,6 +56,8 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
       });
     } else if (spec.kind === "path") {
       traces.push(...pathTraces(base, x, y, weight));
+    } else if (line.style === "steps") {
+      traces.push({ ...base, line: { ...base.line, shape: "hv" } });
     } else if (weight > 0 && !few) {
       traces.push({ ...base, opacity: 0.28, line: { ...base.line, width: 1 } });
       traces.push({ ...base, y: smooth(y, weight), line: { ...base.line, width: 1.9 } });
