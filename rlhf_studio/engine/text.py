@@ -30,8 +30,9 @@ Decoder = Callable[[tuple[int, ...]], str]
 MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
 
 
+@lru_cache(maxsize=2)
 def remembering_decoder(tokenizer: PreTrainedTokenizerBase) -> Decoder:
-    """A decoder that remembers what it decoded last: the same pairs of tokens come again and again in a run."""
+    """A decoder that remembers what it decoded last: the same pairs of tokens come again and again in a run. One for each tokenizer."""
     return lru_cache(maxsize=MOST_REMEMBERED)(lambda ids: _decode(tokenizer, list(ids)))
 
 
@@ -68,7 +69,8 @@ class GrowingText:
 def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row: int) -> list[str]:
     """The text that each token of one response adds, decoded behind its prompt."""
     prompt = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
-    return token_pieces(tokenizer, prompt + tokens.response_ids[row][tokens.mask[row]].tolist())[len(prompt) :]
+    ids = prompt + tokens.response_ids[row][tokens.mask[row]].tolist()
+    return token_pieces(tokenizer, ids, remembering_decoder(tokenizer))[len(prompt) :]
 
 
 def _added(before: str, after: str, marks: int) -> str:

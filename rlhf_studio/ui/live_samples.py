@@ -136,9 +136,9 @@ def _tokens(tokens: TokenRecord) -> bytes:
         "response_ids": tokens.response_ids,
         "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
         "top_ids": np.ascontiguousarray(tokens.top_ids),
-        "top_logprobs": np.ascontiguousarray(tokens.top_logprobs, np.float32),
+        "top_logprobs": rounded(tokens.top_logprobs),
         "ref_top_ids": np.ascontiguousarray(tokens.ref_top_ids),
-        "ref_top_logprobs": np.ascontiguousarray(tokens.ref_top_logprobs, np.float32),
+        "ref_top_logprobs": rounded(tokens.ref_top_logprobs),
     }
     return encode_text(words)[:-1] + b"," + encode_numbers(numbers)[1:]
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlhf_studio.engine.compute.lanes import ONE_LANE
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.models.forward import TOP_K, ForwardPass
 from rlhf_studio.engine.models.policy import ResponseModel
@@ -141,9 +142,8 @@ def restored_probes(models: Models, state: dict[str, Any] | None, start: Tensor 
 
 
 def _forward_pass(models: Models, temperature: float) -> ForwardPass:
-    """Few short texts: threads that divide each small operation would wait more than they work, so every lane takes texts of its own."""
-    compute = replace(models.compute, lanes=models.compute.lanes.with_one_row_each())
-    return replace(models.forward_pass, temperature=temperature, compute=compute)
+    """Few short texts make one batch: in lanes of their own they would wait for each other longer than they work."""
+    return replace(models.forward_pass, temperature=temperature, compute=replace(models.compute, lanes=ONE_LANE))
 
 
 def _distribution(models: Models, model: ResponseModel, tokens: TokenBatch, temperature: float) -> Tensor | None:
