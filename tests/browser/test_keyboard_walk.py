@@ -1,13 +1,16 @@
-"""By keyboard alone, nothing replaced: start, verdict, variation. The focus is known at every stop."""
+"""The whole way by keyboard alone, nothing replaced: start, verdict, variation, compare, talk, export. The focus is known at every stop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.app import Server, launch
+from tests.waiting import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -78,12 +81,18 @@ def short_run(walker: Walker) -> None:
     walker.on("live")
 
 
-def finish(walker: Walker) -> None:
+def finish(walker: Walker, runs: int, server: Server) -> None:
+    """The newest of so many runs has ended, and the page says so."""
+
+    def steps() -> list[tuple[str, int]]:
+        return [(run.state, run.step) for run in Workspace(server.workspace.root).runs()]
+
+    wait_until(lambda: steps() == [("finished", STEPS)] * runs, PATIENCE / 1000)
     walker.page.wait_for_selector(".rs-live[data-state=finished]", timeout=PATIENCE)
     assert walker.at != "body", "the focus was lost when the run ended"
 
 
-def test_start_verdict_and_variation_by_keyboard(open_page: Any, server: Server) -> None:
+def test_the_whole_way_by_keyboard(open_page: Any, server: Server) -> None:
     page = open_page()
     page.set_default_timeout(PATIENCE)
     expect(page.locator(".rs-figures")).to_contain_text("about")
@@ -95,7 +104,7 @@ def test_start_verdict_and_variation_by_keyboard(open_page: Any, server: Server)
     short_run(walker)
 
     # verdict: it is there, and its reason can be opened
-    finish(walker)
+    finish(walker, 1, server)
     expect(page.locator(".rs-verdict")).to_contain_text("early", ignore_case=True)
 
     # variation: the form has the run's settings
@@ -104,4 +113,33 @@ def test_start_verdict_and_variation_by_keyboard(open_page: Any, server: Server)
     expect(page.locator("#setting-ppo-steps")).to_have_value(str(STEPS))
     walker.press("Start run", most=40)
     walker.on("live")
-    assert len(server.workspace.runs()) == 2
+    finish(walker, 2, server)
+
+    # compare
+    walker.press("Compare")
+    walker.on("runs")
+
+    # talk: back to Live by the tabs, then a prompt
+    walker.go("Live", key="Shift+Tab")
+    page.keyboard.press("Enter")
+    walker.press("Talk to it")
+    walker.on("talk")
+    walker.write("Your prompt", "The film was")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".rs-exchange .rs-answer")).to_have_count(2)
+    page.locator('.rs-answer [data-figure="KL"]').nth(1).wait_for()
+    walker.go("Live", key="Shift+Tab", most=40)
+    page.keyboard.press("Enter")
+
+    # export: a dialog that gives the focus back
+    walker.press("Take it home")
+    expect(page.get_by_role("dialog", name="Take it home")).to_be_visible()
+    walker.press("Report")
+    page.locator(".rs-take-files a").first.wait_for()
+    page.wait_for_function("document.activeElement.closest('.rs-take-files')")  # what was made has the focus
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert "<html" in Path(download.value.path()).read_text(encoding="utf-8")[:500]
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert walker.at == "Take it home"
