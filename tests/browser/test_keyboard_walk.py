@@ -16,7 +16,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 STEPS = 4
-PATIENCE = 25_000
+PATIENCE = 60_000
 
 FOCUSED = """() => {
   const node = document.activeElement;
@@ -115,8 +115,18 @@ def test_the_whole_way_by_keyboard(open_page: Any, server: Server) -> None:
     walker.on("live")
     finish(walker, 2, server)
 
-    # compare
+    # compare: the run is ticked already, the space bar ticks the other one
     walker.press("Compare")
+    walker.on("runs")
+    expect(page.locator("[data-action=tick]:checked")).to_have_count(1)
+    walker.go("Compare Tiny world")
+    if page.evaluate("document.activeElement.checked"):  # both have the same name
+        page.keyboard.press("Tab")
+        walker.go("Compare Tiny world")
+    page.keyboard.press("Space")
+    walker.go("Compare 2 runs", key="Shift+Tab", most=40)
+    page.keyboard.press("Enter")
+    expect(page.locator(".rs-compare-verdict")).to_contain_text("score")
     walker.on("runs")
 
     # talk: back to Live by the tabs, then a prompt
