@@ -6,5 +6,7 @@
 - :mod:`.write`: a run as lines
 - :mod:`.line`: one line, checked field by field
 - :mod:`.records`: checked lines as the records of :mod:`rlhf_studio.runs`
+- :mod:`.index`: the first pass over a file, line by line
 - :mod:`.open_log`: a file as a run in a workspace
+- :mod:`.apart`: the same in a process of its own, for the app
 """
