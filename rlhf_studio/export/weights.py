@@ -11,9 +11,9 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.export.places import bytes_of, check_room, refuse
-from rlhf_studio.export.text import shareable
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.reader import RunReader

@@ -4,6 +4,7 @@
 
 - :mod:`.shape`: the names of what a line holds, and how large it may be
 - :mod:`.write`: a run as lines
+- :mod:`.shareable`: what leaves this machine, without its paths and without secrets
 - :mod:`.line`: one line, checked field by field
 - :mod:`.records`: checked lines as the records of :mod:`rlhf_studio.runs`
 - :mod:`.index`: the first pass over a file, line by line

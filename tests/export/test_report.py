@@ -16,7 +16,8 @@ from rlhf_studio.export.curves import axis, curves_of
 from rlhf_studio.export.report import report
 from rlhf_studio.export.story import Story, story_of
 from rlhf_studio.export.tables import write_csv
-from rlhf_studio.export.text import cell, markdown, number, readable, shareable
+from rlhf_studio.export.text import cell, markdown, number, readable
+from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.reader import RunReader
 from tests.export import fakes
 from tests.export.runs import run_with_policies
