@@ -100,7 +100,7 @@ def test_the_csv_has_the_numbers_and_no_formula(reader: RunReader) -> None:
     assert write_csv(reader, file) == 3
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["step"] for row in rows] == ["1", "2", "3"]
-    assert [float(row["objective/scores"]) for row in rows] == [2.0, 1.0, 0.5] and float(rows[0]["objective/kl"]) == 0.1
+    assert [float(row["objective/scores"]) for row in rows] == [1.0, 0.5, 2.0] and float(rows[0]["objective/kl"]) == 0.1
     assert "'=evil()" in rows[0] and "reward/=cmd" in rows[0] and float(rows[0]["'=evil()"]) == -0.5
 
 
