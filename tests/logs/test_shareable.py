@@ -132,10 +132,8 @@ def test_events_of_steps_that_were_trained_again_are_left_out(tmp_path: Path) ->
     run = new_run(tmp_path / "run", steps=4)
 
     def step(writer: RunWriter, number: int, name: str) -> None:
-        responses: list[RolloutRecord] = []
-        writer.commit_step(
-            StepRecord(number, {"objective/scores": 1.0}, responses, events=[EventRecord("info", "log", f"{name} {number}")])
-        )
+        said = EventRecord("info", "log", f"{name} {number}")
+        writer.commit_step(StepRecord(number, {"objective/scores": 1.0}, [], events=[said]))
         writer.event(EventRecord("info", "checkpoint", f"{name} checkpoint {number}"))
 
     with RunWriter(run) as writer:
