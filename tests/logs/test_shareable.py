@@ -28,7 +28,7 @@ HOME = "/home/anna/secret-place"
 SETTINGS: dict[str, Any] = {
     "name": f"from {HOME}/run",
     "model": {"policy": f"{HOME}/models/tiny", "reference": "~/anna/reference"},
-    "data": {"prompts": f"{HOME}/prompts.jsonl", "eval": "../anna/eval.jsonl", "system_text": "say / not \\"},
+    "data": {"prompts": f"{HOME}/prompts.jsonl", "eval": "../anna/eval.jsonl"},
     "critic": {"kind": "separate", "start": "model", "model": f"{HOME}/critic"},
     "engine": {"accelerate_config": f"{HOME}/accelerate.yaml"},
     "reward": {
@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
 SHARED: dict[str, Any] = {
     "name": "from run",
     "model": {"policy": "tiny", "reference": "reference"},
-    "data": {"prompts": "prompts.jsonl", "eval": "eval.jsonl", "system_text": "say / not \\"},
+    "data": {"prompts": "prompts.jsonl", "eval": "eval.jsonl"},
     "critic": {"kind": "separate", "start": "model", "model": "critic"},
     "engine": {"accelerate_config": "accelerate.yaml"},
     "reward": {
