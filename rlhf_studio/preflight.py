@@ -14,7 +14,7 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.estimate.counts import RunModels, reward_model_count
 from rlhf_studio.estimate.device import find_device
-from rlhf_studio.estimate.disk import disk_bytes, disk_problems
+from rlhf_studio.estimate.disk import NEW_RUN, OnDisk, disk_bytes, disk_problems
 from rlhf_studio.estimate.gpus import Gpu, find_gpus
 from rlhf_studio.estimate.memory.savings import Change, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
@@ -38,7 +38,7 @@ class Preflight:
         notes: one sentence each about what is unusual but works; risky settings are the doctor's (``analysis.doctor``).
         policy: facts about the model, or None when it is the problem.
         prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
-        download_bytes, disk_bytes: what the run fetches and writes at most.
+        download_bytes, disk_bytes: what the run fetches, and what it writes at most beside what is there already.
         memory_estimate: the memory that the run needs; None when a model is the problem.
         change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.
         models: facts about all models; None when one is the problem.
@@ -62,9 +62,9 @@ class Preflight:
         return self.memory_estimate.measured_range() if self.memory_estimate else None
 
 
-def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[Problem]:
-    """What keeps this run from starting, one entry per setting; empty when it may start."""
-    return inspect_run(config, workspace, permissions=permissions).problems
+def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN) -> list[Problem]:
+    """What keeps this run from starting, one entry per setting; empty when it may start. ``there`` as in :func:`inspect_run`."""
+    return inspect_run(config, workspace, permissions=permissions, there=there).problems
 
 
 def inspect_run(
@@ -73,12 +73,16 @@ def inspect_run(
     *,
     hub: Hub | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
+    there: OnDisk = NEW_RUN,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
 ) -> Preflight:
-    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests."""
-    there = gpus()
-    problems: list[Problem] = [*machine_problems(config, None if there is None else len(there)), *tracker_problems(config)]
+    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests.
+
+    ``there``: what a run that goes on has on its disk already.
+    """
+    found_gpus = gpus()
+    problems: list[Problem] = [*machine_problems(config, None if found_gpus is None else len(found_gpus)), *tracker_problems(config)]
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
@@ -98,11 +102,11 @@ def inspect_run(
     notes.extend(_notes(config, policy, prompts.count or 0))
     own_critic = critic if config.critic.start == "model" else None  # else it is a copy of a model that is downloaded anyway
     download_bytes = sum(facts.download_bytes for facts in (policy, reference, own_critic, *rewards) if facts is not None)
-    disk = disk_bytes(config, policy)
+    disk = disk_bytes(config, policy, there)
     problems.extend(disk_problems(disk, download_bytes, workspace, free_bytes))
     complete = policy is not None and len(rewards) == reward_model_count(config) and (critic or config.critic.kind == "shared")
     run_models = RunModels(policy, rewards, reference, critic) if complete else None
-    memory, change = _memory(config, run_models, prompts.tokens, there) if run_models else (None, None)
+    memory, change = _memory(config, run_models, prompts.tokens, found_gpus) if run_models else (None, None)
     return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, memory, change, run_models, prompts.tokens)
 
 

@@ -34,7 +34,7 @@ recipes: config config_io
 units:
 runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
 analysis: config metrics recipes runs
-logs: config config_io runs
+logs: config config_io inputs.helper runs
 export: analysis config config_io inputs logs metrics runs
 inputs: child_process config config_io
 estimate: config config_io inputs
@@ -59,7 +59,8 @@ engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world
 ui: analysis child_process config config_io estimate exit_codes export glossary inputs logs metrics preflight recipes runs
-cli: analysis child_process config config_io engine exit_codes export from_trl inputs logs preflight recipes runs ui world_build
+cli: analysis child_process config config_io engine estimate.disk exit_codes export from_trl inputs logs preflight recipes runs ui
+    world_build
 library: config config_io engine inputs
 __main__: cli
 __init__:

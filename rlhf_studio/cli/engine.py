@@ -69,6 +69,7 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
     """
+    from rlhf_studio.estimate.disk import OnDisk
     from rlhf_studio.preflight import check_run  # here: engines import this module too and must not ask again
 
     reader = RunReader(run_dir)
@@ -84,7 +85,8 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
         if problems:
             raise ConfigError(problems)
         return
-    if problems := check_run(config, reader.run_dir.parent, permissions):
+    there = OnDisk(reader.status().last_recorded_step, len(reader.checkpoints()))
+    if problems := check_run(config, reader.run_dir.parent, permissions, there):
         raise ConfigError(problems)
     liveness.announce_start(run_dir)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig
@@ -22,21 +23,39 @@ BYTES_PER_SAVED_WEIGHT = 4  # in a snapshot: a float32 weight
 BYTES_PER_TRAINED_WEIGHT = 12  # in a checkpoint: a float32 weight and AdamW's two moments
 
 
-def disk_bytes(config: RunConfig, policy: ModelFacts | None) -> int:
-    """Upper estimate of what the run writes: kept checkpoints and one more meanwhile, snapshots, and what is recorded of each step."""
+@dataclass(frozen=True)
+class OnDisk:
+    """What a run that goes on has on its disk already: how many steps are on record, and how many complete checkpoints there are."""
+
+    steps: int = 0
+    checkpoints: int = 0
+
+
+NEW_RUN = OnDisk()
+
+
+def disk_bytes(config: RunConfig, policy: ModelFacts | None, there: OnDisk = NEW_RUN) -> int:
+    """Upper estimate of what the run adds to what is ``there``.
+
+    That is kept checkpoints and one more meanwhile, snapshots, and what is recorded of each step. A checkpoint that makes room for a new
+    one gives its space back, but only when the new one is written.
+    """
+    engine, steps = config.engine, config.ppo.steps
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
-    every = config.engine.checkpoint_every or config.ppo.steps
-    written = -(-config.ppo.steps // every)
-    kept = min(config.engine.keep_checkpoints + 1 + (config.engine.keep_best != "none"), written)
-    snapshots = config.ppo.steps // config.engine.snapshot_every if config.engine.snapshot_every else 0
+    every = engine.checkpoint_every or steps
+    written = max(0, -(-steps // every) - there.steps // every)
+    at_once = min(engine.keep_checkpoints + 1 + (engine.keep_best != "none"), there.checkpoints + written)
+    added = max(at_once - there.checkpoints, min(written, 1))
+    snapshots = max(0, steps // engine.snapshot_every - there.steps // engine.snapshot_every) if engine.snapshot_every else 0
     snapshot = 0 if trained is None else trained * BYTES_PER_SAVED_WEIGHT
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
-    base = 4 * (policy.parameters or 0) if policy is not None and lora.enabled and (lora.changes_base or policy.base) else 0
+    saves_base = policy is not None and lora.enabled and (lora.changes_base or policy.base) and not there.steps
+    base = 4 * (policy.parameters or 0) if policy is not None and saves_base else 0
     start = 0  # the starting policy's distribution at the probes, in each checkpoint, unless the adapters can be switched off
     if policy is not None and policy.shape and not (lora.enabled and lora.off_is_start):
         start = 4 * policy.shape.vocabulary * probe_tokens(config)
-    return kept * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config)
+    return added * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config, there.steps)
 
 
 def probe_tokens(config: RunConfig) -> int:
@@ -45,15 +64,17 @@ def probe_tokens(config: RunConfig) -> int:
     return count * min(config.generation.response_length, MOST_PROBE_TOKENS)
 
 
-def recorded_bytes(config: RunConfig) -> int:
-    """Upper estimate of what the run's database holds at the end; metrics and events are small beside it."""
+def recorded_bytes(config: RunConfig, recorded: int = 0) -> int:
+    """Upper estimate of what the run's database grows by, where ``recorded`` steps are in it; metrics and events are small beside it."""
     engine, episodes, length = config.engine, config.ppo.batch_size, config.generation.response_length
+    steps = max(0, config.ppo.steps - recorded)
     samples = min(engine.record_samples, episodes) * length * BYTES_PER_RECORDED_TOKEN
     whole = episodes * (length * BYTES_PER_EPISODE_TOKEN + BYTES_PER_EPISODE + 4 * len(config.reward.components))
     probes = probe_tokens(config) * BYTES_PER_PROBE_TOKEN
-    answered = config.ppo.steps // engine.watch_every + 2  # by the starting policy, every so many steps, and at the end
+    answered = max(0, config.ppo.steps // engine.watch_every - recorded // engine.watch_every) + 1  # every so many steps, and at the end
+    answered += not recorded  # by the starting policy
     watched = answered * engine.watch_prompts * length * BYTES_PER_WATCHED_TOKEN
-    return config.ppo.steps * (samples + whole + probes) + probes + watched
+    return steps * (samples + whole + probes) + (0 if recorded else probes) + watched
 
 
 def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callable[[Path], int]) -> Iterator[Problem]:

@@ -18,10 +18,11 @@ from rlhf_studio.config import Component
 from rlhf_studio.export.curves import Curve, curves_of
 from rlhf_studio.export.png import write_curves
 from rlhf_studio.export.story import Story, answers_of, sentence_of
-from rlhf_studio.export.text import markdown, number, readable, shareable
+from rlhf_studio.export.text import markdown, number, readable
 from rlhf_studio.export.weights import BASE, Base, Chosen
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.records import WatchRecord
 
 CARD, PICTURE = "README.md", "curves.png"

@@ -16,7 +16,7 @@ from rlhf_studio.export.html import Html, join, table, tag
 from rlhf_studio.export.report_style import STYLE
 from rlhf_studio.export.story import Answers, Story, sentence_of
 from rlhf_studio.export.svg import curve_svg
-from rlhf_studio.export.text import number, without_secrets
+from rlhf_studio.export.text import number
 from rlhf_studio.runs.records import WatchRecord
 
 RULES = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
@@ -229,8 +229,7 @@ def _events(story: Story) -> Html:
     if not story.events:
         return tag("p", "The diary is empty.", class_="quiet")
     rows: list[list[Any]] = [
-        [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.time)), event.step, event.level, without_secrets(event.text)]
-        for event in story.events
+        [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.time)), event.step, event.level, event.text] for event in story.events
     ]
     head = tag("summary", f"The last {len(rows)} lines" if len(rows) > 1 else "One line")
     return tag("details", head, table(["Time (UTC)", "Step", "", ""], rows, "diary"))

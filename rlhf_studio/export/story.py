@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.export import insights
-from rlhf_studio.export.text import shareable
+from rlhf_studio.logs.shareable import Shareable, shareable_settings, without_secrets
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEvent, WatchRecord
@@ -87,6 +87,7 @@ def story_of(reader: RunReader) -> Story:
     titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
     means = {name: (_first(series, name), last) for name, (_, last) in reader.first_and_last(SUMMARY).items()}
     steps = len(next(iter(series.values()))[0]) if series else 0
+    leaving = Shareable(reader.run_dir)
     return Story(
         status=status,
         config=config,
@@ -97,7 +98,7 @@ def story_of(reader: RunReader) -> Story:
         series=series,
         answers=answers_of(reader.watched()),
         changes=reader.changes(),
-        events=reader.newest_events(MOST_EVENTS),
+        events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
         settings=settings_of(config) if origin.settings_known else {},
         diagnosis=insights.diagnosis_of(reader),
         learned=insights.learned_of(reader),
@@ -141,23 +142,24 @@ def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) 
 
 
 def settings_of(config: RunConfig) -> dict[str, list[Setting]]:
-    """All settings by section, as others may see them (:func:`~rlhf_studio.export.text.shareable`)."""
-    ours, defaults = config.model_dump(mode="json"), RunConfig().model_dump(mode="json")
+    """All settings by section, as others may see them (:func:`~rlhf_studio.logs.shareable.shareable_settings`)."""
+    ours, defaults = shareable_settings(config.model_dump(mode="json")), RunConfig().model_dump(mode="json")
     found: dict[str, list[Setting]] = {section: [] for section in SECTIONS}
     for name, field in walk_fields():
         section, _, rest = name.partition(".")
         if name == "reward.components":
-            found[section] += _components(config)
+            found[section] += _components(config, ours["reward"]["components"])
         elif rest:
             value, default = ours[section][rest], defaults[section][rest]
             found[section].append(Setting(name, field.title or rest, shown(value), value != default))
     return found
 
 
-def _components(config: RunConfig) -> list[Setting]:
+def _components(config: RunConfig, shareable: list[dict[str, Any]]) -> list[Setting]:
     rows = []
     for index, component in enumerate(config.reward.components):
-        given: dict[str, Any] = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
+        chosen = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
+        given = {name: shareable[index][name] for name in chosen}
         kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)
         said = ", ".join(f"{name} {shown(value)}" for name, value in given.items() if name != "kind")
         rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {said}", True))
@@ -174,4 +176,4 @@ def shown(value: Any) -> str:
         return "; ".join(map(shown, value)) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
-    return shareable(value) if isinstance(value, str) else "" if value is None else str(value)
+    return without_secrets(value) if isinstance(value, str) else "" if value is None else str(value)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from pathlib import PurePosixPath, PureWindowsPath
 
 MOST_MARKS = 4  # combining marks on one letter: more are drawn over the lines above and below
-_SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
-_USER = re.compile(r"(?<=://)[^/@\s]*@")
-_AFTER_PATH = re.compile(r"(?<=[^\s?#])[?#]\S*")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+\-!|<>&~$^:=\"']")
 
@@ -44,21 +40,6 @@ def readable(text: str, limit: int = 4000) -> str:
         shown.append(f"\u27e8U+{code:04X}\u27e9" if _is_invisible(code) else character)
     rest = len(text) - limit
     return "".join(shown) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
-
-
-def without_secrets(text: str) -> str:
-    """The text without access tokens of well-known services, and without names and passwords in addresses."""
-    return _USER.sub("", _SECRET.sub(lambda match: match.group(1) + "\u2026", text))
-
-
-def shareable(value: str) -> str:
-    """A setting's text as others may see it: of a path on this machine only the last part, of an address no password and no query."""
-    plain = without_secrets(value)
-    if "://" in plain:
-        return _AFTER_PATH.sub("", plain)
-    if plain.startswith(("/", "~", "./", "../")) or PureWindowsPath(plain).drive or "\\" in plain:
-        return PurePosixPath(plain.replace("\\", "/")).name or plain
-    return plain
 
 
 def cell(text: str) -> str:

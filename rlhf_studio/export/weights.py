@@ -11,15 +11,15 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.export.places import bytes_of, check_room, refuse
-from rlhf_studio.export.text import shareable
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.logs.shareable import shareable
+from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.reader import RunReader
 
 BASE = "base"
 """Folder of an exported adapter with the model that it belongs to, where that cannot be had elsewhere."""
-AROUND_BEST = 5  # steps whose mean decides which checkpoint is the best
 _NOT_COPIED = {"README.md", "training_args.bin"}
 _WEIGHTS = ("adapter_model.safetensors", "adapter_config.json")
 Told = Callable[[str, float | None], None]
@@ -72,7 +72,7 @@ def choose(reader: RunReader, at: str = "") -> Chosen:
     if at == "":
         return _chosen(_newest(reader), "the newest")
     if at == "best":
-        step, why = best_step(reader, set(kept))
+        step, why = _best(reader, max(kept))
     elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in kept:
         step, why = int(at), "the one that was asked for"
     else:
@@ -102,20 +102,16 @@ def _newest(reader: RunReader) -> Path:
     return found
 
 
-def best_step(reader: RunReader, kept: set[int]) -> tuple[int, str]:
-    """The kept policy with the highest gold score, or score where there is no gold: each the mean over the last steps up to it."""
-    rows = dict(reader.metrics_since(0, 1_000_000))
-    for metric, name in (("gold/score", "gold score"), ("objective/scores", "score")):
-        means = {}
-        for step in kept:
-            near = [rows.get(other, {}).get(metric) for other in range(step - AROUND_BEST + 1, step + 1)]
-            numbers = [value for value in near if value is not None]
-            if numbers:
-                means[step] = sum(numbers) / len(numbers)
-        if means:
-            best = max(means, key=lambda step: (means[step], step))
-            return best, f"the highest {name} of the kept policies (mean over up to {AROUND_BEST} steps: {means[best]:.3g})"
-    raise refuse("no score is recorded at any checkpoint, so none of them is the best; name a step")
+def _best(reader: RunReader, newest: int) -> tuple[int, str]:
+    """The best of the kept policies, and why. Raises ConfigError when none was measured, and StoreError."""
+    best = reader.best_policy()
+    if best is None:
+        raise refuse("no step was trained after any kept checkpoint, so no score tells which policy is the best; name a step")
+    name = {metric.name: metric.title.lower() for metric in METRICS}.get(best.metric, best.metric)
+    why = f"the highest {name} of the kept policies: {best.value:.3g} in step {best.step + 1}, which sampled with it"
+    if newest not in (best.step, *reader.best_first([newest], best.metric)):
+        why += f"; no step has measured the policy of step {newest}"
+    return best.step, why
 
 
 def _chosen(folder: Path, why: str) -> Chosen:

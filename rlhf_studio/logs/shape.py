@@ -36,13 +36,17 @@ SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 MOST_FILE_BYTES = 8_000_000_000
 MOST_LINE_BYTES = 64_000_000
-MOST_STEP_BYTES = 512_000_000  # all lines of one step together: they are held in memory at the same time
+MOST_STEP_BYTES = 256_000_000  # all lines of one step together: they are held in memory at the same time
 MOST_LINES = 5_000_000
+MOST_RESPONSES = 2_000_000  # of a file
+MOST_TOKENS_IN_ALL = 500_000_000  # of a file
 MOST_STEPS = 1_000_000
 MOST_SAMPLES = 65_536  # of one step
 MOST_TOKENS = 65_536  # of one response
 MOST_ALTERNATIVES = 20
 MOST_TEXT = 2_000_000  # characters
+MOST_PIECES, MOST_PIECES_TEXT = 1_000_000, 20_000_000  # token ids that a file gives a text, and characters of these texts
+MOST_PROBES = 1000
 MOST_DEPTH = 8
 
 

@@ -1,6 +1,7 @@
 """A run as JSON Lines: everything that pages and analyses read, so that the file opens again as the same run.
 
-What is not in the file: when something happened, commands, the log of the engine, checkpoints.
+What is not in the file: when something happened, commands, the log of the engine, checkpoints, events of steps that were trained again
+since, and paths of this machine (:mod:`.shareable`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from rlhf_studio import __version__
 from rlhf_studio.logs.shape import FORMAT, TOKEN_KEYS, VERSION, encode, plain_array, plain_number
+from rlhf_studio.logs.shareable import Shareable, shareable_settings
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ProbeScore, RolloutRecord, StepEpisodes, TokenRecord, WatchRecord
 
@@ -25,21 +27,22 @@ def lines_of(reader: RunReader, told: Callable[[float], None] = lambda fraction:
 
     A step that is trained meanwhile is not in it. Raises StoreError.
     """
-    status, config = reader.status(), reader.config()
+    status, config, leaving = reader.status(), reader.config(), Shareable(reader.run_dir)
+    settings = shareable_settings(config.model_dump(mode="json"))
     yield encode(
         {
             "kind": "run",
             "format": FORMAT,
             "version": VERSION,
             "program": __version__,
-            "name": status.name,
-            "model": config.model.policy,
-            "settings": config.model_dump(mode="json") if reader.origin().settings_known else {},
+            "name": leaving.text(status.name),
+            "model": settings["model"]["policy"],
+            "settings": settings | {"name": leaving.text(config.name)} if reader.origin().settings_known else {},
             "total_steps": status.total_steps,
             "device": status.device,
         }
     )
-    yield from map(encode, _of_no_step(reader, status.step))
+    yield from map(encode, _of_no_step(reader, status.step, leaving))
     first = 0
     specials = _specials(reader)
     while rows := reader.metrics_since(first, AT_ONCE):
@@ -59,11 +62,12 @@ def _specials(reader: RunReader) -> dict[tuple[int, str], float]:
     return {(step, name): value for step, name, value in reader.non_finite()}
 
 
-def _of_no_step(reader: RunReader, last: int) -> Iterator[Line]:
+def _of_no_step(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:
     """What is small enough to be read at once: events, changes, watched answers, probes, the text of tokens."""
-    yield from _events(reader)
+    yield from _events(reader, last, leaving)
     for change in reader.changes():
-        yield {"kind": "change", "step": change.step, "setting": change.setting, "old": change.old, "new": change.new}
+        old, new = leaving.data(change.old), leaving.data(change.new)
+        yield {"kind": "change", "step": change.step, "setting": change.setting, "old": old, "new": new}
     for step, answer in reader.watched():
         yield {"kind": "watched", "step": step, **_watched(answer)}
     probes, scores = reader.probes()
@@ -77,17 +81,20 @@ def _of_no_step(reader: RunReader, last: int) -> Iterator[Line]:
             return
 
 
-def _events(reader: RunReader) -> Iterator[Line]:
+def _events(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:
+    """The diary of the run as it goes now: not of steps that were trained again since."""
     after = 0
-    while found := reader.events_since(after):
+    while found := reader.events_since(after, of="now"):
         for event in found:
+            if event.step > last:
+                continue
             yield {
                 "kind": "event",
                 "step": event.step,
                 "level": event.level,
                 "event": event.kind,
-                "text": event.text,
-                "data": _plain(event.data),
+                "text": leaving.text(event.text),
+                "data": _plain(leaving.data(event.data)),
                 "time": event.time,
             }
         after = found[-1].id

@@ -29,8 +29,8 @@ from typing import Any
 from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.manifest import entries_by_step, final_of, is_folder, left_aside, read_object, step_of
-from rlhf_studio.runs.reader import RunReader, belongs
+from rlhf_studio.runs.manifest import belongs, entries_by_step, final_of, is_folder, left_aside, read_object, step_of
+from rlhf_studio.runs.reader import RunReader
 
 FORMAT = 1
 
@@ -187,7 +187,7 @@ def _check_settings(folder: Path) -> None:
 
 
 def _belongs(folder: Path, manifest: dict[str, Any]) -> bool:
-    """As :func:`rlhf_studio.runs.reader.belongs`; without a run around it, a folder belongs. Raises StoreError."""
+    """As :func:`rlhf_studio.runs.manifest.belongs`; without a run around it, a folder belongs. Raises StoreError."""
     step, run_dir = step_of(folder) or 0, folder.parent.parent
     if not (run_dir / paths.DATABASE).exists():
         return manifest.get("step") == step

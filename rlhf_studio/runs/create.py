@@ -1,8 +1,15 @@
-"""Preparing a run folder: all of it appears at once, or nothing does."""
+"""Preparing a run folder: all of it appears at once, or nothing does.
+
+It is filled as ``.new-…`` beside its place. As long as its maker lives, the kernel holds a lock on the file ``.new-….lock`` for it; what
+a maker that was killed has left is cleared away when the next run is made there.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import time
@@ -23,6 +30,9 @@ from rlhf_studio.runs.values import encode_json, encode_text
 
 RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
+LONG_UNTOUCHED = 86400.0  # seconds
+_LOCK = ".lock"
+_UNFINISHED = re.compile(re.escape(paths.NEW_PREFIX) + "[0-9a-f]{16}")
 
 
 def create_run(
@@ -54,17 +64,19 @@ def create_run(
 def new_folder(run_dir: Path) -> Iterator[Path]:
     """A temporary folder beside ``run_dir`` to fill; at the end of the block it gets that name, or all of it goes where something failed.
 
-    Raises RunExists and StoreError as :func:`create_run`, also for an OSError in the block.
+    What makers that were killed have left beside it is removed first. Raises RunExists and StoreError as :func:`create_run`, also for an
+    OSError in the block.
     """
     target = Path(run_dir).resolve()
-    temporary = target.parent / f"{paths.NEW_PREFIX}{secrets.token_hex(8)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        clear_unfinished(target.parent)
         _refuse_occupied(target)
-        temporary.mkdir()
+        temporary, lock = _locked_name(target.parent)
     except OSError as error:
         raise store_error(error, target) from error
     try:
+        temporary.mkdir()
         yield temporary
         sync_folder(temporary)
         os.rename(temporary, target)  # replaces an empty folder, refuses any other
@@ -77,6 +89,64 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
         raise store_error(error, target) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
+        _lock_of(temporary).unlink(missing_ok=True)
+        os.close(lock)  # after the rename: until then nobody takes the folder for one that was left
+
+
+def clear_unfinished(parent: Path) -> None:
+    """Remove the new folders in ``parent`` whose makers were killed. One that is still being filled stays, whoever fills it.
+
+    Folders of versions that had no locks go from a workspace when nothing in them has changed for a day. What cannot be removed stays.
+    """
+    for lock in parent.glob(f"{paths.NEW_PREFIX}*{_LOCK}"):
+        if not _UNFINISHED.fullmatch(lock.name.removesuffix(_LOCK)):
+            continue
+        with contextlib.suppress(OSError):  # in use, gone already, or somebody else's
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_left(lock.with_name(lock.name.removesuffix(_LOCK)))
+                lock.unlink()
+            finally:
+                os.close(descriptor)
+    if parent.name == paths.RUNS:
+        for folder in parent.glob(f"{paths.NEW_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if _UNFINISHED.fullmatch(folder.name) and not _lock_of(folder).exists() and _is_long_untouched(folder):
+                    _remove_left(folder)
+
+
+def _remove_left(folder: Path) -> None:
+    if os.path.lexists(folder):
+        shutil.rmtree(folder)  # refuses a link; removes links inside, never follows them
+
+
+def _is_long_untouched(folder: Path) -> bool:
+    newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    return time.time() - newest > LONG_UNTOUCHED
+
+
+def _lock_of(temporary: Path) -> Path:
+    return temporary.with_name(temporary.name + _LOCK)
+
+
+def _locked_name(parent: Path) -> tuple[Path, int]:
+    """(a free name for a new folder, the descriptor that holds its lock). Raises OSError, also where the disk cannot lock files."""
+    while True:
+        temporary = parent / f"{paths.NEW_PREFIX}{secrets.token_hex(8)}"
+        descriptor = os.open(_lock_of(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody who clears up saw the file before it was locked, and removes it
+            os.close(descriptor)
+            continue
+        except OSError:
+            os.close(descriptor)
+            _lock_of(temporary).unlink(missing_ok=True)
+            raise
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)
 
 
 def remove_unstarted(run_dir: Path) -> bool:

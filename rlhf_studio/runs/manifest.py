@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,15 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
     return content
+
+
+def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -> bool:
+    """Whether the checkpoint with this manifest is of the run as it goes now: its step is still the one that was recorded then.
+
+    Args:
+        step: the step in the folder's name; another one in the manifest means that somebody renamed the folder.
+        recorded_at: when the run recorded that step (``RunReader.recorded_at``). Manifests of earlier versions do not say when.
+    """
+    if manifest.get("step") != step:
+        return False
+    return step == 0 or (recorded_at is not None and manifest.get("recorded_at") in (recorded_at, None))

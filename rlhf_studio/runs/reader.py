@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +21,9 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.manifest import entries_by_step, is_folder, read_object, step_of
+from rlhf_studio.runs.manifest import belongs, entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import (
+    BestPolicy,
     CheckpointInfo,
     Origin,
     Probe,
@@ -223,24 +224,19 @@ class RunReader:
             found = connection.execute(f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric")
             return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found.fetchall()]
 
-    def events_since(self, id: int, limit: int = 200, *, of_steps: bool = False) -> list[StoredEvent]:
+    def events_since(self, id: int, limit: int = 200, *, of: rows.EventsOf = "all") -> list[StoredEvent]:
         """At most ``limit`` events after the given one (0 for all), oldest first.
 
-        With ``of_steps`` only those that were stored together with a step of the run as it goes now: the others may be of steps that were
-        trained again since.
+        ``of`` leaves some out: with ``now`` those of steps that were trained again since, or wait for it; with ``steps`` also those that
+        were not stored together with a step.
         """
-        wanted = (
-            f"{_OF_NOW} AND EXISTS (SELECT 1 FROM steps WHERE steps.step = events.step AND steps.at = events.at)" if of_steps else "TRUE"
-        )
         with self._reading() as connection:
-            found = connection.execute(f"SELECT * FROM events WHERE id > ? AND {wanted} ORDER BY id LIMIT ?", (id, limit)).fetchall()
-            return [rows.read_event(row) for row in found]
+            return rows.read_events(connection, id, limit, of)
 
-    def newest_events(self, limit: int = 200) -> list[StoredEvent]:
-        """The last ``limit`` events, oldest first."""
+    def newest_events(self, limit: int = 200, *, of: rows.EventsOf = "all") -> list[StoredEvent]:
+        """The last ``limit`` events, oldest first; ``of`` as in :meth:`events_since`."""
         with self._reading() as connection:
-            found = connection.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
-            return [rows.read_event(row) for row in reversed(found)]
+            return rows.read_events(connection, 0, limit, of, newest=True)
 
     # --- samples -------------------------------------------------------------------------------------------------------
 
@@ -355,12 +351,20 @@ class RunReader:
         as the last of the run, is left out.
         """
         with self._reading() as connection:
-            found = connection.execute(
-                f"""SELECT step - 1 FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
-                    AND {_OF_NOW} AND step - 1 IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
-                (metric, *steps),
-            )
-            return [row[0] for row in found]
+            return [step for step, _ in rows.best_first(connection, steps, metric)]
+
+    def best_policy(self) -> BestPolicy | None:
+        """The one that did best of all policies that were kept, by :meth:`best_first`; None when none was measured.
+
+        What is compared is the metric by which the run keeps its best checkpoint, else the gold score, else the score.
+        """
+        steps, found = [info.step for info in self.policies()], self._complete(paths.CHECKPOINTS)
+        by = found[-1][1] if found else None
+        with self._reading() as connection:
+            for metric in [by] if by else [SUMMARY_METRICS["gold"], SUMMARY_METRICS["score"]]:
+                if ranked := rows.best_first(connection, steps, metric):
+                    return BestPolicy(ranked[0][0], metric, ranked[0][1])
+        return None
 
     def _complete(self, place: str) -> list[tuple[CheckpointInfo, str | None]]:
         """What is complete in a folder of the run, each with the metric by which the best is kept, if any."""
@@ -385,15 +389,3 @@ class RunReader:
     def log_tail(self, bytes: int = 16000) -> str:
         """At most the last ``bytes`` bytes of the engine's log as text, undecodable bytes replaced; empty when there is no log."""
         return status.read_log(self.run_dir, bytes)
-
-
-def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -> bool:
-    """Whether the checkpoint with this manifest is of the run as it goes now: its step is still the one that was recorded then.
-
-    Args:
-        step: the step in the folder's name; another one in the manifest means that somebody renamed the folder.
-        recorded_at: when the run recorded that step (:meth:`RunReader.recorded_at`). Manifests of earlier versions do not say when.
-    """
-    if manifest.get("step") != step:
-        return False
-    return step == 0 or (recorded_at is not None and manifest.get("recorded_at") in (recorded_at, None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,14 @@ _QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mista
 
 OF_NOW = "step <= (SELECT run.step FROM run)"
 """Leaves out what is from before a resume and waits to be trained again."""
+
+EventsOf = Literal["all", "now", "steps"]
+_EVENTS: dict[EventsOf, str] = {
+    "all": "TRUE",
+    # An event that is older than its step, as that is recorded now, tells of an earlier time that the step was trained.
+    "now": f"{OF_NOW} AND NOT EXISTS (SELECT 1 FROM steps WHERE steps.step = events.step AND steps.at > events.at)",
+    "steps": f"{OF_NOW} AND EXISTS (SELECT 1 FROM steps WHERE steps.step = events.step AND steps.at = events.at)",
+}
 
 UNKNOWN = -1
 """Stored where a log of another program does not say whether a response ended by itself."""
@@ -154,6 +162,14 @@ def read_event(row: Sequence[Any]) -> StoredEvent:
     )
 
 
+def read_events(connection: sqlite3.Connection, after: int, limit: int, of: EventsOf, *, newest: bool = False) -> list[StoredEvent]:
+    """At most ``limit`` events with a larger id than ``after``, oldest first; with ``newest`` the last of them."""
+    found = connection.execute(
+        f"SELECT * FROM events WHERE id > ? AND {_EVENTS[of]} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after, limit)
+    ).fetchall()
+    return [read_event(row) for row in (reversed(found) if newest else found)]
+
+
 def read_metric(value: float | None, flag: str | None) -> float | None:
     """A metric as viewers get it: None where it was not finite. ``flag`` is checked all the same."""
     decode_number(value, flag)
@@ -211,6 +227,19 @@ def first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> di
     """For each metric the means over the first and the last tenth of the recorded steps, finite values only."""
     size = tenth(count_steps(connection))
     return {metric: (_mean(connection, metric, "ASC", size), _mean(connection, metric, "DESC", size)) for metric in metrics}
+
+
+def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str) -> list[tuple[int, float]]:
+    """(step, value) of the policies after ``steps``, the highest value first; of equal values the newest first.
+
+    The step after a policy's own samples with it, so that step's value is the policy's. A policy without one is left out.
+    """
+    found = connection.execute(
+        f"""SELECT step - 1, value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
+            AND {OF_NOW} AND step - 1 IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
+        (encode_text(metric), *steps),
+    )
+    return found.fetchall()
 
 
 def last_value(connection: sqlite3.Connection, metric: str) -> float | None:

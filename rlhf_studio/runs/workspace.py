@@ -12,7 +12,7 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
-from rlhf_studio.runs.create import create_run, replace_config, undo_replace
+from rlhf_studio.runs.create import clear_unfinished, create_run, replace_config, undo_replace
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.lab import fork as forks
 from rlhf_studio.runs.lab import longer, sweeps
@@ -151,11 +151,6 @@ class Workspace:
                 _remove(paths.run_dir(self.root, run_id))
             raise
         return made
-
-    def sweep_of(self, run_id: str) -> sweeps.Sweep | None:
-        """The sweep that a run belongs to, with all its runs; None when it belongs to none."""
-        sweep = self.status(run_id).origin.sweep
-        return sweeps.sweeps_of(self.runs()).get(sweep) if sweep else None
 
     # --- going on --------------------------------------------------------------------------------------------------------
 
@@ -333,7 +328,11 @@ class Workspace:
         _remove(trash)
 
     def adopt(self) -> list[str]:
-        """What an app does when it starts: clear away what an earlier one left half deleted. Returns the ids of the runs that are alive."""
+        """What an app does when it starts: clear away what earlier ones left half made or half deleted.
+
+        Returns the ids of the runs that are alive.
+        """
+        clear_unfinished(self.root / paths.RUNS)
         for entry in self._leftovers():
             _remove(entry)
         return [folder.name for folder in self.folders() if liveness.is_alive(folder)]

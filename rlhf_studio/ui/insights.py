@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlhf_studio.export.text import without_secrets
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED

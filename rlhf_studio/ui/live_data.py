@@ -15,7 +15,7 @@ import orjson
 
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig
-from rlhf_studio.export.text import without_secrets
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence

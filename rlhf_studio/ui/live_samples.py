@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 
@@ -147,13 +147,14 @@ def scratch_payload(scratch: Any, sample: int) -> bytes:
     """What a step holds while it waits between two phases: its rows, and the tokens of ``sample`` (of the first where there is no such).
 
     ``scratch`` is what RunReader.scratch() gives: ``step``, the last ``phase`` that is done, and ``rollouts`` with the arrays known so
-    far; None for a run that holds nothing. ``phase`` is null then.
+    far, or None for a run that holds nothing; ``phase`` is null then. The answer's ``done`` says in words what the step has.
     """
     if scratch is None or not scratch.rollouts:
         return encode_text({"phase": None})
     rollouts = scratch.rollouts
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
-    head = {"phase": scratch.phase, "step": scratch.step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
+    head = {"phase": scratch.phase, "done": PHASES[scratch.phase].done, "step": scratch.step}
+    head |= {"rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     chosen = next((record for record in rollouts if record.sample == sample), rollouts[0])
     return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen) + b"}"
 

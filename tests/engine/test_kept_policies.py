@@ -24,7 +24,7 @@ from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.records import BestPolicy, StepRecord
 from tests.engine.conftest import small_config
 
 SCORES = [0.1, 0.9, 0.3, 0.9, float("nan"), 0.5]  # of the steps 1 to 6; the two best are equal
@@ -70,6 +70,7 @@ def test_the_best_checkpoint_is_kept_however_old_it_is(tmp_path: Path, monkeypat
         [(3, True), (5, False)],
         [(3, True), (6, False)],
     ]
+    assert RunReader(run_dir).best_policy() == BestPolicy(3, "objective/scores", 0.9)
 
 
 def test_a_damaged_best_checkpoint_gives_way_to_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

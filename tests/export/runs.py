@@ -47,7 +47,7 @@ def run_with_policies(folder: Path, *, lora: bool, steps: int = 3, name: str = "
         answers = [text for text in NASTY_TEXTS if len(text) < 100] + [BAD]
         writer.watched(0, [WatchRecord(index, f"prompt {text}", f"first {text}", 0.1, None) for index, text in enumerate(answers)])
         for step in range(1, steps + 1):
-            metrics = {"objective/scores": [0.5, 2.0, 1.0][step % 3], "objective/kl": 0.1 * step, "reward/=cmd": 1.0, "=evil()": -0.5}
+            metrics = {"objective/scores": [2.0, 1.0, 0.5][step % 3], "objective/kl": 0.1 * step, "reward/=cmd": 1.0, "=evil()": -0.5}
             kept = {"logprobs": [-1.0, -0.2], "ref_logprobs": [-1.5, -0.1]}
             watched = WatchRecord(0, "prompt", "ab", 1.0, 0.5, 0.1, True, ["a", f"b{BAD}"], kept)
             rollouts = [rollout(0, prompt=BAD, tokens=token_record(3, pieces=["=1+1", BAD, "\n"]))]

@@ -16,7 +16,8 @@ from rlhf_studio.export.curves import axis, curves_of
 from rlhf_studio.export.report import report
 from rlhf_studio.export.story import Story, story_of
 from rlhf_studio.export.tables import write_csv
-from rlhf_studio.export.text import cell, markdown, number, readable, shareable
+from rlhf_studio.export.text import cell, markdown, number, readable
+from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.reader import RunReader
 from tests.export import fakes
 from tests.export.runs import run_with_policies
@@ -99,7 +100,7 @@ def test_the_csv_has_the_numbers_and_no_formula(reader: RunReader) -> None:
     assert write_csv(reader, file) == 3
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["step"] for row in rows] == ["1", "2", "3"]
-    assert [float(row["objective/scores"]) for row in rows] == [2.0, 1.0, 0.5] and float(rows[0]["objective/kl"]) == 0.1
+    assert [float(row["objective/scores"]) for row in rows] == [1.0, 0.5, 2.0] and float(rows[0]["objective/kl"]) == 0.1
     assert "'=evil()" in rows[0] and "reward/=cmd" in rows[0] and float(rows[0]["'=evil()"]) == -0.5
 
 

@@ -78,19 +78,20 @@ def test_the_best_checkpoint_and_those_that_there_are_not(
         assert main(["export", str(made.folder), "--merged", str(tmp_path / "x"), f"--at={wrong}"]) == 2
         assert "this run has: 1, 2, 3" in capsys.readouterr().err
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "best"), "--at", "best"]) == 0
-    # scores 2.0, 1.0, 0.5: their running means are 2.0, 1.5 and 1.17
-    assert "step 1 of" in (tmp_path / "best" / "README.md").read_text()
+    # Scores 1.0, 0.5, 2.0: step 3 sampled with the policy that step 2 left.
+    card = (tmp_path / "best" / "README.md").read_text()
+    assert "step 2 of" in card and "2 in step 3" in card and "no step has measured the policy of step 3" in card
 
 
 def test_a_snapshot_can_be_taken_by_its_step_as_the_best_and_as_the_newest(
     made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shutil.copytree(made.folder, tmp_path / "runs" / "run")
-    for step in (1, 3):  # checkpoints of step 1 and 3 become snapshots, which hold the policy alone
+    for step in (2, 3):  # checkpoints of step 2 and 3 become snapshots, which hold the policy alone
         place = paths.snapshot_dir(folder, step)
         place.parent.mkdir(exist_ok=True)
         shutil.move(paths.checkpoint_dir(folder, step), place)
-    for at, step in (("1", 1), ("best", 1), ("2", 2), ("", 3)):
+    for at, step in (("1", 1), ("best", 2), ("2", 2), ("", 3)):
         target = tmp_path / f"at-{at}"
         assert main(["export", str(folder), "--merged", str(target), *(["--at", at] if at else [])]) == 0
         assert (logits_of(AutoModelForCausalLM.from_pretrained(target)) - made.logits[step]).abs().max() <= 1e-5

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.estimate.disk import disk_bytes
+from rlhf_studio.estimate.disk import OnDisk, disk_bytes
 from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
@@ -276,6 +276,26 @@ def test_the_disk_estimate_counts_kept_checkpoints_and_recorded_tokens(make_conf
     assert inspect_run(make_config(engine__checkpoint_every=0), tmp_path).disk_bytes == parameters * 12 + RECORDED
     with_lora = inspect_run(make_config(lora__enabled=True), tmp_path)
     assert with_lora.disk_bytes == 3 * 12 * 16 * (8 + 4 + 4 + 12) + RECORDED
+
+
+def test_a_run_that_goes_on_counts_only_what_is_added(make_config: Any, tmp_path: Path) -> None:
+    """From 60 to 80 steps, with two checkpoints kept: 20 steps, five times watched answers, two snapshots, and the one checkpoint that is
+    written before an older one makes room."""
+    parameters = 8 * 4 + 4 * 12 + 12
+    longer = make_config(ppo__steps=80, engine__snapshot_every=10)
+    added = 20 * (16 * 32 * 240 + BATCH * (32 * 20 + 24) + 4 * 32 * 84) + 5 * 6 * 32 * 40 + parameters * 12 + 2 * parameters * 4
+    there = OnDisk(steps=60, checkpoints=2)
+    assert inspect_run(longer, tmp_path, there=there).disk_bytes == added
+    assert check_run(longer, tmp_path, there=there) == []
+    assert inspect_run(longer, tmp_path, there=there, free_bytes=lambda _: added).problems == []
+    assert [one.field for one in inspect_run(longer, tmp_path, there=there, free_bytes=lambda _: added - 1).problems] == [
+        "engine.keep_checkpoints"
+    ]
+    assert inspect_run(longer, tmp_path, free_bytes=lambda _: added).problems, "a new run of 80 steps needs more"
+    more_room = make_config(ppo__steps=80, engine__keep_checkpoints=9, engine__checkpoint_every=10)  # written at 70 and 80: none makes room
+    without = disk_bytes(more_room, None, there)
+    assert inspect_run(more_room, tmp_path, there=there).disk_bytes - without == 2 * parameters * 12
+    assert disk_bytes(make_config(), None, OnDisk(60, 2)) == 6 * 32 * 40, "at most the last answers once more"
 
 
 def test_the_report_plans_the_memory(make_config: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.logs import open_log as module
-from rlhf_studio.logs.open_log import Opened, open_log, open_log_text
+from rlhf_studio.logs import apart, index
+from rlhf_studio.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.logs.open_log import Opened, open_log
 from rlhf_studio.logs.write import lines_of
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
@@ -40,6 +42,7 @@ BOARD = {  # a line as RL Logging Board reads it
 
 
 def log(folder: Path, *lines: dict[str, Any] | str) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / "log.jsonl"
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
     return path
@@ -222,16 +225,49 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
     assert not (tmp_path / "workspace").exists()
 
 
-def test_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LINE_BYTES", 200)
-    with pytest.raises(ConfigError, match="line 2: the file is too long here: a line of at most 200 bytes"):
-        opened(tmp_path, GOOD, {**GOOD, "response": "r" * 300})
-    monkeypatch.setattr(module, "MOST_LINES", 2)
-    with pytest.raises(ConfigError, match="line 3: .*at most 2 lines"):
-        opened(tmp_path, GOOD, GOOD, GOOD)
-    monkeypatch.setattr(module, "MOST_STEP_BYTES", 150)
-    with pytest.raises(ConfigError, match="line 2, step: the lines of step 1"):
-        opened(tmp_path, GOOD, GOOD)
+@pytest.mark.parametrize(
+    ("limit", "value", "lines", "sentence"),
+    [
+        ("MOST_LINE_BYTES", 200, [GOOD, {**GOOD, "response": "r" * 300}], "line 2: the file is too long here: a line of at most 200 bytes"),
+        ("MOST_LINES", 2, [GOOD, GOOD, GOOD], "line 3: .*at most 2 lines"),
+        ("MOST_STEP_BYTES", 180, [GOOD, {**GOOD, "step": 2}, GOOD, {**GOOD, "step": 2}, GOOD], "line 5, step: the lines of step 1 have"),
+        ("MOST_RESPONSES", 2, [GOOD, {**GOOD, "step": 2}, {**GOOD, "step": 3}], "line 3: the file has more than 2 responses"),
+        ("MOST_TOKENS_IN_ALL", 5, [BOARD, {**BOARD, "prompt_tokens": ["a", "b"]}], "line 2: the file has more than 5 tokens"),
+        ("MOST_PIECES", 2, [{"kind": "pieces", "pieces": {"1": "a", "2": "b", "3": "c"}}, GOOD], "line 1, pieces: .*more than 2 token ids"),
+        ("MOST_PIECES_TEXT", 5, [{"kind": "pieces", "pieces": {"1": "abcdef"}}, GOOD], "line 1, pieces: .*5 characters"),
+        ("MOST_PROBES", 1, [*({"kind": "probe", "probe": n, "prompt": "p", "pieces": ["a"]} for n in (0, 1)), GOOD], "line 2, probe: .*1"),
+    ],
+)  # fmt: skip
+def test_limits_hold(limit: str, value: int, lines: list[Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened(tmp_path / "first", *lines)[0].rollouts
+    monkeypatch.setattr(index, limit, value)
+    with pytest.raises(ConfigError, match=sentence):
+        opened(tmp_path, *lines)
+    assert not (tmp_path / "workspace").exists()
+
+
+def test_numbers_of_responses_that_are_not_given_are_their_places(tmp_path: Path) -> None:
+    """Lines of two steps mixed; a number that is given counts as one place."""
+    lines = [{**GOOD, "step": step, "response": name} for step, name in ((2, "a"), (1, "b"), (2, "c"), (1, "d"))]
+    lines.insert(2, {**GOOD, "step": 2, "response": "e", "sample": 7})
+    _, reader = opened(tmp_path, *lines)
+    assert [(one.sample, one.response) for one in reader.rollouts(2)] == [(0, "a"), (2, "c"), (7, "e")]
+    assert [(one.sample, one.response) for one in reader.rollouts(1)] == [(0, "b"), (1, "d")]
+    with pytest.raises(ConfigError, match="line 4, sample: step 2 has a response 2 already"):
+        opened(tmp_path, *lines[:2], {**lines[2], "sample": 2}, lines[3])
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """What is kept of 10 MB in 1,000 lines, counted by Python itself, is a hundred bytes for each line and what loads once."""
+    line = json.dumps({**GOOD, "response": "r" * 10_000, "logprobs": [-0.5]})
+    path = log(tmp_path, *(line.replace('"step": 1', f'"step": {step}') for step in range(1000)))
+    tracemalloc.start()
+    with path.open("rb") as source:
+        found = index.index_of(source, lambda place: None)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.rollouts == 1000 and path.stat().st_size > 10_000_000
+    assert kept < 1_000_000, kept
 
 
 def test_what_fails_in_the_second_pass_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +290,37 @@ def test_a_mark_at_the_beginning_blank_lines_and_a_last_line_without_an_end(tmp_
     assert Workspace(tmp_path / "workspace").reader(result.run_id).rollout(1, 0).response == "ü"
 
 
-def test_a_text_from_a_page(tmp_path: Path) -> None:
+def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path) -> None:
     result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path)
-    assert Workspace(tmp_path).status(result.run_id).name == "my run"
+    assert Workspace(tmp_path).status(result.run_id).name == "my run" and (result.steps, result.rollouts) == (1, 1)
+    with pytest.raises(ConfigError, match="line 1, step: it is missing"):
+        open_log_text(json.dumps({**GOOD, "step": None}), "x", tmp_path)
+    assert len(Workspace(tmp_path).runs()) == 1
+
+
+def test_a_file_that_needs_too_much_memory_ends_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three million lists in one line take 190 MB; the child may have 250 MB, of which Python and its libraries take half."""
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "prompt": "p", "response": "r", "length": 1, "reward": 1, "more": [' + "[]," * 3_000_000 + "[]]}\n")
+    monkeypatch.setattr(apart, "MEMORY_BYTES", 250_000_000)
+    with pytest.raises(StoreError, match=r"log\.jsonl could not be opened: it needed too much memory"):
+        open_log_apart(path, tmp_path / "workspace")
+    assert Workspace(tmp_path / "workspace").runs() == []
+
+
+def test_one_who_waits_can_end_it_and_nothing_is_left(tmp_path: Path) -> None:
+    path = log(tmp_path, *(json.dumps({**GOOD, "step": step}) for step in range(1, 30_000)))
+    asked: list[int] = []
+
+    def tick() -> None:
+        asked.append(1)
+        raise StoreError("The app is closing", "state")
+
+    with pytest.raises(StoreError, match="closing"):
+        open_log_apart(path, tmp_path / "workspace", tick=tick)
+    assert asked == [1]
+    runs = tmp_path / "workspace" / "runs"
+    assert not runs.exists() or list(runs.iterdir()) == []
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

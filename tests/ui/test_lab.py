@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config_io import Problem, with_values
+from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.liveness import EngineLock
@@ -47,9 +48,11 @@ class Inspector:
 
     problems: list[Problem] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
+    there: list[OnDisk] = field(default_factory=list)
 
-    def __call__(self, config: Any, workspace: Path) -> Preflight:
+    def __call__(self, config: Any, workspace: Path, there: OnDisk = NEW_RUN) -> Preflight:
         self.seen.append(config)
+        self.there.append(there)
         return Preflight(self.problems)
 
 
@@ -288,6 +291,7 @@ def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, worksp
     assert asked(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
     assert workspace.status(run).state == "queued" and workspace.reader(run).config().ppo.steps == 30
     assert [config.ppo.steps for config in inspector.seen] == [30, 30]
+    assert inspector.there == [OnDisk(steps=20, checkpoints=1)] * 2, "only what is added is to be counted"
 
 
 # --- others' logs ------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.export.text import without_secrets
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_data, live_samples
 from tests.ui.fake_run import HOSTILE

@@ -164,7 +164,7 @@ class RunCache:
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
             newest = self._step_events[-1].id if self._step_events else 0
-            self._step_events += reader.events_since(newest, MOST_EVENTS, of_steps=True)
+            self._step_events += reader.events_since(newest, MOST_EVENTS, of="steps")
             if status.step != self._watched_until:
                 self._watched, self._watched_until = _watched_scores(reader), status.step
             non_finite = reader.non_finite()

@@ -44,8 +44,8 @@ def training_state(trainer: Trainer) -> TrainingState:
     """All that :func:`restore` needs, beside the weights. Where weights are sharded, all ranks call this and rank 0 gets it."""
     numbers: dict[str, Any] = {
         "step": trainer.progress.step,
-        "settings": trainer.started_with.model_dump(mode="json"),
-        "live": dict(trainer.live),
+        "settings": trainer.live.started_with.model_dump(mode="json"),
+        "live": dict(trainer.live.values),
         "elapsed": trainer.progress.elapsed,
         "skips": trainer.skips.count,
         "told": sorted(trainer.health.reported),
@@ -73,7 +73,7 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     trainer.skips.count = numbers["skips"]
     trainer.health.reported = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
     _restore_settings(trainer, numbers.get("settings"), numbers.get("live", {}))
-    if not changed(trainer.settings_before, trainer.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
+    if not changed(trainer.live.before, trainer.config, "ppo.kl_coef", "ppo.kl_controller"):  # else β starts from its new setting
         trainer.controller.load_state_dict(numbers["controller"])
     trainer.models.scorer.moments.load_state_dict(numbers["moments"])
     changes = trainer.prompts.restore(numbers["prompts"])
@@ -104,10 +104,10 @@ def _restore_settings(trainer: Trainer, before: Mapping[str, Any] | None, live: 
         return
     given = {change.setting for change in changes_between(before, trainer.config.model_dump(mode="json"))}
     trainer.use({setting: value for setting, value in live.items() if setting not in given})
-    trainer.settings_before = with_changes(before, live)
-    changes = changes_between(trainer.settings_before, trainer.config.model_dump(mode="json"))
+    trainer.live.before = with_changes(before, live)
+    changes = changes_between(trainer.live.before, trainer.config.model_dump(mode="json"))
     first = trainer.progress.step + 1
-    trainer.changed_at_resume = [
+    trainer.live.at_resume = [
         SettingChange(first, change.setting, change.old, change.new) for change in changes if change.setting in LIVE_SETTINGS
     ]
 
@@ -117,7 +117,7 @@ def replay(trainer: Trainer, recorded: Iterable[SettingChange]) -> None:
 
     Not those of a setting that the resume gave another value, and none where it gave another ``ppo.schedule``.
     """
-    if changed(trainer.settings_before, trainer.config, "ppo.schedule"):
+    if changed(trainer.live.before, trainer.config, "ppo.schedule"):
         return
-    given = {change.setting for change in trainer.changed_at_resume}
-    trainer.recorded_changes = [change for change in recorded if change.step > trainer.progress.step and change.setting not in given]
+    given = {change.setting for change in trainer.live.at_resume}
+    trainer.live.recorded = [change for change in recorded if change.step > trainer.progress.step and change.setting not in given]

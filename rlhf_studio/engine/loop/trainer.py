@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.config.live import LIVE_SETTINGS, with_changes
+from rlhf_studio.config.live import with_changes
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.changed_settings import change_events
+from rlhf_studio.engine.loop.live_settings import LiveSettings
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import reference_pass, sample, score
 from rlhf_studio.engine.loop.prompts import PromptStream
@@ -59,13 +59,8 @@ class Trainer:
 
     Attributes:
         first_rollout_check: called once, with the first rollout, before anything is learned from it; gives events for people.
-        settings_before: those in force at the checkpoint that was restored; None in a new run.
         after_phase: called with the name of each phase but the last when it is done, and with what the step has found; it may wait.
-        live: the settings that were changed while the run went on, with the values in force; ``config`` has them too,
-            ``started_with`` has not.
-        planned: what changes at which step, by (step, setting): ``ppo.schedule``, and what a person asked for.
-        recorded_changes: those of steps that were recorded before a resume, and are trained again.
-        changed_at_resume: what a resume gave other values; recorded with its first step.
+        live: which settings change while the run goes on; ``config`` has the values in force.
         probes: sentences that every step scores; None before :meth:`first_answers`, and in a run without any.
     """
 
@@ -79,13 +74,9 @@ class Trainer:
         self.sampling_generator = torch.Generator(device=compute.device).manual_seed(config.engine.seed)
         self.shuffling_generator = torch.Generator().manual_seed(config.engine.seed + 1)
         self.first_rollout_check: Callable[[Rollout], list[EventRecord]] | None = None
-        self.settings_before: dict[str, Any] | None = None
         self.probes: Probes | None = None
         self.after_phase: Callable[[str, StepSoFar], None] = _go_on
-        self.started_with, self.live = config, dict[str, float]()
-        self.planned: dict[tuple[int, str], float] = {(change.step, change.setting): change.value for change in config.ppo.planned}
-        self.recorded_changes: list[SettingChange] = []
-        self.changed_at_resume: list[SettingChange] = []
+        self.live = LiveSettings.of(config)
         self._recorder = Recorder(models.tokenizer, config)
 
     @property
@@ -136,33 +127,22 @@ class Trainer:
         metrics |= (update_metrics(stats, self.updater.learning_rate) if stats else {}) | self._costs(costs, rollout)
         events = [*change_events(changes), *parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
         return StepRecord(
-            self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self._recorded(changes)
+            self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self.live.to_record(changes)
         )
-
-    def plan(self, setting: str, value: float, step: int) -> None:
-        """Change a setting of :data:`LIVE_SETTINGS` from ``step`` on, because a person asks for it."""
-        self.planned[step, setting] = value
-        self.recorded_changes = [change for change in self.recorded_changes if change.setting != setting]
-
-    def overruled(self) -> list[str]:
-        """The settings whose recorded changes, after the checkpoint that the run went on from, are not made again."""
-        kept = {change.setting for change in self.recorded_changes}
-        return [setting for setting in LIVE_SETTINGS if setting not in kept]
 
     def change_settings(self) -> list[SettingChange]:
         """Put into force what is planned for the next step. Returns what is now another value than it was."""
         number = self.progress.step + 1
-        due = {setting: value for (step, setting), value in self.planned.items() if step == number}
-        due |= {change.setting: change.new for change in self.recorded_changes if change.step == number}
+        due = self.live.due(number)
         before = {setting: self.present(setting) for setting in due}
         self.use(due)
         return [SettingChange(number, setting, before[setting], value) for setting, value in due.items() if value != before[setting]]
 
     def use(self, changes: Mapping[str, float]) -> None:
-        """Go on with other values of settings of :data:`LIVE_SETTINGS`."""
+        """Go on with other values of settings of :data:`~rlhf_studio.config.live.LIVE_SETTINGS`."""
         if not changes:
             return
-        self.live |= changes
+        self.live.values |= changes
         self.config = RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), changes))
         self.models = self.models.using(self.config)
         self.updater.use(self.config)
@@ -175,11 +155,6 @@ class Trainer:
         """The value of a setting as it is now; an adaptive controller moves the KL coefficient away from what was set."""
         section, name = setting.split(".")
         return self.controller.coef if setting == "ppo.kl_coef" else float(getattr(getattr(self.config, section), name))
-
-    def _recorded(self, changes: list[SettingChange]) -> list[SettingChange]:
-        """Together with those that a resume brought, which are in force since this step as well."""
-        at_resume, self.changed_at_resume = self.changed_at_resume, []
-        return [*at_resume, *changes]
 
     def next_prompts(self) -> PromptBatch:
         """The prompts of the next step: each once for every response that it gets."""
@@ -247,7 +222,7 @@ class Trainer:
         self.skips.add(error)
         self.progress.step += 1
         events = [*change_events(changes), skip_event("This update was", error)]
-        return StepRecord(self.progress.step, self._costs(costs, None), [], [], events, changes=self._recorded(changes))
+        return StepRecord(self.progress.step, self._costs(costs, None), [], [], events, changes=self.live.to_record(changes))
 
     def _costs(self, costs: Costs, rollout: Rollout | None) -> dict[str, float]:
         self.progress.elapsed += costs.total

@@ -12,18 +12,10 @@ from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.records import EventRecord, Scratch, SettingChange
+from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
-AFTER = {
-    "rollout": "sampling",
-    "score": "scoring",
-    "reference": "the reference pass",
-    "advantages": "the advantages",
-    "update": "the update",
-}
-"""The phases of a step that it can wait after, as people read them. After the last phase, which records, the step is done."""
 ONE_PROCESS = "Going on by one phase needs a run of one process, because the others would wait for it in the middle of a step; use step"
 
 
@@ -60,7 +52,7 @@ class Control:
             return
         self._phase, number = phase, self._trainer.progress.step + 1
         self._writer.scratch(Scratch(number, phase, self._trainer.recorded_so_far(phase, so_far)))
-        self._pause(f"Paused after {AFTER[phase]}, in step {number}")
+        self._pause(f"Paused after {PHASES[phase].what}, in step {number}")
         self._attend()
 
     def after_step(self, step: int) -> None:
@@ -129,7 +121,7 @@ class Control:
             ranks.broadcast(CHANGE)
             ranks.broadcast(list(LIVE_SETTINGS).index(setting))
             new = ranks.broadcast_number(float(value))
-            self._trainer.plan(setting, new, first)
+            self._trainer.live.plan(setting, new, first)
             planned.append(SettingChange(first, setting, self._trainer.present(setting), new))
         self._writer.plan_changes(planned)  # from now on a resume makes them, should the run stop before their step
         self._changes[command.id] = first

@@ -113,7 +113,7 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
                 put_together(run_dir, trainer.models.policy, compute.ranks, critic_too=False)
             if instruction == CHANGE:
                 setting = list(LIVE_SETTINGS)[compute.ranks.broadcast(0)]
-                trainer.plan(setting, compute.ranks.broadcast_number(0.0), trainer.progress.step + 1)
+                trainer.live.plan(setting, compute.ranks.broadcast_number(0.0), trainer.progress.step + 1)
     except (ConfigError, PromptsError, ParityError, NonFiniteError, RewardError):
         return FAILED
     return DONE

@@ -196,7 +196,7 @@ class Worker:
             self._writer.event(EventRecord("warning", "sampling", cut_off))
         if self._session.mode != "train":
             self._resume(trainer)
-            if event := change_event(trainer.settings_before, trainer.config, trainer.progress.step):
+            if event := change_event(trainer.live.before, trainer.config, trainer.progress.step):
                 self._writer.event(event, trainer.progress.step)
                 self.console.say(event.text)
         self._report("Comparing the forward pass with the model's own", None)
@@ -231,7 +231,7 @@ class Worker:
             data = {}
         self._writer.go_back(trainer.progress.step)
         # Changes of settings that are on record are made again with their steps, but for those that this start overrules.
-        self._writer.forget_later_changes(None if start.step is None else trainer.overruled())
+        self._writer.forget_later_changes(None if start.step is None else trainer.live.overruled())
         self._writer.event(EventRecord("info", "resume", text, data))
         self.console.say(text)
 

@@ -9,16 +9,7 @@ import torch
 from rlhf_studio.engine.recording.records import Recorder
 from rlhf_studio.engine.types import Alternatives, ForwardOutput, ReferencePass, Rollout, Scores, StepSoFar
 from rlhf_studio.ppo.advantages import Advantages
-from rlhf_studio.runs.records import RolloutRecord
-
-FOUND_IN = {
-    "rollout": ("logprobs", "entropy", "values"),
-    "score": (),
-    "reference": ("ref_logprobs", "kl"),
-    "advantages": ("rewards", "deltas", "advantages", "whitened_advantages", "returns"),
-    "update": ("new_logprobs", "ratio", "clipped"),
-}
-"""Which numbers of a token each phase of a step finds."""
+from rlhf_studio.runs.records import PHASES, RolloutRecord
 
 
 def rollouts_so_far(recorder: Recorder, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
@@ -27,10 +18,10 @@ def rollouts_so_far(recorder: Recorder, phase: str, so_far: StepSoFar) -> list[R
     unknown = torch.full_like(samples.policy.logprobs, torch.nan)
     rollout = so_far.rollout or _filled_up(so_far, unknown)
     new_logprobs = unknown if so_far.stats is None else so_far.stats.logprobs
-    phases = list(FOUND_IN)[: list(FOUND_IN).index(phase) + 1]
-    known = {name for name in phases for name in FOUND_IN[name]}
+    done = list(PHASES)[: list(PHASES).index(phase) + 1]
+    known = {quantity for name in done for quantity in PHASES[name].finds}
     if so_far.stats is None:  # also where the update was left out
-        known -= set(FOUND_IN["update"])
+        known -= set(PHASES["update"].finds)
     records = recorder.rollouts(rollout, new_logprobs[: samples.recorded])
     return [_only(known, record) for record in records]
 

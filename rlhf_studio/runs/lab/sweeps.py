@@ -4,41 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, with_values
-from rlhf_studio.runs.records import RunStatus
 
 MOST_AXES, MOST_RUNS = 2, 20
 _MOST_CHARACTERS = 120
-
-
-@dataclass(frozen=True)
-class SweepRun:
-    """One run of a sweep: ``values`` are those of its axes, by dotted name."""
-
-    run_id: str
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The runs of one sweep that are there.
-
-    Attributes:
-        axes: each setting that was varied, with the values that occur; numbers from small to large.
-        runs: in the order in which they were queued.
-    """
-
-    sweep: str
-    axes: dict[str, list[Any]]
-    runs: list[SweepRun]
-
-    def at(self, values: Mapping[str, Any]) -> str | None:
-        """The id of the run with these values of the axes; None when it was deleted."""
-        return next((run.run_id for run in self.runs if run.values == dict(values)), None)
 
 
 def sweep_configs(config: RunConfig, axes: Mapping[str, Sequence[Any]]) -> list[tuple[dict[str, Any], RunConfig]]:
@@ -90,26 +62,3 @@ def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
 
 def _said(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{setting.rsplit('.', 1)[-1]} {'nothing' if value in (None, '') else value}" for setting, value in values.items())
-
-
-def sweeps_of(runs: Iterable[RunStatus]) -> dict[str, Sweep]:
-    """Every sweep among these runs, by its id, the oldest first."""
-    members: dict[str, list[SweepRun]] = {}
-    for run in sorted(runs, key=lambda run: (run.created_at, run.run_id)):
-        if run.origin.sweep:
-            members.setdefault(run.origin.sweep, []).append(SweepRun(run.run_id, dict(run.origin.changes)))
-    return {sweep: Sweep(sweep, _axes(found), found) for sweep, found in members.items()}
-
-
-def _axes(runs: Sequence[SweepRun]) -> dict[str, list[Any]]:
-    axes: dict[str, list[Any]] = {}
-    for run in runs:
-        for setting, value in run.values.items():
-            values = axes.setdefault(setting, [])
-            if value not in values:
-                values.append(value)
-    return {setting: sorted(values) if all(map(_is_number, values)) else values for setting, values in axes.items()}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

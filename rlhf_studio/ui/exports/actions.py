@@ -17,7 +17,6 @@ from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineP
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.export.command import clear
 from rlhf_studio.export.hub import TOKEN_VARIABLES, check_name
-from rlhf_studio.export.weights import best_step
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -75,7 +74,8 @@ class Exports:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
             kept = [{"step": info.step, "bytes": info.bytes} for info in reader.policies()]
-            facts = {"checkpoints": kept, "adapter": reader.config().lora.enabled, "best": _best(reader, kept)}
+            best = reader.best_policy()
+            facts = {"checkpoints": kept, "adapter": reader.config().lora.enabled, "best": best.step if best else None}
         except StoreError as error:
             return {**own, "problem": str(error)}
         with self._lock:
@@ -180,20 +180,15 @@ def _has_token(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "").strip() for name in TOKEN_VARIABLES)
 
 
-def _best(reader: RunReader, kept: list[Json]) -> int | None:
-    try:
-        return best_step(reader, {int(one["step"]) for one in kept})[0] if kept else None
-    except ConfigError:
-        return None
-
-
 def _step(reader: RunReader, at: Any) -> int:
-    """The step that was chosen. Raises StoreError when it has no checkpoint, and ConfigError when none can be the best."""
+    """The step that was chosen. Raises StoreError when it has no checkpoint, or none can be the best."""
     kept = [info.step for info in reader.policies()]
     if not kept:
         raise StoreError("This run has no checkpoint, so there are no weights to take.", "missing")
     if at == "best":
-        return best_step(reader, set(kept))[0]
+        if (best := reader.best_policy()) is None:
+            raise StoreError("No checkpoint of this run was measured by a step after it; choose one by its step.", "missing")
+        return best.step
     step = kept[-1] if at in (None, "") else at
     if type(step) is not int or step not in kept:
         raise StoreError("There is no checkpoint of this step any more; choose another.", "missing")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
+from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_imported, settings_at
@@ -41,7 +41,7 @@ class Experiments:
     """What the dialogs of the Runs page and the end of the Live page can ask and start.
 
     Args:
-        inspect: the check before a start.
+        inspect: the check before a start, as :func:`~rlhf_studio.preflight.inspect_run`.
         queued: called when there is something new in the queue.
     """
 
@@ -50,7 +50,7 @@ class Experiments:
         workspace: Workspace,
         access: Access,
         verdicts: Verdicts,
-        inspect: Callable[[RunConfig, Path], Preflight],
+        inspect: Callable[..., Preflight],
         queued: Callable[[], None] = lambda: None,
     ) -> None:
         self._workspace, self._access, self._verdicts = workspace, access, verdicts
@@ -157,13 +157,15 @@ class Experiments:
             raise ConfigError([Problem("ppo.steps", "should be a whole number: how many steps the run is to have in all")])
         reader = self._workspace.reader(run)
         refuse_imported(reader)
-        self._checked(with_more_steps(self._workspace.status(run), reader.config(), steps))
+        status = self._workspace.status(run)
+        there = OnDisk(status.last_recorded_step, len(reader.checkpoints()))
+        self._checked(with_more_steps(status, reader.config(), steps), there)
         self._workspace.go_on(run, steps)
         return [run]
 
-    def _checked(self, config: RunConfig) -> tuple[int, int] | None:
+    def _checked(self, config: RunConfig, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
         """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
-        report = self._inspect(config, self._workspace.root)
+        report = self._inspect(config, self._workspace.root, there=there)
         if report.problems:
             raise ConfigError(report.problems)
         return report.expected_peak

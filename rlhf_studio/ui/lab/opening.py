@@ -1,14 +1,19 @@
-"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file on this machine."""
+"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file on this machine.
+
+A log is opened in a process of its own, so that a huge one cannot hold the app.
+"""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.logs.open_log import Opened, open_log, open_log_text
+from rlhf_studio.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.logs.open_log import Opened
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
@@ -25,6 +30,7 @@ class Opening:
     def __init__(self, workspace: Workspace, access: Access) -> None:
         self._workspace, self._access = workspace, access
         self._work = Bounded("open-log", threads=1, waiting=3)
+        self._closing = threading.Event()
 
     async def open_log(self, data: Any, request: gr.Request) -> Json:
         """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty.
@@ -42,8 +48,13 @@ class Opening:
         return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
 
     def close(self) -> None:
-        """Take no more files."""
+        """Take no more files, and end what is being opened."""
+        self._closing.set()
         self._work.close()
+
+    def _tick(self) -> None:
+        if self._closing.is_set():
+            raise StoreError("The app is closing; open the log again when it is back.", "state")
 
     def _opened(self, data: Any) -> Opened:
         text, path, name = sent.member(data, "text"), sent.member(data, "path"), sent.member(data, "name") or ""
@@ -51,7 +62,7 @@ class Opening:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
         if isinstance(text, str) and text:
             file_name = sent.member(data, "file_name")
-            return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name)
+            return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name, self._tick)
         if isinstance(path, str) and path.strip():
-            return open_log(Path(path.strip()).expanduser(), self._workspace.root, name)
+            return open_log_apart(Path(path.strip()).expanduser(), self._workspace.root, name, self._tick)
         raise ValueError("Choose a file, or give the path of one on the app's machine.")

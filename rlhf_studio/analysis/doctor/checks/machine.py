@@ -10,10 +10,11 @@ from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.runs.records import PHASES
 
 FAMILY = "Machine"
 
-PHASES = {"rollout": "sampling", "score": "scoring", "reference": "the reference", "update": "the update", "record": "recording"}
+TIMED = [phase.name for phase in PHASES.values() if phase.timed]
 TIME_STEPS = 10
 DOMINATES = 0.85  # share of a step; sampling takes 60 to 80 % elsewhere (prior work on RLHF systems), the update 75 % in the recipes
 RECORDING = 0.25  # share of a step that recording should never reach
@@ -36,16 +37,16 @@ MEMORY_GROWS, GROWTH_STEPS = 1.5, 20  # times what it was so many steps before
 )
 def one_phase_dominates(run: RunData) -> Course | None:
     total = window_mean(run.column("time/total"), TIME_STEPS)
-    shares = {name: window_mean(run.column(f"time/{name}"), TIME_STEPS) / total for name in PHASES}
+    shares = {name: window_mean(run.column(f"time/{name}"), TIME_STEPS) / total for name in TIMED}
     over = {name: (share > (RECORDING if name == "record" else DOMINATES)) & (total > WORTH) for name, share in shares.items()}
     found = np.any(list(over.values()), axis=0)
     if not found.any():
         return Course(levels(note=found), lambda since, last: [])
     last = int(np.flatnonzero(found)[-1])
-    name = max((name for name in PHASES if over[name][last]), key=lambda name: shares[name][last])
-    text = f"{PHASES[name]} took {shares[name][last]:.0%} of the last {TIME_STEPS} steps"
+    name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
+    text = f"{PHASES[name].what} took {shares[name][last]:.0%} of the last {TIME_STEPS} steps"
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
-    return Course(levels(note=found), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name]}")
+    return Course(levels(note=found), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
 
 
 @check(

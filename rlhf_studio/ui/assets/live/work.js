@@ -3,14 +3,6 @@ import { el, setText, show } from "../shared/dom.js";
 import { Inspector } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
 
-const DONE = {
-  rollout: "its responses are written; their scores come next",
-  score: "its responses are scored; the reference's probabilities come next",
-  reference: "its responses are compared with the reference; advantages come next",
-  advantages: "its advantages are computed; the update comes next",
-  update: "its update is done; the step is recorded next",
-};
-
 /** The token where a phrase begins in a response, the last time where it ends responses; null when it is not there. */
 function tokenOf(pieces, { text, place }) {
   const whole = pieces.join("");
@@ -116,7 +108,7 @@ export class WorkArea {
     this.table.set(scratch.rows);
     this.table.choose(scratch.chosen.sample);
     this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales);
-    setText(this.hint, `Step ${step} waits: ${DONE[scratch.phase] || scratch.phase}. You see what is known so far.`);
+    setText(this.hint, `Step ${step} waits: ${scratch.done}. You see what is known so far.`);
     show(this.hint, true);
   }
 

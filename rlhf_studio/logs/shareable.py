@@ -1,0 +1,78 @@
+"""What leaves this machine in a file carries neither secrets nor the paths of the machine: of a path only its last part stays."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+
+PLACES = {"model": ("policy", "reference"), "data": ("prompts", "eval"), "critic": ("model",), "engine": ("accelerate_config",)}
+"""Settings that may name a folder or a file of this machine, by section."""
+PLACES_OF_COMPONENTS = ("model", "models", "file")
+"""The same of reward components; ``models`` holds several, separated by commas or line breaks."""
+
+_SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
+_USER = re.compile(r"(?<=://)[^/@\s]*@")
+_AFTER_PATH = re.compile(r"(?<=[^\s?#])[?#]\S*")
+_PART = r"(?:/[^\s/'\"`,;:()\[\]{}<>|]+)"
+_BEFORE = r"(?<![^\s'\"`(\[{=,;:<>|])"  # a path begins a word: not the second half of "and/or", nor of an address
+
+
+def without_secrets(text: str) -> str:
+    """The text without access tokens of well-known services, and without names and passwords in addresses."""
+    return _USER.sub("", _SECRET.sub(lambda match: match.group(1) + "\u2026", text))
+
+
+def shareable(value: str) -> str:
+    """A setting's text as others may see it: of a path on this machine only the last part, of an address no password and no query."""
+    plain = without_secrets(value)
+    if "://" in plain:
+        return _AFTER_PATH.sub("", plain)
+    if plain.startswith(("/", "~", "./", "../")) or PureWindowsPath(plain).drive or "\\" in plain:
+        return PurePosixPath(plain.replace("\\", "/")).name or plain
+    return plain
+
+
+def shareable_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as ``model_dump`` gives it, with what :data:`PLACES` name made :func:`shareable`. It stays a valid one."""
+    found = {section: dict(values) if isinstance(values, dict) else values for section, values in settings.items()}
+    for section, names in PLACES.items():
+        found[section] |= {name: shareable(found[section][name]) for name in names if name in found.get(section, {})}
+    if "reward" in found:
+        found["reward"]["components"] = [_shareable_component(component) for component in found["reward"].get("components", [])]
+    return found
+
+
+def _shareable_component(component: dict[str, Any]) -> dict[str, Any]:
+    given = {name: component[name] for name in PLACES_OF_COMPONENTS if name in component}
+    return component | {name: "".join(map(shareable, re.split(r"(\s*[,\n]\s*)", value))) for name, value in given.items()}
+
+
+class Shareable:
+    """Makes texts and data of one run shareable: any absolute path in them ends as its last part.
+
+    The folders of the run and of the person are known by name, so that they are found where they hold blanks too.
+    """
+
+    def __init__(self, run_dir: Path):
+        folders = {*Path(run_dir).resolve().parents, Path(run_dir).resolve(), Path.home(), Path.cwd(), *Path.cwd().parents}
+        known = sorted((str(folder) for folder in folders if len(folder.parts) > 1), key=len, reverse=True)
+        self._paths = re.compile(rf"{_BEFORE}(?:(?:{'|'.join(map(re.escape, known))}|~)(?![\w-]){_PART}*|{_PART}{{2,}})/?")
+
+    def text(self, text: str) -> str:
+        """A text, with what stands around its paths as it is."""
+        return self._paths.sub(lambda match: PurePosixPath(match[0]).name, without_secrets(text))
+
+    def data(self, value: Any) -> Any:
+        """JSON data: every text in it, and a whole configuration under the name ``settings``."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: shareable_settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
+        return [self.data(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_configuration(key: str, value: Any) -> bool:
+    return key == "settings" and isinstance(value, dict) and set(RunConfig.model_fields) <= value.keys()
