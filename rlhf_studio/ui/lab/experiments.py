@@ -25,9 +25,9 @@ from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field, values_of
-from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
-from rlhf_studio.ui.lab.verdicts import Verdicts
+from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 
 COMMON = ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed")
@@ -49,14 +49,15 @@ class Experiments:
         self,
         workspace: Workspace,
         access: Access,
-        verdicts: Verdicts,
+        insights: Insights,
         inspect: Callable[[RunConfig, Path], Preflight],
         queued: Callable[[], None] = lambda: None,
     ) -> None:
-        self._workspace, self._access, self._verdicts = workspace, access, verdicts
+        self._workspace, self._access, self._insights = workspace, access, insights
         self._inspect, self._queued = inspect, queued
         self._looks = Bounded("experiments", threads=1, waiting=40)
         self._starts = Bounded("start", threads=1, waiting=20)
+        self._once = Once(lambda answer: "runs" in answer)
 
     # --- what the pages ask; nothing here changes anything --------------------------------------------------------------------
 
@@ -72,11 +73,11 @@ class Experiments:
         """Queue what ``how`` says: ``variation``, ``fork`` (from the checkpoint of ``step``), ``sweep`` or ``more steps``.
 
         ``changes`` are values by dotted name and ``axes`` lists of values; a text is read as the command line reads it. Gives the ids of
-        the new ``runs``, or ``problems`` with nothing started.
+        the new ``runs``, or ``problems`` with nothing started. Asked again with the same ``nonce``, it gives the same runs.
         """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not()}
-        answer = await self._answer(self._starts, data, self._start)
+        answer = await self._answer(self._starts, data, lambda asked: self._once.answer(asked, lambda: self._start(asked)))
         if "runs" in answer:
             self._queued()
         return answer
@@ -112,7 +113,7 @@ class Experiments:
     def _ideas(self, data: Any) -> Json:
         run = sent.run_id(data)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
-        kind = self._verdicts.kind_now(run, Place(status.epoch, status.step, status.state))
+        kind = self._insights.kind_of(run, Place(status.epoch, status.step, status.state))
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
         found = suggestions(reader.config(), reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
         ideas = [asdict(idea) for idea in found if idea.how != "more steps" or status.state == "finished"]
