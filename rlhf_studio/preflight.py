@@ -26,6 +26,7 @@ from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 
@@ -71,12 +72,17 @@ def inspect_run(
     config: RunConfig,
     workspace: Path,
     *,
+    folder: Path | None = None,
     hub: Hub | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
 ) -> Preflight:
-    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests."""
+    """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests.
+
+    ``folder`` is the one that the run will work in, where relative paths start; without it, it is the one of this process.
+    """
+    config = config if folder is None else as_seen_from(config, folder)
     there = gpus()
     problems: list[Problem] = [*machine_problems(config, None if there is None else len(there)), *tracker_problems(config)]
     notes: list[str] = []

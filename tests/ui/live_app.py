@@ -34,6 +34,7 @@ class LiveApp:
         self.polls = 0
         self.experiments: list[Any] = []  # what the page asked to start
         self.answer: dict[str, Any] = {}  # what it is told then
+        self.silent = False  # whether it is told nothing
         ask = self.feed.poll
 
         def counted(position):
@@ -70,6 +71,8 @@ class LiveApp:
     def experiment_start(self, data: Any, request: gr.Request) -> dict[str, Any]:
         """Stands in for the lab's function: keeps what was asked and starts nothing."""
         self.experiments.append(data)
+        if self.silent:
+            raise ConnectionError("no answer")
         return self.answer
 
     def close(self) -> None:

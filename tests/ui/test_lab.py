@@ -28,7 +28,7 @@ from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import write
-from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 
 CONFIG = load_recipe("world").config
 
@@ -44,9 +44,11 @@ class Inspector:
 
     problems: list[Problem] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
 
-    def __call__(self, config: Any, workspace: Path) -> Preflight:
+    def __call__(self, config: Any, workspace: Path, *, folder: Path) -> Preflight:
         self.seen.append(config)
+        self.folders.append(folder)
         return Preflight(self.problems)
 
 
@@ -291,6 +293,47 @@ def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, worksp
     assert asked(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
     assert workspace.status(run).state == "queued" and workspace.reader(run).config().ppo.steps == 30
     assert [config.ppo.steps for config in inspector.seen] == [30, 30]
+
+
+def test_what_follows_from_a_run_is_checked_in_its_own_folder(
+    desk: Desk, workspace: Workspace, inspector: Inspector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("projects", "app"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "projects")
+    run = ended(workspace)
+    folder = workspace.run_dir(run)
+    write(checkpoint_dir(folder, 20), 20, workspace.reader(run).recorded_at(20))
+    monkeypatch.chdir(tmp_path / "app")
+    starts = [
+        {"how": "variation", "changes": {}},
+        {"how": "fork", "step": 20, "changes": {"ppo.steps": 30}},
+        {"how": "sweep", "axes": {"engine.seed": [1, 2]}},
+        {"how": "more steps", "changes": {"ppo.steps": 30}},
+    ]
+    for start in starts:
+        made = asked(desk.experiments.experiment_start({"run": run, **start}, OPERATOR))["runs"]
+        assert {workspace.reader(one).working_folder() for one in made} == {tmp_path / "projects"}  # where they will work
+    assert inspector.folders == [tmp_path / "projects"] * 5
+
+
+def test_the_real_check_finds_a_file_of_the_run_and_no_other(
+    workspace: Workspace, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_world(tmp_path, monkeypatch)
+    for name in ("projects", "app"):
+        (tmp_path / name).mkdir()
+    prompts = tmp_path / "projects" / "mine.txt"
+    prompts.write_text("the film was\n" * 80)
+    monkeypatch.chdir(tmp_path / "projects")
+    run = workspace.submit(with_values(CONFIG, {"data.prompts": "mine.txt"}), "mine")
+    monkeypatch.chdir(tmp_path / "app")
+    desk = Desk(workspace, Access(), insights)
+    start = {"run": run, "how": "variation", "changes": {}}
+    assert "runs" in asked(desk.experiments.experiment_start(start, OPERATOR))
+    prompts.rename(tmp_path / "app" / "mine.txt")
+    assert "There is no file" in asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    desk.close()
 
 
 # --- others' logs ------------------------------------------------------------------------------------------------------------------

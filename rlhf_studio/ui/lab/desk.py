@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import RunConfig
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -24,7 +22,7 @@ class Desk:
         workspace: Workspace,
         access: Access,
         insights: Insights,
-        inspect: Callable[[RunConfig, Path], Preflight] = inspect_run,
+        inspect: Callable[..., Preflight] = inspect_run,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
         self.comparing = Comparing(workspace)

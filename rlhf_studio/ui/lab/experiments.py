@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -41,7 +40,7 @@ class Experiments:
     """What the dialogs of the Runs page and the end of the Live page can ask and start.
 
     Args:
-        inspect: the check before a start.
+        inspect: the check before a start, as :func:`rlhf_studio.preflight.inspect_run`.
         queued: called when there is something new in the queue.
     """
 
@@ -50,12 +49,12 @@ class Experiments:
         workspace: Workspace,
         access: Access,
         insights: Insights,
-        inspect: Callable[[RunConfig, Path], Preflight],
+        inspect: Callable[..., Preflight],
         queued: Callable[[], None] = lambda: None,
     ) -> None:
         self._workspace, self._access, self._insights = workspace, access, insights
         self._inspect, self._queued = inspect, queued
-        self._looks = Bounded("experiments", threads=1, waiting=40)
+        self._looks = Bounded("experiments", threads=2, waiting=40)  # a form need not wait for a diagnosis
         self._starts = Bounded("start", threads=1, waiting=20)
         self._once = Once(lambda answer: "runs" in answer)
 
@@ -138,7 +137,7 @@ class Experiments:
                 raise StoreError("Choose the checkpoint that the fork begins at.", "state")
             changes = _changes(data)
             config = self._workspace.fork_settings(run, step, changes)
-            made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config))]
+            made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config, run))]
         else:
             raise StoreError("There is no such experiment.", "missing")
         return {"runs": made, "names": [self._workspace.status(one).name for one in made]}
@@ -148,7 +147,7 @@ class Experiments:
         if source := reader.origin().imported:
             raise StoreError(f"This run was read from {source}: there is no model to train. Start a new run.", "state")
         config = reader.config()
-        known = [(own, self._checked(own)) for _, own in sweep_configs(config, axes)]
+        known = [(own, self._checked(own, run)) for _, own in sweep_configs(config, axes)]
         title = name.strip() or self._workspace.status(run).name
         return self._workspace.submit_sweep(config, axes, title[:MAX_NAME], estimate=partial(_memory, known), parent=run)
 
@@ -158,13 +157,16 @@ class Experiments:
             raise ConfigError([Problem("ppo.steps", "should be a whole number: how many steps the run is to have in all")])
         reader = self._workspace.reader(run)
         refuse_imported(reader)
-        self._checked(with_more_steps(self._workspace.status(run), reader.config(), steps))
+        self._checked(with_more_steps(self._workspace.status(run), reader.config(), steps), run)
         self._workspace.go_on(run, steps)
         return [run]
 
-    def _checked(self, config: RunConfig) -> tuple[int, int] | None:
-        """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
-        report = self._inspect(config, self._workspace.root)
+    def _checked(self, config: RunConfig, run: str) -> tuple[int, int] | None:
+        """The memory that a run will need which follows from ``run`` and works in its folder.
+
+        Raises ConfigError for what keeps it from starting.
+        """
+        report = self._inspect(config, self._workspace.root, folder=self._workspace.reader(run).working_folder())
         if report.problems:
             raise ConfigError(report.problems)
         return report.expected_peak
