@@ -204,7 +204,6 @@ def test_a_run_that_went_back_starts_over(seen, run, made):
 
 
 def test_table_live_page_and_experiments_share_one_diagnosis(seen, run, made):
-    run.finish()
     where = place(run, "finished")
     wait_until(lambda: seen.verdicts({run.run_id: where}), WAIT)
     assert seen.verdicts({run.run_id: where, "none": Place(0, 0, "queued")}) == {

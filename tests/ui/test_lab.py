@@ -332,7 +332,8 @@ def test_the_real_check_finds_a_file_of_the_run_and_no_other(
     start = {"run": run, "how": "variation", "changes": {}}
     assert "runs" in asked(desk.experiments.experiment_start(start, OPERATOR))
     prompts.rename(tmp_path / "app" / "mine.txt")
-    assert "There is no file" in asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    problem = asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    assert "data.prompts" in problem and str(prompts) in problem
     desk.close()
 
 
