@@ -67,9 +67,10 @@ export class Ending {
     return node;
   }
 
-  question(name, data) {
+  async question(name, data) {
     const { run } = this.run();
-    return this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => ({ problem: NO_ANSWER }));
+    const reply = await this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => null);
+    return reply || { problem: NO_ANSWER };
   }
 
   /** Start an experiment: gives {runs, names}, or a {problem}. */

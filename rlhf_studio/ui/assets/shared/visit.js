@@ -55,10 +55,11 @@ export class Once {
     for (const [key, known] of this.open) if (known === nonce) this.open.delete(key);
   }
 
-  /** What `send` answers to the request with its nonce. A request that gets no answer keeps its nonce. */
+  /** What `send` answers to the request with its nonce. A request that gets no answer keeps its nonce, and rejects. */
   async ask(request, send) {
     const nonce = this.nonce(request);
     const reply = await send({ ...request, nonce });
+    if (!reply) throw new Error("no answer from the app"); // Gradio resolves to nothing then
     this.answered(nonce);
     return reply;
   }
