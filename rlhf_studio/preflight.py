@@ -26,6 +26,7 @@ from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 
@@ -71,6 +72,7 @@ def inspect_run(
     config: RunConfig,
     workspace: Path,
     *,
+    folder: Path | None = None,
     hub: Hub | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     there: OnDisk = NEW_RUN,
@@ -79,8 +81,10 @@ def inspect_run(
 ) -> Preflight:
     """Check models, data, rewards, machine and disk. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests.
 
-    ``there``: what a run that goes on has on its disk already.
+    ``folder`` is the one that the run will work in, where relative paths start; without it, it is the one of this process. ``there``: what
+    a run that goes on has on its disk already.
     """
+    config = config if folder is None else as_seen_from(config, folder)
     found_gpus = gpus()
     problems: list[Problem] = [*machine_problems(config, None if found_gpus is None else len(found_gpus)), *tracker_problems(config)]
     notes: list[str] = []

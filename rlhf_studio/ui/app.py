@@ -69,8 +69,8 @@ def build_app(
         return run_id
 
     inspect = partial(inspect_run, permissions=permissions)
-    desk = desk or Desk(workspace, access, inspect, wake)
-    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", desk.verdicts)
+    desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
+    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
     train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
@@ -213,7 +213,8 @@ def launch(
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
-    desk = Desk(workspace, access, partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None)
+    inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
+    desk = Desk(workspace, access, feed.insights, inspect, wake)
     demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line, desk)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)

@@ -24,8 +24,7 @@ from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.insights import Place
-from rlhf_studio.ui.lab.verdicts import Verdicts
+from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.sent import member
@@ -127,12 +126,12 @@ class RunsPage:
         workspace: Workspace,
         access: Access,
         queue_problem: Callable[[], str] = lambda: "",
-        verdicts: Verdicts | None = None,
+        insights: Insights | None = None,
     ) -> None:
         self._workspace = workspace
         self._access = access
         self._queue_problem = queue_problem
-        self._verdicts = verdicts
+        self._insights = insights
         self._all = Listing(workspace)
         self._lock = threading.Lock()
         self._listing: tuple[float, str, list[Json]] = (float("-inf"), "", [])
@@ -201,9 +200,9 @@ class RunsPage:
             return version, rows
 
     def _known_verdicts(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
-        if self._verdicts is None:
+        if self._insights is None:
             return {}
-        return self._verdicts.look({run.run_id: Place(run.epoch, run.step, run.state) for run in runs})
+        return self._insights.verdicts({run.run_id: Place(run.epoch, run.step, run.state) for run in runs})
 
     def _note(self, rows: Sequence[Json]) -> str:
         """Number the rows that have changed; gives the version of the whole table."""

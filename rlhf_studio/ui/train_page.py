@@ -35,13 +35,13 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
 
 PREVIEW_ROWS = 5
 MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
-REMEMBERED_STARTS = 200
 OWN_MODEL = {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ class TrainPage:
         self._permissions = permissions
         self._calibration = Calibration(workspace)
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
-        self._started: dict[str, str] = {}
+        self._once = Once(lambda outcome: "run_id" in outcome)
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
@@ -177,13 +177,13 @@ class TrainPage:
     def start(self, data: Any, request: gr.Request) -> Json:
         """Check everything, then queue the run. Gives ``run_id``, or ``problems`` with nothing started.
 
-        The page sends one ``nonce`` per intention to start: a double click or a repeated request starts one run.
+        The page sends one ``nonce`` per intention to start, which comes back: a double click or a repeated request starts one run.
         Raises :class:`gradio.Error` for viewers.
         """
         self._access.require_operator(request, data)
-        nonce = str(member(data, "nonce") or "")[:80]
-        if nonce and nonce in self._started:
-            return {"run_id": self._started[nonce], "nonce": nonce}
+        return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
+
+    def _start(self, data: Any) -> Json:
         recipe = self._basis(data)
         try:
             config = self._config(data, recipe)
@@ -192,12 +192,11 @@ class TrainPage:
                 raise ConfigError(report.problems)
             run_id = self._submit(config, config.name or recipe.title, report.expected_peak)
         except ConfigError as error:
-            return {"problems": _told(error.problems, data), "nonce": nonce}
+            return {"problems": _told(error.problems, data)}
         except (StoreError, OSError) as error:
             logger.exception("a run could not be created")
-            return {"problems": _told([Problem("", f"the run could not be created: {error}")], data), "nonce": nonce}
-        self._started = {**dict(list(self._started.items())[1 - REMEMBERED_STARTS :]), nonce: run_id}
-        return {"run_id": run_id, "nonce": nonce}
+            return {"problems": _told([Problem("", f"the run could not be created: {error}")], data)}
+        return {"run_id": run_id}
 
     def measure(self, data: Any, request: gr.Request) -> None:
         """Measure this machine's matrix rate in a process of its own; returns at once. Raises :class:`gradio.Error` for viewers."""

@@ -130,6 +130,10 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, app, workspace):
     finding.get_by_role("button", name="score goes on rising").click()
     page.wait_for_function("document.activeElement.dataset.chart === 'score'")
     app.experiments.clear()
+    app.silent = True
+    finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
+    page.locator(".rs-banner").get_by_text("The app does not answer").wait_for()
+    app.silent = False
     app.answer = {"problem": "engine.device There is no GPU"}
     finding.get_by_role("button", name="Fork from step 3 with KL coefficient 0.2").click()
     page.locator(".rs-banner").get_by_text("There is no GPU").wait_for()
@@ -140,7 +144,9 @@ def test_why_leads_to_the_evidence_and_a_fork(open_page, run, app, workspace):
     page.locator(".rs-live[data-state=queued]").wait_for()
     assert made in page.url and "There is no GPU" not in page.inner_text(".rs-banner")
     asked = {"run": run.run_id, "how": "fork", "step": 3, "changes": {"ppo.kl_coef": 0.2}, "view": False}
-    assert app.experiments == [asked, asked]
+    first, again, after_an_answer = [one.pop("nonce") for one in app.experiments]
+    assert first == again != after_an_answer  # asked again because no answer came, it is the same wish
+    assert app.experiments == [asked, asked, asked]
     Workspace(workspace).cancel(made)
     viewer = open_page(f"?run={run.run_id}&view=1")
     viewer.get_by_role("button", name="why?").click()
@@ -336,7 +342,9 @@ def test_the_ending_compares_and_leads_on(open_page, workspace, app):
         page.get_by_label("Steps to add").fill(typed)
         page.get_by_role("button", name="Go on", exact=True).click()
         banner.get_by_text(told).wait_for()
-    assert app.experiments == [{"run": run.run_id, "how": "more steps", "changes": {"ppo.steps": 25}, "view": False}]
+    (asked,) = app.experiments
+    assert asked.pop("nonce")
+    assert asked == {"run": run.run_id, "how": "more steps", "changes": {"ppo.steps": 25}, "view": False}
     banner.get_by_role("button", name="Compare").click()
     page.get_by_role("tab", name="Runs", selected=True).wait_for()
     assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.compare')")) == [run.run_id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
@@ -70,6 +71,10 @@ def learned(reader: Any) -> Learned:
     return Learned((1, 2), (max(1, step - 1), step), phrases, traits, [gap], rose, fell)
 
 
-def analyses(kind: str = "improving") -> dict[str, Any]:
-    """These in the place of the real ones, for Insights."""
-    return {"diagnosis": lambda reader: diagnosis(reader, kind), "learned": learned, "scales": run_scales}
+def analyses(kind: Callable[[], str] = lambda: "improving") -> dict[str, Any]:
+    """These in the place of the real ones, for Insights. ``kind`` is asked for at each diagnosis."""
+    return {
+        "diagnosis": lambda reader: lambda: diagnosis(reader, kind()),
+        "learned": lambda reader: lambda: learned(reader),
+        "scales": lambda reader: lambda: run_scales(reader),
+    }

@@ -30,10 +30,11 @@ class LiveApp:
         Context.id = first_id  # a restarted app numbers its components from the same start; another version may not
         self.feed = LiveFeed(Workspace(workspace), interval=0.1)
         self.verdict = verdict  # what the stand-in for the doctor says
-        self.feed.insights = Insights(Workspace(workspace), find_analyses=lambda: fake_insights.analyses(self.verdict))
+        self.feed.insights = Insights(Workspace(workspace), find_analyses=lambda: fake_insights.analyses(lambda: self.verdict))
         self.polls = 0
         self.experiments: list[Any] = []  # what the page asked to start
         self.answer: dict[str, Any] = {}  # what it is told then
+        self.silent = False  # whether it is told nothing
         ask = self.feed.poll
 
         def counted(position):
@@ -70,6 +71,8 @@ class LiveApp:
     def experiment_start(self, data: Any, request: gr.Request) -> dict[str, Any]:
         """Stands in for the lab's function: keeps what was asked and starts nothing."""
         self.experiments.append(data)
+        if self.silent:
+            raise ConnectionError("no answer")
         return self.answer
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The lab's answers without a browser: verdicts of the table, runs side by side, experiments, others' logs."""
+"""The lab's answers without a browser: runs side by side, experiments, others' logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,13 @@ from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
-from rlhf_studio.ui.lab.verdicts import Verdicts
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import write
-from tests.ui.train_helpers import OPERATOR, VIEWER
-from tests.waiting import wait_until
+from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 
 CONFIG = load_recipe("world").config
 
@@ -48,10 +45,12 @@ class Inspector:
 
     problems: list[Problem] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
     there: list[OnDisk] = field(default_factory=list)
 
-    def __call__(self, config: Any, workspace: Path, there: OnDisk = NEW_RUN) -> Preflight:
+    def __call__(self, config: Any, workspace: Path, *, folder: Path, there: OnDisk = NEW_RUN) -> Preflight:
         self.seen.append(config)
+        self.folders.append(folder)
         self.there.append(there)
         return Preflight(self.problems)
 
@@ -62,8 +61,15 @@ def inspector() -> Inspector:
 
 
 @pytest.fixture
-def desk(workspace: Workspace, inspector: Inspector) -> Iterator[Desk]:
-    desk = Desk(workspace, Access(), inspector)
+def insights(workspace: Workspace) -> Iterator[Insights]:
+    insights = Insights(workspace)
+    yield insights
+    insights.close()
+
+
+@pytest.fixture
+def desk(workspace: Workspace, insights: Insights, inspector: Inspector) -> Iterator[Desk]:
+    desk = Desk(workspace, Access(), insights, inspector)
     yield desk
     desk.close()
 
@@ -88,52 +94,6 @@ def asked(call: Any) -> Any:
     """What a server function answers."""
     answer = asyncio.run(call)
     return json.loads(answer.body) if hasattr(answer, "body") else answer
-
-
-# --- the verdicts of the table ---------------------------------------------------------------------------------------------------
-
-
-def diagnosis(kind: str) -> Any:
-    findings = [SimpleNamespace(level="alarm"), SimpleNamespace(level="note")]
-    return SimpleNamespace(verdict=SimpleNamespace(kind=kind, sentence="It is hf_abcdefghijkl."), findings=findings)
-
-
-def test_a_verdict_is_found_out_once_for_each_place_and_never_while_somebody_waits(workspace: Workspace) -> None:
-    run = ended(workspace)
-    made: list[str] = []
-    verdicts = Verdicts(workspace, lambda reader: made.append(reader.run_dir.name) or diagnosis("improved"))
-    place = Place(1, 20, "finished")
-    assert "no-step" not in verdicts.look({run: place, "no-step": Place(1, 0, "running")})
-    wait_until(lambda: bool(verdicts.look({run: place})), 10)
-    found = verdicts.look({run: place})[run]
-    assert found == {"kind": "improved", "sentence": "It is hf_….", "alarms": 1, "warnings": 0}
-    assert verdicts.kind_now(run, place) == "improved" and made == [run]
-    assert verdicts.look({run: Place(2, 20, "finished")}) == {}  # the run went back: what was said no longer holds
-    wait_until(lambda: bool(verdicts.look({run: Place(2, 20, "finished")})), 10)
-    assert made == [run, run]
-    verdicts.close()
-
-
-def test_a_diagnosis_that_fails_leaves_the_others_alone(workspace: Workspace) -> None:
-    bad, good = ended(workspace, "bad"), ended(workspace, "good")
-
-    def diagnose(reader: Any) -> Any:
-        if reader.run_dir.name == bad:
-            raise RuntimeError("a fault of ours")
-        return diagnosis("collapsed")
-
-    verdicts = Verdicts(workspace, diagnose)
-    places = {run: Place(1, 20, "finished") for run in (bad, good)}
-    wait_until(lambda: good in verdicts.look(places), 10)
-    assert set(verdicts.look(places)) == {good}
-    verdicts.close()
-
-
-def test_the_doctor_itself_gives_a_verdict_for_the_table(workspace: Workspace) -> None:
-    run = ended(workspace)
-    assert Verdicts(workspace).kind_now(run, Place(1, 20, "finished")) in {
-        *("improving", "improved", "exploiting the reward", "collapsed", "nothing learned", "too early")
-    }
 
 
 # --- runs side by side -----------------------------------------------------------------------------------------------------------
@@ -219,9 +179,18 @@ def test_the_forms_know_the_settings_and_checkpoints(desk: Desk, workspace: Work
     assert "checkpoint" in asked(desk.experiments.experiment_form({"run": run, "step": 5}, VIEWER))["problem"]
 
 
-def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggestions_ask_the_doctor_that_the_table_and_the_live_page_ask(desk: Desk, workspace: Workspace, insights: Insights) -> None:
     run = ended(workspace)
-    monkeypatch.setattr(desk.verdicts, "kind_now", lambda run, place: "improved")
+    assert asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"] in {
+        *("improving", "improved", "exploiting the reward", "collapsed", "nothing learned", "too early")
+    }
+    known = insights.verdicts({run: Place(0, 20, "finished")})  # it was found out for the suggestions
+    assert known[run]["kind"] == asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"]
+
+
+def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended(workspace)
+    monkeypatch.setattr(insights, "kind_of", lambda run, place: "improved")
     ideas = asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
     assert any(idea["how"] == "variation" and idea["changes"] == {"ppo.kl_coef": 0.0} for idea in ideas)
     assert any(idea["how"] == "sweep" and idea["sweep"] == {"engine.seed": [1, 2, 3]} for idea in ideas)
@@ -240,6 +209,42 @@ def test_a_variation_and_a_sweep_are_checked_and_queued(desk: Desk, workspace: W
     found = [(workspace.reader(one).config().ppo.kl_coef, workspace.reader(one).config().engine.seed) for one in swept]
     assert found == [(0.0, 1), (0.0, 2), (0.1, 1), (0.1, 2)] and len(inspector.seen) == 5
     assert {workspace.status(one).origin.parent for one in swept} == {run}
+
+
+@pytest.mark.parametrize(
+    ("start", "made"),
+    [
+        ({"how": "variation", "changes": {"ppo.kl_coef": 0.2}}, 1),
+        ({"how": "sweep", "axes": {"engine.seed": [1, 2]}}, 2),
+        ({"how": "fork", "step": 20, "changes": {"ppo.steps": 30}}, 1),
+        ({"how": "more steps", "changes": {"ppo.steps": 30}}, 0),
+    ],
+    ids=lambda value: value["how"] if isinstance(value, dict) else "",
+)
+def test_a_start_that_is_asked_twice_starts_once(start: Any, made: int, desk: Desk, workspace: Workspace) -> None:
+    run = ended(workspace)
+    folder = workspace.run_dir(run)
+    write(checkpoint_dir(folder, 20), 20, workspace.reader(run).recorded_at(20))
+    request = {"run": run, **start, "nonce": "1-2-3-4"}
+
+    async def double_click() -> list[Any]:
+        return await asyncio.gather(*[desk.experiments.experiment_start(request, OPERATOR) for _ in range(2)])
+
+    first, second = asyncio.run(double_click())
+    assert first == second == asked(desk.experiments.experiment_start(request, OPERATOR)) and "runs" in first
+    assert len(workspace.runs()) == 1 + made
+    assert "operator" in asked(desk.experiments.experiment_start(request, VIEWER))["problem"]
+    again = asked(desk.experiments.experiment_start({**request, "nonce": "5-6-7-8"}, OPERATOR))
+    assert len(workspace.runs()) == 1 + 2 * made and again != first  # another wish; a run that waits takes no more steps
+
+
+def test_a_start_that_failed_may_be_tried_again_with_the_same_nonce(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
+    run = ended(workspace)
+    request = {"run": run, "how": "variation", "changes": {}, "nonce": "1-2-3-4"}
+    inspector.problems = [Problem("engine.device", "there is no GPU")]
+    assert "problem" in asked(desk.experiments.experiment_start(request, OPERATOR))
+    inspector.problems = []
+    assert "runs" in asked(desk.experiments.experiment_start(request, OPERATOR)) and len(workspace.runs()) == 2
 
 
 @pytest.mark.parametrize(
@@ -294,6 +299,48 @@ def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, worksp
     assert inspector.there == [OnDisk(steps=20, checkpoints=1)] * 2, "only what is added is to be counted"
 
 
+def test_what_follows_from_a_run_is_checked_in_its_own_folder(
+    desk: Desk, workspace: Workspace, inspector: Inspector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("projects", "app"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "projects")
+    run = ended(workspace)
+    folder = workspace.run_dir(run)
+    write(checkpoint_dir(folder, 20), 20, workspace.reader(run).recorded_at(20))
+    monkeypatch.chdir(tmp_path / "app")
+    starts = [
+        {"how": "variation", "changes": {}},
+        {"how": "fork", "step": 20, "changes": {"ppo.steps": 30}},
+        {"how": "sweep", "axes": {"engine.seed": [1, 2]}},
+        {"how": "more steps", "changes": {"ppo.steps": 30}},
+    ]
+    for start in starts:
+        made = asked(desk.experiments.experiment_start({"run": run, **start}, OPERATOR))["runs"]
+        assert {workspace.reader(one).working_folder() for one in made} == {tmp_path / "projects"}  # where they will work
+    assert inspector.folders == [tmp_path / "projects"] * 5
+
+
+def test_the_real_check_finds_a_file_of_the_run_and_no_other(
+    workspace: Workspace, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_world(tmp_path, monkeypatch)
+    for name in ("projects", "app"):
+        (tmp_path / name).mkdir()
+    prompts = tmp_path / "projects" / "mine.txt"
+    prompts.write_text("the film was\n" * 80)
+    monkeypatch.chdir(tmp_path / "projects")
+    run = workspace.submit(with_values(CONFIG, {"data.prompts": "mine.txt"}), "mine")
+    monkeypatch.chdir(tmp_path / "app")
+    desk = Desk(workspace, Access(), insights)
+    start = {"run": run, "how": "variation", "changes": {}}
+    assert "runs" in asked(desk.experiments.experiment_start(start, OPERATOR))
+    prompts.rename(tmp_path / "app" / "mine.txt")
+    problem = asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    assert "data.prompts" in problem and str(prompts) in problem
+    desk.close()
+
+
 # --- others' logs ------------------------------------------------------------------------------------------------------------------
 
 LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "length": 1, "reward": 0.5})
@@ -304,6 +351,8 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     opened = asked(desk.opening.open_log(data, OPERATOR))
     assert (opened["steps"], opened["rollouts"]) == (1, 1)
     assert workspace.status(opened["run"]).name == "theirs"
+    twice = [asked(desk.opening.open_log({**data, "nonce": "1-2-3-4"}, OPERATOR)) for _ in range(2)]
+    assert twice[0] == twice[1] and len(workspace.runs()) == 2
     file = tmp_path / "log.jsonl"
     file.write_text(f"{LINE}\n")
     assert asked(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1

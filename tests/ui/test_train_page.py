@@ -176,7 +176,15 @@ def test_a_double_click_starts_one_run(bench: Bench) -> None:
 def test_only_so_many_starts_are_remembered(bench: Bench) -> None:
     for number in range(250):
         bench.page.start({**sent(), "nonce": f"n{number}"}, OPERATOR)
-    assert len(bench.page._started) == 200 and "n249" in bench.page._started
+    for number, submitted in ((249, 250), (50, 250), (49, 251)):  # the last 200 are
+        bench.page.start({**sent(), "nonce": f"n{number}"}, OPERATOR)
+        assert len(bench.submitted) == submitted
+
+
+@pytest.mark.parametrize("nonce", [None, "", 7, ["n"], "n" * 81])
+def test_what_is_no_nonce_is_not_remembered(nonce: Any, bench: Bench) -> None:
+    outcomes = [bench.page.start({**sent(), "nonce": nonce}, OPERATOR) for _ in range(2)]
+    assert [outcome["nonce"] for outcome in outcomes] == ["", ""] and len(bench.submitted) == 2
 
 
 def test_viewers_start_nothing(bench: Bench) -> None:

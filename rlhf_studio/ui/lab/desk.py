@@ -8,10 +8,10 @@ from typing import Any
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.experiments import Experiments
 from rlhf_studio.ui.lab.opening import Opening
-from rlhf_studio.ui.lab.verdicts import Verdicts
 
 
 class Desk:
@@ -21,12 +21,12 @@ class Desk:
         self,
         workspace: Workspace,
         access: Access,
+        insights: Insights,
         inspect: Callable[..., Preflight] = inspect_run,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
-        self.verdicts = Verdicts(workspace)
         self.comparing = Comparing(workspace)
-        self.experiments = Experiments(workspace, access, self.verdicts, inspect, queued)
+        self.experiments = Experiments(workspace, access, insights, inspect, queued)
         self.opening = Opening(workspace, access)
 
     def ending_functions(self) -> list[Callable[..., Any]]:
@@ -40,5 +40,5 @@ class Desk:
 
     def close(self) -> None:
         """Stop all threads, with the app."""
-        for part in (self.verdicts, self.comparing, self.experiments, self.opening):
+        for part in (self.comparing, self.experiments, self.opening):
             part.close()

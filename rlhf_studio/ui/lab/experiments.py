@@ -25,9 +25,9 @@ from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field, values_of
-from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
-from rlhf_studio.ui.lab.verdicts import Verdicts
+from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 
 COMMON = ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed")
@@ -49,14 +49,15 @@ class Experiments:
         self,
         workspace: Workspace,
         access: Access,
-        verdicts: Verdicts,
+        insights: Insights,
         inspect: Callable[..., Preflight],
         queued: Callable[[], None] = lambda: None,
     ) -> None:
-        self._workspace, self._access, self._verdicts = workspace, access, verdicts
+        self._workspace, self._access, self._insights = workspace, access, insights
         self._inspect, self._queued = inspect, queued
-        self._looks = Bounded("experiments", threads=1, waiting=40)
+        self._looks = Bounded("experiments", threads=2, waiting=40)  # a form need not wait for a diagnosis
         self._starts = Bounded("start", threads=1, waiting=20)
+        self._once = Once(lambda answer: "runs" in answer)
 
     # --- what the pages ask; nothing here changes anything --------------------------------------------------------------------
 
@@ -72,11 +73,11 @@ class Experiments:
         """Queue what ``how`` says: ``variation``, ``fork`` (from the checkpoint of ``step``), ``sweep`` or ``more steps``.
 
         ``changes`` are values by dotted name and ``axes`` lists of values; a text is read as the command line reads it. Gives the ids of
-        the new ``runs``, or ``problems`` with nothing started.
+        the new ``runs``, or ``problems`` with nothing started. Asked again with the same ``nonce``, it gives the same runs.
         """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not()}
-        answer = await self._answer(self._starts, data, self._start)
+        answer = await self._answer(self._starts, data, lambda asked: self._once.answer(asked, lambda: self._start(asked)))
         if "runs" in answer:
             self._queued()
         return answer
@@ -112,7 +113,7 @@ class Experiments:
     def _ideas(self, data: Any) -> Json:
         run = sent.run_id(data)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
-        kind = self._verdicts.kind_now(run, Place(status.epoch, status.step, status.state))
+        kind = self._insights.kind_of(run, Place(status.epoch, status.step, status.state))
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
         found = suggestions(reader.config(), reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
         ideas = [asdict(idea) for idea in found if idea.how != "more steps" or status.state == "finished"]
@@ -137,7 +138,7 @@ class Experiments:
                 raise StoreError("Choose the checkpoint that the fork begins at.", "state")
             changes = _changes(data)
             config = self._workspace.fork_settings(run, step, changes)
-            made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config))]
+            made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config, run))]
         else:
             raise StoreError("There is no such experiment.", "missing")
         return {"runs": made, "names": [self._workspace.status(one).name for one in made]}
@@ -147,7 +148,7 @@ class Experiments:
         if source := reader.origin().imported:
             raise StoreError(f"This run was read from {source}: there is no model to train. Start a new run.", "state")
         config = reader.config()
-        known = [(own, self._checked(own)) for _, own in sweep_configs(config, axes)]
+        known = [(own, self._checked(own, run)) for _, own in sweep_configs(config, axes)]
         title = name.strip() or self._workspace.status(run).name
         return self._workspace.submit_sweep(config, axes, title[:MAX_NAME], estimate=partial(_memory, known), parent=run)
 
@@ -159,13 +160,16 @@ class Experiments:
         refuse_imported(reader)
         status = self._workspace.status(run)
         there = OnDisk(status.last_recorded_step, len(reader.checkpoints()))
-        self._checked(with_more_steps(status, reader.config(), steps), there)
+        self._checked(with_more_steps(status, reader.config(), steps), run, there)
         self._workspace.go_on(run, steps)
         return [run]
 
-    def _checked(self, config: RunConfig, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
-        """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
-        report = self._inspect(config, self._workspace.root, there=there)
+    def _checked(self, config: RunConfig, run: str, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
+        """The memory that a run will need which follows from ``run`` and works in its folder; ``there`` is what it has on its disk.
+
+        Raises ConfigError for what keeps it from starting.
+        """
+        report = self._inspect(config, self._workspace.root, folder=self._workspace.reader(run).working_folder(), there=there)
         if report.problems:
             raise ConfigError(report.problems)
         return report.expected_peak

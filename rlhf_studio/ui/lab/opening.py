@@ -19,6 +19,7 @@ from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.once import Once
 
 MOST_SHOWN = 5  # problems
 Json = dict[str, Any]
@@ -30,22 +31,23 @@ class Opening:
     def __init__(self, workspace: Workspace, access: Access) -> None:
         self._workspace, self._access = workspace, access
         self._work = Bounded("open-log", threads=1, waiting=3)
+        self._once = Once(lambda answer: "run" in answer)
         self._closing = threading.Event()
 
     async def open_log(self, data: Any, request: gr.Request) -> Json:
         """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty.
 
         Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made.
+        Asked again with the same ``nonce``, it gives the same run.
         """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not()}
         try:
-            opened = await self._work.run(lambda: self._opened(data))
+            return await self._work.run(lambda: self._once.answer(data, lambda: self._opened(data)))
         except ConfigError as error:
             return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
         except (StoreError, ValueError, OSError, TooBusy) as error:
             return {"problem": str(error)}
-        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
 
     def close(self) -> None:
         """Take no more files, and end what is being opened."""
@@ -56,7 +58,11 @@ class Opening:
         if self._closing.is_set():
             raise StoreError("The app is closing; open the log again when it is back.", "state")
 
-    def _opened(self, data: Any) -> Opened:
+    def _opened(self, data: Any) -> Json:
+        opened = self._read(data)
+        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
+
+    def _read(self, data: Any) -> Opened:
         text, path, name = sent.member(data, "text"), sent.member(data, "path"), sent.member(data, "name") or ""
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")

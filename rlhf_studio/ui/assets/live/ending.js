@@ -2,7 +2,7 @@
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
-import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 export class Ending {
   /**
@@ -17,6 +17,7 @@ export class Ending {
    */
   constructor({ host, server, trigger, run, vary, takeHome, tell, queued }) {
     Object.assign(this, { host, server, trigger, run, vary, takeHome, tell, queued });
+    this.once = new Once();
   }
 
   /** The row of buttons for a banner of this tone; null when there is nothing to do. */
@@ -66,16 +67,24 @@ export class Ending {
     return node;
   }
 
-  question(name, data) {
+  async question(name, data) {
     const { run } = this.run();
-    return this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => ({ problem: NO_ANSWER }));
+    const reply = await this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => null);
+    return reply || { problem: NO_ANSWER };
+  }
+
+  /** Start an experiment: gives {runs, names}, or a {problem}. */
+  start(how) {
+    const { run } = this.run();
+    const send = (data) => this.server.experiment_start({ ...data, view: onlyWatches() });
+    return this.once.ask({ run, ...how }, send).catch(() => ({ problem: NO_ANSWER }));
   }
 
   idea(idea, said) {
     const start = async () => {
       button.disabled = true;
       const how = { how: idea.how, changes: idea.changes, axes: idea.sweep };
-      const reply = await this.question("experiment_start", how);
+      const reply = await this.start(how);
       button.disabled = !reply.problem;
       if (reply.problem) {
         setText(said, readable(reply.problem, 600));
@@ -122,7 +131,7 @@ export class Ending {
     }
     this.tell("");
     const longer = { how: "more steps", changes: { "ppo.steps": total + more } };
-    const reply = await this.question("experiment_start", longer);
+    const reply = await this.start(longer);
     if (run !== this.run()?.run) return; // the person has gone on to another run
     if (reply.problem) this.tell(readable(reply.problem, 600));
     else this.queued();

@@ -122,7 +122,7 @@ class LivePage {
     if (run !== this.run) return; // a finding of a run that is no longer shown
     this.banner.say("");
     const how = step === null ? "variation" : "fork";
-    const reply = await this.ending.question("experiment_start", { how, step, changes });
+    const reply = await this.ending.start({ how, step, changes });
     if (run !== this.run) return; // the person has gone on to another run
     if (reply.problem) this.banner.say(readable(reply.problem, 600));
     else this.open(reply.runs[0], {});

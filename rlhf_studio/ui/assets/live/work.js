@@ -159,7 +159,7 @@ export class WorkArea {
     await this.showSample(reply.chosen);
   }
 
-  /** @param fetched  the tokens that came with the table: those of the row to show, unless rows are sorted in another order */
+  /** @param fetched  the tokens that came with the table: the ones to show, unless rows are sorted in another order */
   async showSample(fetched = null) {
     const order = this.table.order();
     const { sample } = this.choice;

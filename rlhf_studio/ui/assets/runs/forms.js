@@ -1,7 +1,7 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
 import { el, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
-import { onlyWatches } from "../shared/visit.js";
+import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input, labelled } from "./dialog.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
 
@@ -11,6 +11,7 @@ const MOST_NAME = 120;
 export class Forms {
   constructor({ host, server, started, wanted }) {
     Object.assign(this, { host, server, started, wanted });
+    this.once = new Once();
   }
 
   ask(name, data) {
@@ -18,7 +19,8 @@ export class Forms {
   }
 
   async send(data) {
-    const reply = await this.server.experiment_start({ ...data, view: onlyWatches() });
+    const send = (named) => this.server.experiment_start({ ...named, view: onlyWatches() });
+    const reply = await this.once.ask(data, send);
     if (reply.runs) this.started(reply);
     return reply;
   }

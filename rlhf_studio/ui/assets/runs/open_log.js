@@ -1,9 +1,10 @@
 // "Open a log": a file that the browser reads and sends as text, or the path of a file on the app's machine.
 import { el, setText } from "../shared/dom.js";
 import { bytes, counted, readable } from "../shared/format.js";
-import { onlyWatches } from "../shared/visit.js";
+import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input, labelled } from "./dialog.js";
 
+const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send
 
 /** Ask for a log and open it. Resolves to {run, steps, rollouts, notes}, or null. */
@@ -41,7 +42,7 @@ export async function openLog(host, server) {
         Object.assign(data, { text, file_name: chosen.name });
       } else data.path = path.value.trim();
       setText(said, "Reading the log");
-      const reply = await server.open_log(data).finally(() => setText(said, ""));
+      const reply = await once.ask(data, (named) => server.open_log(named)).finally(() => setText(said, ""));
       return reply.problem ? { problem: readable(reply.problem, 1000) } : reply;
     },
   });

@@ -1,4 +1,5 @@
-// How a page is looked at: on screen or not, and by someone who only wants to watch.
+// How a page is looked at: on screen or not, and by someone who only wants to watch. And how it asks for what a person
+// waits for.
 
 /** What is said when the server gives no answer to something a person waits for. */
 export const NO_ANSWER = "The app does not answer. Try again in a moment.";
@@ -26,4 +27,40 @@ export function later(node, wanted, action) {
     if (isOnScreen(node)) action();
     else later(node, wanted, action);
   }, AGAIN);
+}
+
+const MOST_OPEN = 20;
+
+/**
+ * Names every wish to start something, so that the server (ui/once.py) starts it once, however often it is asked: by a
+ * double click, or again because no answer came.
+ */
+export class Once {
+  constructor() {
+    this.open = new Map(); // what was asked for and not answered yet, with its nonce
+  }
+
+  /** The nonce of a request: a new one, or that of the same request which still has no answer. */
+  nonce(request) {
+    const key = JSON.stringify(request);
+    const nonce = this.open.get(key) || crypto.getRandomValues(new Uint32Array(4)).join("-");
+    this.open.delete(key);
+    this.open.set(key, nonce);
+    if (this.open.size > MOST_OPEN) this.open.delete(this.open.keys().next().value);
+    return nonce;
+  }
+
+  /** An answer has come: whoever asks again now wishes something new. */
+  answered(nonce) {
+    for (const [key, known] of this.open) if (known === nonce) this.open.delete(key);
+  }
+
+  /** What `send` answers to the request with its nonce. A request that gets no answer keeps its nonce, and rejects. */
+  async ask(request, send) {
+    const nonce = this.nonce(request);
+    const reply = await send({ ...request, nonce });
+    if (!reply) throw new Error("no answer from the app"); // Gradio resolves to nothing then
+    this.answered(nonce);
+    return reply;
+  }
 }

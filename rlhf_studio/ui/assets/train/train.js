@@ -2,7 +2,7 @@
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards } from "./cards.js";
 import { Field, same } from "./form.js";
 import { Outlook } from "./outlook.js";
@@ -24,6 +24,7 @@ class TrainPage {
   constructor(root, { server, trigger, boot }) {
     Object.assign(this, { root, server, trigger, boot });
     this.problems = [];
+    this.once = new Once();
     this.touched = new Set(); // settings that the person has left, or changed
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
     root.addEventListener("focusout", (event) => this.left(event.target));
@@ -262,12 +263,13 @@ class TrainPage {
       this.sections.reveal(first.field);
       return;
     }
-    this.nonce = `${Date.now()}-${Math.random().toString(36).slice(2)}`;
     this.outlook.starting(true);
     const name =
       this.state.value("name") || (this.state.card === "own" ? shortName(this.state.value("model.policy"), "") : "");
-    this.trigger("start", this.payload({ values: { ...this.state.values, name }, nonce: this.nonce }));
-    // if the server never answers, the button comes back; the nonce keeps a late answer from starting a second run
+    const wanted = this.payload({ values: { ...this.state.values, name } });
+    this.nonce = this.once.nonce(wanted);
+    this.trigger("start", { ...wanted, nonce: this.nonce });
+    // if the server never answers, the button comes back; the same settings have the same nonce then, and start one run
     setTimeout(() => this.outlook.starting(false), 30000);
   }
 
@@ -284,6 +286,7 @@ class TrainPage {
 
   /** The server's answer to Start. */
   outcome(answer) {
+    this.once.answered(answer.nonce);
     if (answer.nonce !== this.nonce) return;
     this.outlook.starting(false);
     if (answer.problems) {

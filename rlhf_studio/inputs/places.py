@@ -1,0 +1,52 @@
+"""Relative paths in a run's settings, which start at the folder from which the run was started: its working folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import ClassifierReward, PythonReward, RewardComponent, RunConfig
+from rlhf_studio.inputs.bundled import BUNDLED
+
+PATHS = {
+    "model": ("policy", "reference"),
+    "critic": ("model",),
+    "data": ("prompts", "eval"),
+    "engine": ("accelerate_config",),
+}
+"""The settings by section that may name a file or folder; those of reward components are in :func:`_component`."""
+
+
+def as_seen_from(config: RunConfig, folder: Path) -> RunConfig:
+    """The same settings for a process that works elsewhere: what a relative path names in ``folder`` is named in full.
+
+    A name that leads nowhere in ``folder``, nor in the folder of this process, stays: it may be a hub id. One that only leads somewhere
+    here is named in full as well, so that nobody takes another file for it; the check says that it is not there. Where there is no such
+    folder any more, a run is started in the one of this process (:func:`rlhf_studio.runs.launch.start_engine`), and all names stay.
+    """
+    if not folder.is_dir() or os.path.samefile(folder, os.curdir):
+        return config
+    sections: dict[str, Any] = {}
+    for section, names in PATHS.items():
+        own = getattr(config, section)
+        sections[section] = own.model_copy(update={name: _in(folder, getattr(own, name)) for name in names})
+    components = [_component(component, folder) for component in config.reward.components]
+    return config.model_copy(update={**sections, "reward": config.reward.model_copy(update={"components": components})})
+
+
+def _component(component: RewardComponent, folder: Path) -> RewardComponent:
+    if isinstance(component, PythonReward):
+        return component.model_copy(update={"file": _in(folder, component.file)})
+    if isinstance(component, ClassifierReward):
+        names = ",".join(_in(folder, name) for name in component.model_names())
+        return component.model_copy(update={component.models_setting: names})
+    return component
+
+
+def _in(folder: Path, name: str) -> str:
+    """What ``name`` is in ``folder``."""
+    if not name or name in BUNDLED or os.path.isabs(name):
+        return name
+    there = os.path.join(folder, name)
+    return there if os.path.lexists(there) or os.path.lexists(name) else name

@@ -1,0 +1,116 @@
+"""The analyses of a run, each as plain data and as the JSON that the pages get."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import live_data, live_samples
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("diagnosis", "learned")  # of every watched run
+ON_DEMAND = ("scales",)  # made when somebody asks, of the place where the run is then
+MOST_KEPT = 8  # runs that go on
+BROKEN = "This analysis could not be made. The app's own log says why."
+
+Json = dict[str, Any]
+Analysis = Callable[[], Any]
+Begin = Callable[[Any], Analysis]
+"""From an open reader to what makes the analysis, now and again when the run has got further."""
+
+
+def analyses() -> dict[str, Begin]:
+    """How each kind of analysis begins. The one place that names them; tests put others there.
+
+    They are imported when the first run is looked at: the app starts sooner.
+    """
+    from rlhf_studio.analysis.doctor import Doctor
+    from rlhf_studio.analysis.learned import Learning
+
+    return {
+        "diagnosis": lambda reader: Doctor(reader).diagnose,
+        "learned": lambda reader: Learning(reader).upto,
+        "scales": lambda reader: partial(live_samples.run_scales, reader),
+    }
+
+
+class Analyses:
+    """Makes analyses. For one thread at a time.
+
+    What an analysis has read of a run that goes on is kept for its next time, of the :data:`MOST_KEPT` runs that were looked at last.
+    Of a run that has ended nothing is kept: nothing new comes.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        open_reader: Callable[[Any], Any] = RunReader,
+        find: Callable[[], dict[str, Begin]] = analyses,
+    ) -> None:
+        self._workspace, self._open_reader, self._find = workspace, open_reader, find
+        self._kept: OrderedDict[str, dict[str, Analysis]] = OrderedDict()
+
+    def make(self, run: str, kind: str, ended: bool) -> tuple[Json | None, bytes]:
+        """One analysis: its record as plain data and as JSON.
+
+        A failure gives None and a ``problem`` for the page; its cause goes to the app's log.
+        """
+        whole = False
+        try:
+            found = self._analysis(run, kind)()
+            record = _plain(found if isinstance(found, dict) else asdict(found))
+            body = live_data.encode_text(record)
+            whole = True
+            return record, body
+        except StoreError as error:
+            return None, live_data.encode_text({"problem": str(error)})
+        except Exception:
+            logger.exception("the analysis %s of run %s failed", kind, run)
+            return None, live_data.encode_text({"problem": BROKEN})
+        finally:
+            if ended or not whole:  # what a failed analysis has read may be half of it
+                self._kept.get(run, {}).pop(kind, None)
+
+    def _analysis(self, run: str, kind: str) -> Analysis:
+        of_run = self._kept.setdefault(run, {})
+        self._kept.move_to_end(run)
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        if kind not in of_run:
+            of_run[kind] = self._find()[kind](self._open_reader(self._workspace.run_dir(run)))
+        return of_run[kind]
+
+
+def headline(diagnosis: Json) -> Json:
+    """What rides on a poll: the verdict's kind, sentence and first note, and how many findings there are of each level."""
+    verdict = diagnosis["verdict"]
+    levels = [finding["level"] for finding in diagnosis["findings"]]
+    return {
+        "kind": verdict["kind"],
+        "sentence": verdict["sentence"],
+        "note": verdict["reason"] if verdict["kind"] == "too early" else next(iter(verdict["notes"]), ""),
+        "step": diagnosis["step"],
+        "alarms": levels.count("alarm"),
+        "warnings": levels.count("warning"),
+        "notes": levels.count("note"),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that are not finite become None, numpy's numbers become Python's, texts lose secrets; the rest stays."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, str | int | None):
+        return without_secrets(value) if isinstance(value, str) else value
+    return live_data.finite(value)

@@ -1,0 +1,29 @@
+"""How far a run has got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_studio.runs.records import ENDED
+
+Key = tuple[int, int, bool]
+"""What an analysis of a run depends on: epoch, step, and whether the run has ended."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a run has got: its epoch, its newest step and its state."""
+
+    epoch: int
+    step: int
+    state: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to come for now."""
+        return self.state in ENDED
+
+    @property
+    def key(self) -> Key:
+        """What an analysis made here is true of."""
+        return self.epoch, self.step, self.ended

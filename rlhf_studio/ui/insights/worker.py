@@ -1,0 +1,295 @@
+"""Who wants to know what of which run, and the one thread that finds it out: once for everybody.
+
+An analysis reads many steps and takes much longer than a poll or a table may wait. So nobody makes one while somebody waits for an
+answer: the Live page says which run it follows (:meth:`Insights.watch`), the Runs page which runs are on the table
+(:meth:`Insights.verdicts`), and both take what is known by now. Details are asked for (:meth:`Insights.detail`).
+
+Each analysis of a run is made once for a place (epoch, step, whether the run has ended), whoever wanted it. First comes what somebody has
+asked for, then what somebody watches live, then the verdicts of the table, newest runs first. For a run that goes on they take a
+twenty-fifth of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import live_data
+from rlhf_studio.ui.insights.analyses import KINDS, Analyses, Begin, analyses, headline
+from rlhf_studio.ui.insights.place import Key, Place
+
+MOST_RUNS = 64  # that are remembered although they are not on the table
+MOST_BODIES = 400  # whole analyses that are remembered
+MOST_WAITING = 200
+REST = 50  # how many times as long as an analysis took, the next one of its kind is waited for; there are two kinds
+LEAST_REST, LONGEST_REST = 2.0, 30.0  # seconds
+FORGET_AFTER = 30.0  # seconds without a viewer after which new steps are left alone
+IDLE = 0.5  # seconds
+LONGEST_PAUSE = 2.0  # seconds
+NOT_YET = "Nothing to say before the first step."
+TOO_MANY = "Too many people are asking at once. Try again in a moment."
+CLOSING = "The app is closing."
+IN_TABLE = ("kind", "sentence", "alarms", "warnings")
+Json = dict[str, Any]
+
+
+@dataclass
+class _Known:
+    """What is known of one run, but for the whole analyses.
+
+    Attributes:
+        made: of which place the newest analysis of each kind is.
+        rest_until: when the next analysis of each kind may be made.
+        told: the verdict for the table; None when there is none.
+        version, verdict: the same for a poll, as JSON with its version; both empty when there is none.
+    """
+
+    place: Place
+    watched_at: float = float("-inf")
+    made: dict[str, Key] = field(default_factory=dict)
+    rest_until: dict[str, float] = field(default_factory=dict)
+    told: Json | None = None
+    version: str = ""
+    verdict: bytes = b""
+
+    def is_due(self, kind: str, now: float) -> bool:
+        """Whether an analysis of the newest place is missing, and may be made."""
+        return self.made.get(kind) != self.place.key and self.rest_until.get(kind, 0.0) <= now
+
+    def say(self, verdict: Json | None, key: Key) -> None:
+        """Note the verdict of a place; None when there is none."""
+        self.told = None if verdict is None else {name: verdict[name] for name in IN_TABLE}
+        self.verdict = b"" if verdict is None else live_data.encode_text(verdict)
+        self.version = "" if verdict is None else f"{key[0]}-{verdict['step']}-{int(key[2])}"
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Somebody waits for a whole analysis; ``key`` is where the run was when it was asked for."""
+
+    run: str
+    kind: str
+    key: Key
+    asked_at: float
+    answer: Future[bytes]
+
+
+class Insights:
+    """Runs the analyses for all viewers and pages of one app.
+
+    Args:
+        workspace: where the runs are.
+        open_reader: gives a reader for a run folder; tests count reads through it.
+        find_analyses: says how each kind begins; tests put others there.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        open_reader: Callable[[Any], Any] = RunReader,
+        find_analyses: Callable[[], dict[str, Begin]] = analyses,
+    ) -> None:
+        self._analyses = Analyses(workspace, open_reader, find_analyses)
+        self._runs: OrderedDict[str, _Known] = OrderedDict()
+        self._bodies: OrderedDict[tuple[str, str], tuple[Key, bytes]] = OrderedDict()
+        self._questions: list[_Question] = []
+        self._table: dict[str, None] = {}  # the runs on the table, the newest first
+        self._table_seen = float("-inf")
+        self._table_rests_until = 0.0
+        self._lock = threading.Lock()  # held for look-ups alone, never during an analysis
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # --- what the pages ask ---------------------------------------------------------------------------------------------------
+
+    def watch(self, run: str, place: Place | None) -> tuple[str, bytes]:
+        """Say that somebody watches a run that has got to ``place``; gives the newest verdict as (version, JSON), both empty for none."""
+        if place is None or not place.step:
+            return "", b""
+        with self._lock:
+            known = self._at(run, place)
+            known.watched_at = time.monotonic()
+            if any(known.made.get(kind) != place.key for kind in KINDS):
+                self._begin()
+            return known.version, known.verdict
+
+    def verdicts(self, places: Mapping[str, Place]) -> dict[str, Json]:
+        """The verdicts that are known of the runs on the table: ``kind``, ``sentence``, and how many ``alarms`` and ``warnings``.
+
+        ``places`` says how far each run has got, the newest run first; a run without a step has no verdict.
+        """
+        now = time.monotonic()
+        with self._lock:
+            self._table_seen = now
+            self._table = {run: None for run, place in places.items() if place.step}
+            for run in self._table:
+                if not self._is_watched(run, now):  # a watched run has got as far as its viewers see it
+                    self._at(run, places[run])
+            self._let_go()
+            if any(self._runs[run].made.get("diagnosis") != self._runs[run].place.key for run in self._table):
+                self._begin()
+            return {run: told for run in self._table if (told := self._runs[run].told) is not None}
+
+    def detail(self, run: str, kind: str, place: Place | None) -> Future[bytes]:
+        """The whole ``diagnosis`` or ``learned`` of a run as JSON: what is there by now, else the first one as soon as it is made.
+
+        The ``scales``, and all of a run that has ended, are of the newest place.
+        """
+        answer: Future[bytes] = Future()
+        if place is None or not place.step:
+            answer.set_result(live_data.encode_text({"problem": NOT_YET}))
+            return answer
+        with self._lock:
+            self._at(run, place)
+            key, body = self._bodies.get((run, kind), (None, b""))
+            of_before = kind in KINDS and not place.ended and key is not None and key[0] == place.epoch
+            if key == place.key or of_before:
+                answer.set_result(body)
+            elif len(self._questions) >= MOST_WAITING or self._closed.is_set():
+                answer.set_result(live_data.encode_text({"problem": CLOSING if self._closed.is_set() else TOO_MANY}))
+            else:
+                self._questions.append(_Question(run, kind, place.key, time.monotonic(), answer))
+                self._begin()
+        return answer
+
+    def kind_of(self, run: str, place: Place, seconds: float = 60.0) -> str:
+        """The kind of a run's verdict. It waits for the diagnosis, so it is not for the loop that answers everyone.
+
+        Raises StoreError when the run cannot be diagnosed, or not within ``seconds``.
+        """
+        if not place.step:
+            return "too early"
+        with self._lock:
+            if self._is_watched(run, time.monotonic()):
+                place = self._runs[run].place
+        try:
+            found = json.loads(self.detail(run, "diagnosis", place).result(timeout=seconds))
+        except TimeoutError as error:
+            raise StoreError("The diagnosis takes longer than usual. Try again in a moment.", "state") from error
+        if "problem" in found:
+            raise StoreError(found["problem"], "state")
+        return str(found["verdict"]["kind"])
+
+    def close(self) -> None:
+        """Stop the thread, after the analysis that it is making; who still waits is told so."""
+        self._closed.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+        with self._lock:
+            left, self._questions = self._questions, []
+        _answer(left, live_data.encode_text({"problem": CLOSING}))
+
+    # --- who is remembered; the lock is held ----------------------------------------------------------------------------------
+
+    def _at(self, run: str, place: Place) -> _Known:
+        """What is known of a run, which has got to ``place``."""
+        known = self._runs.get(run)
+        if known is None:
+            known = self._runs[run] = _Known(place)
+            self._let_go()
+        if known.place.epoch != place.epoch:  # the run went back: what was said no longer holds
+            known.made = {}
+            known.say(None, place.key)
+        if known.place.epoch != place.epoch or known.place.ended is not place.ended:
+            known.rest_until = {}
+        known.place = place
+        self._runs.move_to_end(run)
+        return known
+
+    def _is_watched(self, run: str, now: float) -> bool:
+        known = self._runs.get(run)
+        return known is not None and now - known.watched_at < FORGET_AFTER
+
+    def _let_go(self) -> None:
+        """Forget the runs that nobody has looked at for longest, beyond :data:`MOST_RUNS`."""
+        asked = {question.run for question in self._questions}
+        loose = [run for run in self._runs if run not in self._table and run not in asked]
+        for run in loose[: max(0, len(loose) - MOST_RUNS)]:
+            del self._runs[run]
+
+    def _begin(self) -> None:
+        if (self._thread is None or not self._thread.is_alive()) and not self._closed.is_set():
+            self._thread = threading.Thread(target=self._work, name="insights", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    # --- the thread -----------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._closed.is_set():
+            due = self._next()
+            if due is None:
+                pause = self._table_rests_until - time.monotonic()
+                self._wake.wait(pause if 0 < pause < IDLE else IDLE)
+                self._wake.clear()
+                continue
+            self._analyse(*due)
+
+    def _next(self) -> tuple[str, str, Place] | None:
+        """The run and the kind of analysis that comes next, with how far the run has got; None when nothing is due."""
+        now = time.monotonic()
+        with self._lock:
+            due = self._asked() or self._watched(now) or self._on_table(now)
+            return None if due is None else (*due, self._runs[due[0]].place)
+
+    def _asked(self) -> tuple[str, str] | None:
+        return (self._questions[0].run, self._questions[0].kind) if self._questions else None
+
+    def _watched(self, now: float) -> tuple[str, str] | None:
+        """Of what is watched, what has been due for longest; of a run's two kinds the diagnosis first."""
+        watched = [(run, known) for run, known in self._runs.items() if now - known.watched_at < FORGET_AFTER]
+        due = [
+            (known.rest_until.get(kind, 0.0), order, run)
+            for run, known in watched
+            for order, kind in enumerate(KINDS)
+            if known.is_due(kind, now)
+        ]
+        return (min(due)[2], KINDS[min(due)[1]]) if due else None
+
+    def _on_table(self, now: float) -> tuple[str, str] | None:
+        """Between two diagnoses for the table, half of the time is left to those who wait for an answer."""
+        if now - self._table_seen > FORGET_AFTER or now < self._table_rests_until:
+            return None
+        run = next((run for run in self._table if self._runs[run].is_due("diagnosis", now)), None)
+        return None if run is None else (run, "diagnosis")
+
+    def _analyse(self, run: str, kind: str, place: Place) -> None:
+        began = time.monotonic()
+        record, body = self._analyses.make(run, kind, place.ended)
+        now = time.monotonic()
+        took = now - began
+        with self._lock:
+            self._table_rests_until = now + min(LONGEST_PAUSE, took)
+            known = self._runs.get(run)
+            if known is None or known.place.epoch != place.epoch:
+                return  # who has asked gets what is made next
+            known.made[kind] = place.key
+            if not place.ended and not known.place.ended:  # an end is looked at as soon as it is there
+                known.rest_until[kind] = now + max(LEAST_REST, min(LONGEST_REST, REST * took))
+            if kind == "diagnosis" and (record is not None or place.ended):
+                known.say(None if record is None else headline(record), place.key)
+            self._bodies[run, kind] = place.key, body
+            self._bodies.move_to_end((run, kind))
+            while len(self._bodies) > MOST_BODIES:
+                self._bodies.popitem(last=False)
+            of_this = [one for one in self._questions if (one.run, one.kind) == (run, kind)]
+            ready = [one for one in of_this if one.key == place.key or one.asked_at <= began]
+            self._questions = [one for one in self._questions if one not in ready]
+        _answer(ready, body)
+
+
+def _answer(questions: list[_Question], body: bytes) -> None:
+    for question in questions:
+        if question.answer.set_running_or_notify_cancel():
+            question.answer.set_result(body)

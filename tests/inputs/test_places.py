@@ -1,0 +1,85 @@
+"""Relative paths of a run that works in another folder than this process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import REWARD_KINDS, RunConfig
+from rlhf_studio.config_io import walk_fields, with_values
+from rlhf_studio.inputs.places import as_seen_from
+from rlhf_studio.preflight import inspect_run
+
+NO_PATHS = {"data.eval_split"}  # it is of a folder, and names none
+KINDS = ("reward_model", "ensemble", "python")
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the run works in; this process works in another one beside it."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "there"
+
+
+def test_every_setting_that_may_name_a_file_is_looked_for_in_the_folder_of_the_run(there: Path) -> None:
+    """Which settings these are is read from their titles and help, so that a new one is not forgotten."""
+    (there / "mine").write_text("")
+    told = {name: f"{field.title} {field.description}" for name, field in walk_fields() if field.annotation is str}
+    named = [name for name, text in told.items() if re.search(r"\b(file|folder)\b", text) and name not in NO_PATHS]
+    assert {"model.policy", "data.prompts", "engine.accelerate_config"} <= set(named)
+    config = as_seen_from(with_values(RunConfig(), {**dict.fromkeys(named, "mine"), "critic.kind": "separate"}), there)
+    assert {name: value(config, name) for name in named} == dict.fromkeys(named, str(there / "mine"))
+    kinds = {
+        kind: [name for name, field in model.model_fields.items() if re.search(r"\b(file|folders?)\b", field.description or "")]
+        for kind, model in REWARD_KINDS.items()
+    }
+    found = {kind: names for kind, names in kinds.items() if any(REWARD_KINDS[kind].model_fields[name].annotation is str for name in names)}
+    assert set(found) == set(KINDS)
+
+
+def value(config: RunConfig, name: str) -> Any:
+    section, setting = name.split(".")
+    return getattr(getattr(config, section), setting)
+
+
+def test_models_and_files_of_rewards(there: Path) -> None:
+    for name in ("one", "two", "score.py"):
+        (there / name).write_text("")
+    components = [
+        {"kind": "reward_model", "model": "one"},
+        {"kind": "ensemble", "models": "one,\nlab/some-model\ntwo", "name": "both"},
+        {"kind": "python", "file": "score.py"},
+        {"kind": "length"},
+    ]
+    first, both, own, length = as_seen_from(with_values(RunConfig(), {"reward.components": components}), there).reward.components
+    assert first.model_names() == [str(there / "one")]
+    assert both.model_names() == [str(there / "one"), "lab/some-model", str(there / "two")]
+    assert own.files() == [str(there / "score.py")] and length.files() == []
+
+
+@pytest.mark.parametrize("name", ["bundled/world-prompts", "lab/some-data", "/absolute/prompts.txt"])
+def test_other_names_stay(name: str, there: Path) -> None:
+    config = with_values(RunConfig(), {"data.prompts": name})
+    assert as_seen_from(config, there) == config
+
+
+def test_a_file_of_this_folder_is_not_taken_for_one_of_the_run(there: Path) -> None:
+    Path("mine.txt").write_text("the film was\n")
+    config = with_values(RunConfig(), {"data.prompts": "mine.txt"})
+    assert as_seen_from(config, there).data.prompts == str(there / "mine.txt")
+    assert as_seen_from(config, Path.cwd()) == config and as_seen_from(config, there / "gone") == config
+
+
+def test_the_check_before_a_start_looks_in_the_folder_of_the_run(there: Path, make_config: Any, tmp_path: Path) -> None:
+    (there / "mine.txt").write_text("the film was\n" * 80)
+    config = make_config(data__prompts="mine.txt")
+    assert inspect_run(config, tmp_path, folder=there).prompts == 80
+    assert [problem.field for problem in inspect_run(config, tmp_path).problems] == ["data.prompts"]
+    (there / "mine.txt").rename("mine.txt")
+    (problem,) = inspect_run(config, tmp_path, folder=there).problems
+    assert problem.field == "data.prompts" and f"there is no file {there / 'mine.txt'}" in problem.message
