@@ -89,15 +89,15 @@ def story_of(reader: RunReader) -> Story:
     steps = len(next(iter(series.values()))[0]) if series else 0
     leaving = Shareable(reader.run_dir)
     return Story(
-        status=status,
+        status=replace(status, name=leaving.text(status.name)),
         config=config,
-        origin=origin,
+        origin=replace(origin, changes=leaving.data(origin.changes)),
         program=reader.program(),
         tenth=tenth(steps),
         summary=[(*titles[name], first, last) for name, (first, last) in means.items() if first is not None and last is not None],
         series=series,
         answers=answers_of(reader.watched()),
-        changes=reader.changes(),
+        changes=[replace(one, old=leaving.data(one.old), new=leaving.data(one.new)) for one in reader.changes()],
         events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
         settings=settings_of(config) if origin.settings_known else {},
         diagnosis=insights.diagnosis_of(reader),

@@ -65,12 +65,16 @@ class Shareable:
         """A text, with what stands around its paths as it is."""
         return self._paths.sub(lambda match: PurePosixPath(match[0]).name, without_secrets(text))
 
+    def settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """A whole configuration: :func:`shareable_settings`, and the run's name as a text."""
+        return shareable_settings(settings) | {"name": self.text(settings["name"])}
+
     def data(self, value: Any) -> Any:
         """JSON data: every text in it, and a whole configuration under the name ``settings``."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {key: shareable_settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
+            return {key: self.settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
         return [self.data(item) for item in value] if isinstance(value, list) else value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlhf_studio import __version__
 from rlhf_studio.logs.shape import FORMAT, TOKEN_KEYS, VERSION, encode, plain_array, plain_number
-from rlhf_studio.logs.shareable import Shareable, shareable_settings
+from rlhf_studio.logs.shareable import Shareable
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ProbeScore, RolloutRecord, StepEpisodes, TokenRecord, WatchRecord
 
@@ -28,7 +28,7 @@ def lines_of(reader: RunReader, told: Callable[[float], None] = lambda fraction:
     A step that is trained meanwhile is not in it. Raises StoreError.
     """
     status, config, leaving = reader.status(), reader.config(), Shareable(reader.run_dir)
-    settings = shareable_settings(config.model_dump(mode="json"))
+    settings = leaving.settings(config.model_dump(mode="json"))
     yield encode(
         {
             "kind": "run",
@@ -37,7 +37,7 @@ def lines_of(reader: RunReader, told: Callable[[float], None] = lambda fraction:
             "program": __version__,
             "name": leaving.text(status.name),
             "model": settings["model"]["policy"],
-            "settings": settings | {"name": leaving.text(config.name)} if reader.origin().settings_known else {},
+            "settings": settings if reader.origin().settings_known else {},
             "total_steps": status.total_steps,
             "device": status.device,
         }
