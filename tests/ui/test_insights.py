@@ -245,7 +245,8 @@ def test_the_table_does_not_move_a_run_back_that_is_watched(seen, run, made):
     before = Place(0, 2, "running")  # the table was read a moment earlier than what the viewer sees
     for _ in range(3):
         seen.watch(run.run_id, place(run))
-        seen.verdicts({run.run_id: before})
+        assert seen.verdicts({run.run_id: before})[run.run_id]["kind"] == "improving"
+        assert seen._runs[run.run_id].place == place(run)
     told(seen, run, "learned")
     assert made == [("diagnosis", 3), ("learned", 3)]
 
