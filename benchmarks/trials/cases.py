@@ -20,6 +20,7 @@ class Trial:
         components: of the reward, instead of the recipe's.
         policy, reward: the policy and the reward model of :mod:`.worlds` instead of the bundled ones, by name; empty for the bundled one.
         verdicts: which of them are right.
+        by_gold: whether the seed decides: where the gold score ends above its start by 0.1, "improved" is right too, else it is wrong.
         quiet: whether a warning or an alarm would be wrong.
         checks: checks that must have found something.
         phrase: what one of the claimed phrases must hold; "" asks for nothing.
@@ -34,6 +35,7 @@ class Trial:
     policy: str = ""
     reward: str = ""
     verdicts: tuple[str, ...] = ()
+    by_gold: bool = False
     quiet: bool = False
     checks: tuple[str, ...] = ()
     phrase: str = ""
@@ -51,7 +53,7 @@ TRIALS: dict[str, Trial] = {
     "world-lora": Trial("world-lora", verdicts=HEALTHY, quiet=True, phrase=PET, noted=True),
     # ill by one setting
     "beta-0": Trial(settings={"ppo.kl_coef": 0.0}, verdicts=("exploiting the reward",), checks=("judge-falls",)),
-    "rate-x10": Trial(settings={"ppo.learning_rate": 2e-3}, verdicts=("exploiting the reward", "collapsed")),
+    "rate-x10": Trial(settings={"ppo.learning_rate": 2e-3}, verdicts=("exploiting the reward", "collapsed"), by_gold=True),
     "rate-x50": Trial(settings={"ppo.learning_rate": 1e-2}, verdicts=("collapsed",)),
     "rate-x4500": Trial(settings={"ppo.learning_rate": 0.9}, verdicts=("collapsed",), checks=("kl-exploding", "entropy-collapse")),
     "rate-1e-12": Trial(settings={"ppo.learning_rate": 1e-12}, verdicts=("nothing learned",), checks=("not-training",), silent=True),

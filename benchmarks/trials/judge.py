@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.trials.cases import Trial
+from benchmarks.trials.cases import HEALTHY, Trial
 from rlhf_studio.analysis.doctor import Doctor
 from rlhf_studio.analysis.learned import what_was_learned
 from rlhf_studio.analysis.records import Diagnosis, Learned
@@ -23,6 +23,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.insights import Insights, Place
 
 WAIT = 120  # seconds for an analysis of Live
+CLEAR_GAIN = 0.1  # of the gold score, which lies between -1 and 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def judge(folder: Path, trial: Trial, everywhere: bool = True) -> Judgement:
         [(level, check, step) for (level, check), step in sorted(graver.items(), key=lambda item: item[1])],
         _figures(reader),
     )
-    judgement.wrong.extend(_wrong(judgement, trial))
+    judgement.wrong.extend(_wrong(judgement, trial, _gold_gain(reader)))
     if everywhere:
         judgement.wrong.extend(_elsewhere(folder, last))
     return judgement
@@ -74,7 +75,6 @@ def judge(folder: Path, trial: Trial, everywhere: bool = True) -> Judgement:
 
 def _figures(reader: RunReader) -> str:
     """Score, gold and KL: the first step and the mean of the last tenth."""
-    rows = [values for _, values in reader.metrics_since(0, limit=100_000)]
     told = []
     for name, metric in (
         ("score", "objective/scores"),
@@ -82,17 +82,28 @@ def _figures(reader: RunReader) -> str:
         ("KL", "objective/kl"),
         ("length", "tokens/response_length"),
     ):
-        values = [value for row in rows if (value := row.get(metric)) is not None]
-        if values:
-            newest = values[-tenth(len(values)) :]
-            told.append(f"{name} {values[0]:.2f} → {sum(newest) / len(newest):.2f}")
+        if ends := _first_and_last(reader, metric):
+            told.append(f"{name} {ends[0]:.2f} → {ends[1]:.2f}")
     return ", ".join(told)
 
 
-def _wrong(found: Judgement, trial: Trial) -> Iterator[str]:
+def _first_and_last(reader: RunReader, metric: str) -> tuple[float, float] | None:
+    """A metric at the first step, and its mean over the last tenth."""
+    values = [value for _, row in reader.metrics_since(0, limit=100_000) if (value := row.get(metric)) is not None]
+    newest = values[-tenth(len(values)) :]
+    return (values[0], sum(newest) / len(newest)) if values else None
+
+
+def _gold_gain(reader: RunReader) -> float:
+    ends = _first_and_last(reader, "gold/score")
+    return ends[1] - ends[0] if ends else 0.0
+
+
+def _wrong(found: Judgement, trial: Trial, gold_gain: float) -> Iterator[str]:
     verdict, learned = found.diagnosis.verdict, found.learned
-    if trial.verdicts and verdict.kind not in trial.verdicts:
-        yield f"the verdict should be {' or '.join(trial.verdicts)}"
+    right = (*trial.verdicts, *HEALTHY) if trial.by_gold and gold_gain > CLEAR_GAIN else trial.verdicts
+    if right and verdict.kind not in right:
+        yield f"the verdict should be {' or '.join(right)}"
     if trial.quiet and found.graver:
         yield "a healthy run was warned of"
     told = {one.check for one in found.diagnosis.findings}
