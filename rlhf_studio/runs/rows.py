@@ -46,25 +46,35 @@ UNKNOWN = -1
 ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
 
 
-def insert_rollout(connection: sqlite3.Connection, step: int, record: RolloutRecord) -> None:
-    """Store one recorded episode, with its token arrays when it has them."""
-    numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
-    connection.execute(
+def insert_rollouts(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
+    """Store a step's recorded episodes, with their token arrays where they have them."""
+    connection.executemany(
         f"INSERT INTO rollouts (step, {ROLLOUT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            step,
-            record.sample,
-            encode_text(record.prompt),
-            encode_text(record.response),
-            *numbers,
-            flags,
-            *encode_json(record.parts),
-            record.length,
-            UNKNOWN if record.stopped is None else int(record.stopped),
-        ),
+        [(step, *_rollout_row(record)) for record in records],
     )
-    if record.tokens is not None:
-        _insert_tokens(connection, step, record.sample, record.tokens)
+    with_tokens = [(record.sample, record.tokens) for record in records if record.tokens is not None]
+    connection.executemany(
+        "INSERT INTO token_texts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(step, sample, *_token_texts(tokens)) for sample, tokens in with_tokens],
+    )
+    connection.executemany(
+        "INSERT INTO token_arrays VALUES (?, ?, ?, ?, ?, ?)",
+        [(step, sample, *row) for sample, tokens in with_tokens for row in _token_arrays(tokens)],
+    )
+
+
+def _rollout_row(record: RolloutRecord) -> tuple[Any, ...]:
+    numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
+    return (
+        record.sample,
+        encode_text(record.prompt),
+        encode_text(record.response),
+        *numbers,
+        flags,
+        *encode_json(record.parts),
+        record.length,
+        UNKNOWN if record.stopped is None else int(record.stopped),
+    )
 
 
 def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecord:
@@ -83,18 +93,18 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
     )
 
 
-def _insert_tokens(connection: sqlite3.Connection, step: int, sample: int, tokens: TokenRecord) -> None:
+def _token_texts(tokens: TokenRecord) -> tuple[Any, ...]:
     numbers, flags = encode_numbers({"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef})
     top_pieces = {str(key): piece for key, piece in tokens.top_pieces.items()}
     texts = [encode_pieces(pieces) for pieces in (tokens.prompt_pieces, tokens.response_pieces, top_pieces)]
-    connection.execute("INSERT INTO token_texts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (step, sample, *texts, *numbers, flags))
+    return (*texts, *numbers, flags)
+
+
+def _token_arrays(tokens: TokenRecord) -> list[tuple[Any, ...]]:
     arrays = [(name, encode_array(getattr(tokens, name), "int32")) for name in _WHOLE_ARRAYS]
     arrays += [(name, encode_array(getattr(tokens, name), "float32")) for name in _REAL_ARRAYS]
     arrays += [(_QUANTITY + name, encode_array(array, "float32")) for name, array in tokens.arrays.items()]
-    connection.executemany(
-        "INSERT INTO token_arrays VALUES (?, ?, ?, ?, ?, ?)",
-        [(step, sample, encode_text(name), *encoded) for name, encoded in arrays],
-    )
+    return [(encode_text(name), *encoded) for name, encoded in arrays]
 
 
 def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> TokenRecord | None:

@@ -202,8 +202,7 @@ class RunWriter:
                 connection.execute(f"DELETE FROM {table} WHERE step > ? AND step <= ?", (last, record.step))
             connection.execute("INSERT INTO steps VALUES (?, ?, ?)", (record.step, now, len(record.rollouts)))
             self._insert_metrics(connection, record)
-            for rollout in record.rollouts:
-                rows.insert_rollout(connection, record.step, rollout)
+            rows.insert_rollouts(connection, record.step, record.rollouts)
             step_rows.insert_watched(connection, record.step, record.watched)
             step_rows.insert_probe_scores(connection, record.step, record.probes)
             step_rows.insert_changes(connection, now, record.changes)
