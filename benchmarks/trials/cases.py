@@ -59,7 +59,7 @@ TRIALS: dict[str, Trial] = {
     "rate-1e-12": Trial(settings={"ppo.learning_rate": 1e-12}, verdicts=("nothing learned",), checks=("not-training",), silent=True),
     "rate-0": Trial(settings={"ppo.critic_warmup_steps": 30}, verdicts=("nothing learned",), silent=True),
     "entropy": Trial(
-        settings={"ppo.kl_coef": 0.0, "ppo.learning_rate": 3e-3, "reward.gold": "none"},
+        settings={"ppo.kl_coef": 0.0, "ppo.learning_rate": 1e-3, "ppo.steps": 60, "generation.response_length": 12, "reward.gold": "none"},
         components=_rule(kind="keywords", words="film", cap=20),
         verdicts=("collapsed", "exploiting the reward"),
         checks=("entropy-collapse",),
