@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -139,6 +140,19 @@ def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_r
     assert together == alone
     weights = [next(held.get(lora_run, step).models.policy.model.get_base_model().parameters()) for step in (None, 3)]
     assert weights[0].data_ptr() == weights[1].data_ptr()
+
+
+def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held: Held) -> None:
+    for dtype in ("float32", "bfloat16"):
+        create_run(tmp_path / dtype, small_config(tmp_path, model={"dtype": dtype}), name=dtype, state="loading")
+    runs = [tmp_path / "float32", tmp_path / "bfloat16"]
+    alone = [list(answer(held.get(run, None), ask())) for run in runs]
+    assert alone[0] != alone[1], "both formats give the same numbers, so this test could not fail"
+    for order in ((0, 1), (1, 0)):
+        sides = [answer(held.get(runs[place], None), ask()) for place in order]
+        in_turn = [event for events in itertools.zip_longest(*sides) for event in events]
+        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[place] for place in order]
+        assert not torch.is_autocast_enabled("cpu")
 
 
 def test_the_starting_policy_is_its_own_reference(run: Path, held: Held) -> None:
