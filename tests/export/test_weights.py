@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.export import places
+from rlhf_studio.export import merging, places
 from rlhf_studio.export.merging import dtype_of
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.reader import RunReader
 from tests.export import fakes
-from tests.export.runs import PROMPT, run_with_policies
+from tests.export.runs import PROMPT, run_with_policies, tiny
 
 
 @pytest.fixture(scope="module", params=["lora", "all weights"])
@@ -53,6 +53,20 @@ def test_the_whole_model_gives_the_checkpoints_logits(made: SimpleNamespace, tmp
     assert (sampling.eos_token_id, sampling.pad_token_id, sampling.max_new_tokens) == (1, 0, 9)
     assert [path.name for path in target.parent.iterdir()] == ["model"]
     assert str(made.folder.parent) not in "".join(path.read_text() for path in target.glob("*.json")) + (target / "README.md").read_text()
+
+
+def test_an_adapter_on_a_tied_output_layer_is_merged_into_that_layer_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = run_with_policies(tmp_path / "run", lora=True, steps=1, targets=("c_attn", "lm_head"))
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "model")]) == 0
+    assert (logits_of(AutoModelForCausalLM.from_pretrained(tmp_path / "model")) - logits[1]).abs().max() <= 1e-5
+    # A family whose files cannot hold it: what was written is read back and compared before it gets its name.
+    monkeypatch.setattr(merging, "merged_for_good", lambda adapted: adapted.unload())
+    monkeypatch.setattr(merging, "_rounded", lambda model, dtype: tiny(1).eval())
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "other")]) == 2
+    assert "read back from its file, gives logits that are" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
 def test_the_adapter_on_its_base_gives_the_checkpoints_logits(
