@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlhf_studio.cli.main import main
@@ -88,6 +89,28 @@ def test_a_fork_with_changes_goes_another_way(original: Path, tmp_path: Path) ->
     again = tmp_path / "again"
     fork_run(fork, 4, again, forked_settings(fork, 4, {"ppo.steps": 5}))
     assert RunReader(again).origin().parent == "fork"
+
+
+def test_what_is_counted_and_compared_goes_on_in_a_fork_that_computes_otherwise(original: Path, tmp_path: Path) -> None:
+    fork = tmp_path / "fork"
+    changes = ["--ppo.batch_size", "4", "--model.dtype", "bfloat16", "--ppo.steps", "3"]
+    assert main(["fork", str(original), "--at", "2", "--run-dir", str(fork), *changes]) == DONE
+    assert [values["episode"] for _, values in RunReader(fork).metrics_since(0)] == [8, 16, 20]
+    ours, theirs = (RunReader(run).probes() for run in (fork, original))
+    assert ours[0] == theirs[0] and theirs[1][0][0] == 0
+    start = {score.probe: score for step, score in theirs[1] if step == 0}
+    met = 0
+    for step, score in ours[1]:
+        of_start = start[score.probe]
+        for name in ("top_ids", "top_logprobs", "logprobs") if step == 0 else ():
+            assert np.array_equal(getattr(score, name), getattr(of_start, name))
+        for place, ids in enumerate(score.top_ids):  # a token that is among the likeliest of both has the same numbers in both tables
+            for rank, token in enumerate(ids):
+                for at in np.flatnonzero(of_start.top_ids[place] == token):
+                    assert score.logprobs_of_start[place, at] == score.top_logprobs[place, rank]
+                    assert score.start_logprobs[place, rank] == of_start.top_logprobs[place, at]
+                    met += step == 3
+    assert met > 20
 
 
 def test_a_variation_begins_at_the_beginning(original: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from rlhf_studio.engine.talk.held import Held
 from rlhf_studio.engine.talk.loaded import MOVED_REFERENCE
 from rlhf_studio.engine.talk.server import Conversation
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -276,6 +277,8 @@ def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, he
     folder = trained(tmp_path, ppo={"steps": 2, "schedule": "2 ppo.kl_coef 0.5"}, engine={"snapshot_every": 1})
     found = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
     assert found == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
+    kept = {step: settings_of(RunReader(folder), snapshot_dir(folder, step)) for step in (1, 2)}
+    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: found[1], 2: 0.5} and kept[1] == RunReader(folder).config()
 
 
 def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: Held) -> None:
