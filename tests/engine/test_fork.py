@@ -6,12 +6,13 @@ import hashlib
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config_io import config_to_yaml, with_values
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.lab.fork import fork_run, forked_settings
 from rlhf_studio.runs.reader import RunReader
@@ -119,6 +120,30 @@ def test_a_variation_begins_at_the_beginning(original: Path, tmp_path: Path) -> 
     reader = RunReader(varied)
     assert (reader.status().step, reader.config().engine.seed, reader.origin().parent_step) == (1, 5, None)
     assert reader.origin().parent == "original" and reader.metrics_since(0) != RunReader(original).metrics_since(0)[:1]
+
+
+def test_what_goes_on_from_a_run_works_in_its_folder_wherever_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = with_values(small_config(tmp_path), {"data.prompts": "prompts.txt", "ppo.steps": 1})
+    (tmp_path / "run.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--config", "run.yaml", "--run-dir", "run"]) == DONE
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    Path("mine.txt").write_text("w20 w21\n" * 8, encoding="utf-8")  # and no prompts.txt here
+    started: list[tuple[Path, str]] = []
+
+    def engine(run_dir: Path, *_: Any) -> int:
+        started.append((Path.cwd(), RunReader(run_dir).config().data.prompts))
+        return DONE
+
+    monkeypatch.setattr("rlhf_studio.cli.engine.one_engine", engine)
+    assert main(["resume", "../run", "--ppo.steps", "2"]) == DONE
+    assert main(["fork", "../run", "--at", "1", "--run-dir", "fork", "--ppo.steps", "3"]) == DONE
+    assert main(["fork", "../run", "--run-dir", "varied", "--data.prompts", "mine.txt"]) == DONE
+    mine = str(elsewhere / "mine.txt")
+    assert started == [(tmp_path, "prompts.txt"), (tmp_path, "prompts.txt"), (tmp_path, mine)] and Path.cwd() == elsewhere
+    assert {RunReader(elsewhere / name).working_folder() for name in ("fork", "varied")} == {tmp_path}
 
 
 def test_a_new_run_begins_with_the_trained_policy(original: Path, tmp_path: Path) -> None:
