@@ -8,6 +8,7 @@ For good, peft merges all that it can, and one forward pass shows whether the mo
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 
@@ -26,6 +27,7 @@ FACTORS = {
     Embedding: ("lora_embedding_A.{}", "lora_embedding_B.{}"),
 }
 """peft's layer classes that can be merged -> the names of all parameters that an adapter has in such a layer."""
+TIED = "Model with `tie_word_embeddings=True`|Input and output embeddings are no longer tied"
 SIGHT = 16  # tokens of the row by which two models are compared
 SAME = 1e-4  # of the largest logit: thirty times what rounding in float32 does (see parity.tolerance)
 
@@ -71,7 +73,9 @@ def merged_for_good(model: PeftModel) -> PreTrainedModel:
     """
     before = logits_at_sight(model) if _is_float32(model) else None
     untied = _untie(model)
-    plain: PreTrainedModel = model.merge_and_unload(safe_merge=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=TIED)  # peft advises to untie, which is done
+        plain: PreTrainedModel = model.merge_and_unload(safe_merge=True)
     if untied:
         for config in (plain.config, plain.config.get_text_config()):
             config.tie_word_embeddings = False
@@ -108,8 +112,8 @@ def layers_that_share(model: PeftModel) -> dict[str, LoraLayer]:
 def logits_at_sight(model: PreTrainedModel | PeftModel) -> Tensor:
     """(1, L, V) float32 logits of a row of tokens from all over the vocabulary: what tells one model from another."""
     embedding = model.get_input_embeddings().weight
-    ids = torch.linspace(0, len(embedding) - 1, SIGHT, device=embedding.device).long()
-    return model(input_ids=ids[None], use_cache=False).logits.float()
+    ids = torch.linspace(0, len(embedding) - 1, SIGHT, device=embedding.device).long()[None]
+    return model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
 
 
 def require_same(now: Tensor, before: Tensor, what: str) -> None:
