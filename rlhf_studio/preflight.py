@@ -63,9 +63,11 @@ class Preflight:
         return self.memory_estimate.measured_range() if self.memory_estimate else None
 
 
-def check_run(config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN) -> list[Problem]:
-    """What keeps this run from starting, one entry per setting; empty when it may start. ``there`` as in :func:`inspect_run`."""
-    return inspect_run(config, workspace, permissions=permissions, there=there).problems
+def check_run(
+    config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN, folder: Path | None = None
+) -> list[Problem]:
+    """What keeps this run from starting, one entry per setting; empty when it may start. The rest is as in :func:`inspect_run`."""
+    return inspect_run(config, workspace, folder=folder, permissions=permissions, there=there).problems
 
 
 def inspect_run(

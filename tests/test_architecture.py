@@ -35,7 +35,7 @@ units:
 runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
 analysis: config metrics recipes runs
 logs: config config_io inputs.helper runs
-export: analysis config config_io inputs logs metrics runs
+export: analysis config config_io engine.models.merging inputs logs metrics runs
 inputs: child_process config config_io
 estimate: config config_io inputs
 preflight: config config_io estimate inputs

@@ -18,6 +18,7 @@ from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
+from rlhf_studio.inputs.places import as_typed_here
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command
@@ -44,10 +45,18 @@ def before_torch() -> None:
 def run_folder(run_dir: Path, mode: StartMode, permissions: Permissions) -> int:
     """Train what a run folder says, in this process or in several that it starts. Returns the exit code.
 
+    Relative paths in its settings start at the run's own working folder, as they do when the app starts it.
+
     Raises :class:`ConfigError` and :class:`~rlhf_studio.runs.errors.StoreError` for what is wrong before the engine begins.
     """
     before_torch()
-    config = RunReader(run_dir).config()
+    reader = RunReader(run_dir)
+    config, folder = reader.config(), reader.working_folder()
+    with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
+        return _run_folder(reader.run_dir, config, mode, permissions)
+
+
+def _run_folder(run_dir: Path, config: RunConfig, mode: StartMode, permissions: Permissions) -> int:
     if is_follower(os.environ) or COORDINATED in os.environ:
         return one_engine(run_dir, mode, permissions, screen=None)
     if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
@@ -74,7 +83,8 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
 
     reader = RunReader(run_dir)
     before = reader.config()
-    config = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))
+    folder = reader.working_folder()
+    config = as_typed_here(parse_config(apply_overrides(before.model_dump(mode="json"), overrides)), before, folder)
     changes = changes_between(before.model_dump(mode="json"), config.model_dump(mode="json"))
     # A checkpoint of step 0 belongs to the run however often it begins again, so it goes on deciding.
     no_checkpoint = mode == "from-start" and not any(checkpoint.step == 0 for checkpoint in reader.checkpoints())
@@ -86,7 +96,7 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
             raise ConfigError(problems)
         return
     there = OnDisk(reader.status().last_recorded_step, len(reader.checkpoints()))
-    if problems := check_run(config, reader.run_dir.parent, permissions, there):
+    if problems := check_run(config, reader.run_dir.parent, permissions, there, folder):
         raise ConfigError(problems)
     liveness.announce_start(run_dir)
     try:

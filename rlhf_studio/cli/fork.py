@@ -14,6 +14,7 @@ from rlhf_studio.cli.options import add_folder_command, configuration_of, defaul
 from rlhf_studio.config import Permissions, RunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
+from rlhf_studio.inputs.places import as_typed_here
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import newest_step, trained_policy
 from rlhf_studio.runs.reader import RunReader
@@ -94,10 +95,11 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     name = overrides.pop("name", "")
     if len(name) > fork.MAX_NAME:
         raise ConfigError([Problem("name", f"a run's name has at most {fork.MAX_NAME} characters, not {len(name)}")])
-    config = parse_config(apply_overrides(fork.settings_at(parent, step).model_dump(mode="json"), overrides))
+    before, folder = fork.settings_at(parent, step), RunReader(parent).working_folder()  # where the new run will work, too
+    config = as_typed_here(parse_config(apply_overrides(before.model_dump(mode="json"), overrides)), before, folder)
     fork.check_settings(parent, step, config)
     run_dir = options.run_dir or parent.parent / new_run_id()
-    memory = _checked(config, run_dir.parent, permissions)
+    memory = _checked(config, run_dir.parent, permissions, folder)
     try:
         fork.fork_run(parent, step, run_dir, config, name=name, state="loading", memory=memory)
     except StoreError as error:
@@ -107,11 +109,14 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     return run_dir
 
 
-def _checked(config: RunConfig, place: Path, permissions: Permissions) -> tuple[int, int] | None:
-    """The memory that a run will need. Raises ConfigError for what keeps it from starting."""
+def _checked(config: RunConfig, place: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
+    """The memory that a run will need which works in ``folder``, or in that of this process.
+
+    Raises ConfigError for what keeps it from starting.
+    """
     from rlhf_studio.preflight import inspect_run
 
-    preflight = inspect_run(config, place, permissions=permissions)
+    preflight = inspect_run(config, place, folder=folder, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
     print_notes(config, preflight.notes)

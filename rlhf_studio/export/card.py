@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from rlhf_studio import __version__
-from rlhf_studio.config import Component
+from rlhf_studio.config import Component, GenerationConfig
 from rlhf_studio.export.curves import Curve, curves_of
 from rlhf_studio.export.png import write_curves
 from rlhf_studio.export.story import Story, answers_of, sentence_of
@@ -45,6 +45,7 @@ class Exported:
         base: the adapter's base, also where it was added in; None for a policy whose weights were all trained.
         dtype: the number format of a merged model; empty otherwise.
         title: the name on the card, also of the folder.
+        generation: how the run sampled at this step.
     """
 
     chosen: Chosen
@@ -52,6 +53,7 @@ class Exported:
     base: Base | None
     dtype: str
     title: str
+    generation: GenerationConfig
 
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
@@ -236,10 +238,10 @@ def _limits(story: Story, exported: Exported) -> str:
         points.append(f"It was trained on a base held in {bits} bits; on the base in full precision its answers differ a little.")
     if exported.base and not exported.adapter:
         points.append(f"Adding the adapter into the base was computed in float32; the result was rounded to {exported.dtype}.")
-    generation = story.config.generation
+    generation = exported.generation
     points.append(
-        f"`generation_config.json` samples as the run did: temperature {generation.temperature:g}, top-k {generation.top_k or 'off'}, "
-        f"top-p {generation.top_p:g}, at most {generation.response_length} tokens."
+        f"`generation_config.json` samples as the run did at this step: temperature {generation.temperature:g}, "
+        f"top-k {generation.top_k or 'off'}, top-p {generation.top_p:g}, at most {generation.response_length} tokens."
     )
     written = f"This card was written by RLHF Studio {__version__} from the record of the run."
     return "## Limits\n\n" + "\n".join(f"- {point}" for point in points) + f"\n\n{written}"

@@ -16,6 +16,7 @@ from rlhf_studio.export.tables import write_csv
 from rlhf_studio.export.weights import Chosen, Told, base_of, choose, write_adapter, write_policy
 from rlhf_studio.logs.write import lines_of
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.reader import RunReader
 
 Kind = Literal["adapter", "merged", "html", "csv", "jsonl"]
@@ -138,7 +139,7 @@ def _plain(title: str) -> str:
 
 
 def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: str, told: Told, device: str) -> None:
-    config = reader.config()
+    config = settings_of(reader, chosen.folder)
     base, dtype = base_of(reader.run_dir, chosen) if chosen.is_adapter else None, ""
     if base is None:
         write_policy(chosen, folder, config, told)
@@ -149,7 +150,7 @@ def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: st
 
         dtype = write_merged(chosen, base, folder, config, device, told)
     told("Writing the model card", None)
-    write_card(story_of(reader), Exported(chosen, kind == "adapter", base, dtype, title), reader.watched(), folder)
+    write_card(story_of(reader), Exported(chosen, kind == "adapter", base, dtype, title, config.generation), reader.watched(), folder)
 
 
 def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, told: Told) -> tuple[Path, int]:

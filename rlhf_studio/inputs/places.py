@@ -27,11 +27,29 @@ def as_seen_from(config: RunConfig, folder: Path) -> RunConfig:
     """
     if not folder.is_dir() or os.path.samefile(folder, os.curdir):
         return config
+    return _named_in(folder, config, None)
+
+
+def as_typed_here(config: RunConfig, before: RunConfig, folder: Path) -> RunConfig:
+    """``before`` with changes that a person has typed in the folder of this process, for a run that works in ``folder``.
+
+    A changed setting that names something here is named in full: completion in a shell, and its reader, mean what is here. What was not
+    changed, or leads nowhere here, stays as it is, and is looked for in ``folder``.
+    """
+    if folder.is_dir() and os.path.samefile(folder, os.curdir):
+        return config
+    return _named_in(Path.cwd(), config, before)
+
+
+def _named_in(folder: Path, config: RunConfig, before: RunConfig | None) -> RunConfig:
+    """The settings that ``before`` has otherwise, or all, with what they name in ``folder``."""
     sections: dict[str, Any] = {}
     for section, names in PATHS.items():
-        own = getattr(config, section)
-        sections[section] = own.model_copy(update={name: _in(folder, getattr(own, name)) for name in names})
-    components = [_component(component, folder) for component in config.reward.components]
+        own, old = getattr(config, section), getattr(before, section, None)
+        changed = [name for name in names if old is None or getattr(own, name) != getattr(old, name)]
+        sections[section] = own.model_copy(update={name: _in(folder, getattr(own, name)) for name in changed})
+    known = before.reward.components if before else []
+    components = [one if one in known else _component(one, folder) for one in config.reward.components]
     return config.model_copy(update={**sections, "reward": config.reward.model_copy(update={"components": components})})
 
 

@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 from rlhf_studio.config import NOTHING_ALLOWED, REWARD_KINDS, SECTIONS, Component, Group, LoraConfig, Permissions, RunConfig, kind_of
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.places import as_seen_from
+from rlhf_studio.runs.reader import RunReader
 
 SECTION_TITLES = {
     "model": "Model",
@@ -136,8 +138,12 @@ def values_of(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    """A run's settings as the form takes them over: all but its name, and the recipe that they started from."""
+def settings_of(reader: RunReader) -> dict[str, Any]:
+    """A run's settings as the form takes them over: all but its name, and the recipe that they started from.
+
+    A run that is started from the form works in the app's folder, so what a relative path names in this run's folder is named in full.
+    """
+    config = as_seen_from(reader.config(), reader.working_folder())
     return {"values": {**values_of(config), "name": ""}, "basis": config.recipe}
 
 

@@ -376,7 +376,7 @@ _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),
     "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
-    "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader.config())),
+    "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader)),
     "log": lambda reader, step, sample: live_data.encode_text({"text": without_secrets(reader.log_tail())}),
 }
 _OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")

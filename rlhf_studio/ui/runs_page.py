@@ -175,7 +175,7 @@ class RunsPage:
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:
-            return settings_of(self._workspace.reader(sent.run_id(data)).config())
+            return settings_of(self._workspace.reader(sent.run_id(data)))
         except StoreError as error:
             return {"problem": str(error)}
 

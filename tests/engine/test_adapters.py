@@ -243,6 +243,17 @@ def test_an_adapter_as_the_policy_is_merged_and_is_in_the_reference(tmp_path: Pa
         torch.testing.assert_close(reference_logits(trainer), predicting(expected), atol=5e-5, rtol=0)
 
 
+def test_an_adapter_on_a_tied_output_layer_as_the_policy(tmp_path: Path) -> None:
+    base = save_policy(tmp_path / "tied", "gpt2", spread=0.2)
+    adapter = make_adapter(base, tmp_path / "sft", target_modules=["lm_head"])
+    expected = with_adapter(base, adapter)
+    trainer, _ = build(tmp_path, adapter)
+    torch.testing.assert_close(reference_logits(trainer), predicting(expected), atol=5e-5, rtol=0)
+    trainer.step()
+    save_model(trainer.models.policy.model, tmp_path / "saved", tmp_path / "base")
+    torch.testing.assert_close(logits(load(tmp_path / "saved")), logits(trainer.models.policy.model), atol=1e-6, rtol=0)
+
+
 def test_a_checkpoint_on_a_merged_base_brings_its_base(tmp_path: Path, llama: Path) -> None:
     """Its adapter alone on the plain base would be another model: the merged base lies beside the checkpoints, written once."""
     trainer, _ = build(tmp_path, make_adapter(llama, tmp_path / "sft"), lora={"enabled": True, "r": 2})

@@ -6,11 +6,13 @@ import hashlib
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config_io import config_to_yaml, with_values
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.lab.fork import fork_run, forked_settings
 from rlhf_studio.runs.reader import RunReader
@@ -90,12 +92,58 @@ def test_a_fork_with_changes_goes_another_way(original: Path, tmp_path: Path) ->
     assert RunReader(again).origin().parent == "fork"
 
 
+def test_what_is_counted_and_compared_goes_on_in_a_fork_that_computes_otherwise(original: Path, tmp_path: Path) -> None:
+    fork = tmp_path / "fork"
+    changes = ["--ppo.batch_size", "4", "--model.dtype", "bfloat16", "--ppo.steps", "3"]
+    assert main(["fork", str(original), "--at", "2", "--run-dir", str(fork), *changes]) == DONE
+    assert [values["episode"] for _, values in RunReader(fork).metrics_since(0)] == [8, 16, 20]
+    ours, theirs = (RunReader(run).probes() for run in (fork, original))
+    assert ours[0] == theirs[0] and theirs[1][0][0] == 0
+    start = {score.probe: score for step, score in theirs[1] if step == 0}
+    met = 0
+    for step, score in ours[1]:
+        of_start = start[score.probe]
+        for name in ("top_ids", "top_logprobs", "logprobs") if step == 0 else ():
+            assert np.array_equal(getattr(score, name), getattr(of_start, name))
+        for place, ids in enumerate(score.top_ids):  # a token that is among the likeliest of both has the same numbers in both tables
+            for rank, token in enumerate(ids):
+                for at in np.flatnonzero(of_start.top_ids[place] == token):
+                    assert score.logprobs_of_start[place, at] == score.top_logprobs[place, rank]
+                    assert score.start_logprobs[place, rank] == of_start.top_logprobs[place, at]
+                    met += step == 3
+    assert met > 20
+
+
 def test_a_variation_begins_at_the_beginning(original: Path, tmp_path: Path) -> None:
     varied = tmp_path / "varied"
     assert main(["fork", str(original), "--run-dir", str(varied), "--ppo.steps", "1", "--engine.seed", "5"]) == DONE
     reader = RunReader(varied)
     assert (reader.status().step, reader.config().engine.seed, reader.origin().parent_step) == (1, 5, None)
     assert reader.origin().parent == "original" and reader.metrics_since(0) != RunReader(original).metrics_since(0)[:1]
+
+
+def test_what_goes_on_from_a_run_works_in_its_folder_wherever_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = with_values(small_config(tmp_path), {"data.prompts": "prompts.txt", "ppo.steps": 1})
+    (tmp_path / "run.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--config", "run.yaml", "--run-dir", "run"]) == DONE
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    Path("mine.txt").write_text("w20 w21\n" * 8, encoding="utf-8")  # and no prompts.txt here
+    started: list[tuple[Path, str]] = []
+
+    def engine(run_dir: Path, *_: Any) -> int:
+        started.append((Path.cwd(), RunReader(run_dir).config().data.prompts))
+        return DONE
+
+    monkeypatch.setattr("rlhf_studio.cli.engine.one_engine", engine)
+    assert main(["resume", "../run", "--ppo.steps", "2"]) == DONE
+    assert main(["fork", "../run", "--at", "1", "--run-dir", "fork", "--ppo.steps", "3"]) == DONE
+    assert main(["fork", "../run", "--run-dir", "varied", "--data.prompts", "mine.txt"]) == DONE
+    mine = str(elsewhere / "mine.txt")
+    assert started == [(tmp_path, "prompts.txt"), (tmp_path, "prompts.txt"), (tmp_path, mine)] and Path.cwd() == elsewhere
+    assert {RunReader(elsewhere / name).working_folder() for name in ("fork", "varied")} == {tmp_path}
 
 
 def test_a_new_run_begins_with_the_trained_policy(original: Path, tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from peft.tuners.lora.layer import Embedding, Linear
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from rlhf_studio.config import LoraConfig
+from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.adapters import save_model
-from rlhf_studio.engine.models.merging import can_merge, merged_adapters
+from rlhf_studio.engine.models.adapters import add_lora, save_model
+from rlhf_studio.engine.models.merging import can_merge, merged_adapters, merged_for_good
 from rlhf_studio.engine.parity import check as parity_check
 from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.gate import check_before_training
@@ -167,3 +169,34 @@ def test_what_is_not_known_in_full_is_left_as_it_is(tmp_path: Path, settings: di
     assert not can_merge(model)
     with merged_adapters(model):
         torch.testing.assert_close(model(IDS).logits, own, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "opt"])  # their output layers use the embedding's matrix
+@pytest.mark.parametrize("names", [["lm_head"], ["wte", "embed_tokens"], ["lm_head", "q_proj", "c_attn"]], ids=str)
+@torch.no_grad()
+def test_merged_for_good_a_tied_layer_gets_its_change_alone(tmp_path: Path, family: str, names: list[str]) -> None:
+    base = AutoModelForCausalLM.from_pretrained(save_policy(tmp_path / family, family, spread=0.2))
+    targets = [name for name in names if any(part.endswith(name) for part, _ in base.named_modules())]
+    model = get_peft_model(base, PeftLoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM", fan_in_fan_out="c_attn" in targets))
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.normal_(std=0.3)
+    expected = model.eval()(IDS).logits
+    merged_for_good(model).save_pretrained(tmp_path / "merged")
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(written(IDS).logits, expected, atol=1e-4, rtol=0)
+    assert not torch.equal(written.get_input_embeddings().weight, written.get_output_embeddings().weight)
+
+
+def test_a_merged_model_that_is_another_function_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = adapted(tmp_path)
+    torch.nn.init.normal_(next(weight for name, weight in model.named_parameters() if "lora_B" in name), std=0.3)
+    monkeypatch.setattr(Linear, "merge", lambda layer, **_: None)
+    with pytest.raises(ValueError, match="rounding explains"):
+        merged_for_good(model)
+
+
+def test_a_start_that_changes_a_tied_weight_is_refused(tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(save_policy(tmp_path / "gpt2", "gpt2"))
+    with pytest.raises(ConfigError, match="pissa changes the weight of lm_head, which another layer uses too"):
+        add_lora(model, LoraConfig(enabled=True, target_modules="lm_head", init_lora_weights="pissa"))

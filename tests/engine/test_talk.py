@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ from rlhf_studio.engine.talk.held import Held
 from rlhf_studio.engine.talk.loaded import MOVED_REFERENCE
 from rlhf_studio.engine.talk.server import Conversation
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
@@ -139,6 +141,19 @@ def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_r
     assert together == alone
     weights = [next(held.get(lora_run, step).models.policy.model.get_base_model().parameters()) for step in (None, 3)]
     assert weights[0].data_ptr() == weights[1].data_ptr()
+
+
+def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held: Held) -> None:
+    for dtype in ("float32", "bfloat16"):
+        create_run(tmp_path / dtype, small_config(tmp_path, model={"dtype": dtype}), name=dtype, state="loading")
+    runs = [tmp_path / "float32", tmp_path / "bfloat16"]
+    alone = [list(answer(held.get(run, None), ask())) for run in runs]
+    assert alone[0] != alone[1], "both formats give the same numbers, so this test could not fail"
+    for order in ((0, 1), (1, 0)):
+        sides = [answer(held.get(runs[place], None), ask()) for place in order]
+        in_turn = [event for events in itertools.zip_longest(*sides) for event in events]
+        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[place] for place in order]
+        assert not torch.is_autocast_enabled("cpu")
 
 
 def test_the_starting_policy_is_its_own_reference(run: Path, held: Held) -> None:
@@ -262,6 +277,8 @@ def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, he
     folder = trained(tmp_path, ppo={"steps": 2, "schedule": "2 ppo.kl_coef 0.5"}, engine={"snapshot_every": 1})
     found = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
     assert found == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
+    kept = {step: settings_of(RunReader(folder), snapshot_dir(folder, step)) for step in (1, 2)}
+    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: found[1], 2: 0.5} and kept[1] == RunReader(folder).config()
 
 
 def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: Held) -> None:

@@ -32,8 +32,13 @@ def tiny(seed: int) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=32, vocab_size=1236, bos_token_id=1, eos_token_id=1))
 
 
-def run_with_policies(folder: Path, *, lora: bool, steps: int = 3, name: str = "a run", **settings: Any) -> dict[int, torch.Tensor]:
-    """Make a run with a checkpoint of every step. Returns each one's logits for :data:`PROMPT`, computed before anything was saved."""
+def run_with_policies(
+    folder: Path, *, lora: bool, steps: int = 3, name: str = "a run", targets: tuple[str, ...] = ("c_attn",), **settings: Any
+) -> dict[int, torch.Tensor]:
+    """Make a run with a checkpoint of every step. Returns each one's logits for :data:`PROMPT`, computed before anything was saved.
+
+    ``targets``: the layers that adapters change.
+    """
     values = {"lora": {"enabled": lora}, "generation": {"temperature": 0.7, "top_k": 5, "response_length": 9}, **settings}
     create_run(folder, RunConfig.model_validate(values), name=name)
     base = tiny(0).eval()
@@ -56,16 +61,16 @@ def run_with_policies(folder: Path, *, lora: bool, steps: int = 3, name: str = "
         writer.set_state("finished")
     lock.release()
     for step in range(1, steps + 1):
-        logits[step] = _checkpoint(folder, step, lora)
+        logits[step] = _checkpoint(folder, step, targets if lora else ())
     return logits
 
 
 @torch.no_grad()
-def _checkpoint(folder: Path, step: int, lora: bool) -> torch.Tensor:
+def _checkpoint(folder: Path, step: int, targets: tuple[str, ...]) -> torch.Tensor:
     place = paths.checkpoint_dir(folder, step)
-    model: Any = tiny(0 if lora else step)
-    if lora:
-        model = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM"))
+    model: Any = tiny(0 if targets else step)
+    if targets:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=list(targets), fan_in_fan_out=True, task_type="CAUSAL_LM"))
         torch.manual_seed(step)
         for name, parameter in model.named_parameters():
             if "lora_" in name:

@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.export import places
+from rlhf_studio.export import merging, places
 from rlhf_studio.export.merging import dtype_of
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.reader import RunReader
 from tests.export import fakes
-from tests.export.runs import PROMPT, run_with_policies
+from tests.export.runs import PROMPT, run_with_policies, tiny
 
 
 @pytest.fixture(scope="module", params=["lora", "all weights"])
@@ -53,6 +53,38 @@ def test_the_whole_model_gives_the_checkpoints_logits(made: SimpleNamespace, tmp
     assert (sampling.eos_token_id, sampling.pad_token_id, sampling.max_new_tokens) == (1, 0, 9)
     assert [path.name for path in target.parent.iterdir()] == ["model"]
     assert str(made.folder.parent) not in "".join(path.read_text() for path in target.glob("*.json")) + (target / "README.md").read_text()
+
+
+def test_sampling_is_that_of_the_step_and_not_what_the_run_has_now(made: SimpleNamespace, tmp_path: Path) -> None:
+    folder = shutil.copytree(made.folder, tmp_path / "run")
+    now = RunReader(folder).config().model_dump(mode="json")
+    then = {**now, "generation": {**now["generation"], "top_k": 3}}
+    (paths.checkpoint_dir(folder, 1) / paths.STATE).write_text(json.dumps({"settings": then, "live": {"generation.temperature": 0.5}}))
+    place = paths.snapshot_dir(folder, 2)
+    place.parent.mkdir()
+    shutil.move(paths.checkpoint_dir(folder, 2), place)
+    manifest = json.loads((place / paths.MANIFEST).read_text())
+    (place / paths.MANIFEST).write_text(json.dumps({**manifest, "settings": {**then, "generation": {"temperature": 0.25}}}))
+    for step, temperature, top_k in ((1, 0.5, 3), (2, 0.25, 0), (3, 0.7, 5)):
+        target = tmp_path / f"at {step}"
+        assert main(["export", str(folder), "--merged", str(target), "--at", str(step)]) == 0
+        said = json.loads((target / "generation_config.json").read_text())
+        assert (said["temperature"], said["top_k"]) == (temperature, top_k)
+        assert f"as the run did at this step: temperature {temperature}, top-k {top_k or 'off'}," in (target / "README.md").read_text()
+
+
+def test_an_adapter_on_a_tied_output_layer_is_merged_into_that_layer_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = run_with_policies(tmp_path / "run", lora=True, steps=1, targets=("c_attn", "lm_head"))
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "model")]) == 0
+    assert (logits_of(AutoModelForCausalLM.from_pretrained(tmp_path / "model")) - logits[1]).abs().max() <= 1e-5
+    # A family whose files cannot hold it: what was written is read back and compared before it gets its name.
+    monkeypatch.setattr(merging, "merged_for_good", lambda adapted: adapted.unload())
+    monkeypatch.setattr(merging, "_rounded", lambda model, dtype: tiny(1).eval())
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "other")]) == 2
+    assert "read back from its file, gives logits that are" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
 def test_the_adapter_on_its_base_gives_the_checkpoints_logits(

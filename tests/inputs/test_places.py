@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio.config import REWARD_KINDS, RunConfig
 from rlhf_studio.config_io import walk_fields, with_values
-from rlhf_studio.inputs.places import as_seen_from
+from rlhf_studio.inputs.places import as_seen_from, as_typed_here
 from rlhf_studio.preflight import inspect_run
 
 NO_PATHS = {"data.eval_split"}  # it is of a folder, and names none
@@ -73,6 +73,19 @@ def test_a_file_of_this_folder_is_not_taken_for_one_of_the_run(there: Path) -> N
     config = with_values(RunConfig(), {"data.prompts": "mine.txt"})
     assert as_seen_from(config, there).data.prompts == str(there / "mine.txt")
     assert as_seen_from(config, Path.cwd()) == config and as_seen_from(config, there / "gone") == config
+
+
+def test_what_is_typed_here_is_meant_here_and_what_stays_is_the_runs(there: Path) -> None:
+    for folder in (Path.cwd(), there):
+        for name in ("old.txt", "new.txt", "old.py", "new.py"):
+            (folder / name).write_text("")
+    files = [{"kind": "python", "file": "old.py"}]
+    before = with_values(RunConfig(), {"data.prompts": "old.txt", "data.eval": "old.txt", "reward.components": files})
+    typed = {"data.prompts": "new.txt", "model.policy": "lab/model", "reward.components": [*files, {"kind": "python", "file": "new.py"}]}
+    config = as_typed_here(with_values(before, typed), before, there)
+    assert (config.data.prompts, config.data.eval, config.model.policy) == (str(Path.cwd() / "new.txt"), "old.txt", "lab/model")
+    assert [component.file for component in config.reward.components] == ["old.py", str(Path.cwd() / "new.py")]
+    assert as_typed_here(with_values(before, typed), before, Path.cwd()).data.prompts == "new.txt"
 
 
 def test_the_check_before_a_start_looks_in_the_folder_of_the_run(there: Path, make_config: Any, tmp_path: Path) -> None:

@@ -302,6 +302,18 @@ def test_settings_of_a_run_for_the_train_page(page: RunsPage, workspace: Workspa
     assert (answer["values"]["ppo.steps"], answer["values"]["name"]) == (CONFIG.ppo.steps, "")
 
 
+def test_a_file_of_the_runs_own_folder_is_named_in_full_for_the_train_page(
+    page: RunsPage, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "projects").mkdir()
+    (tmp_path / "projects" / "mine.txt").write_text("the film was\n")
+    config = RunConfig.model_validate({**CONFIG.model_dump(), "data": {"prompts": "mine.txt"}})
+    with monkeypatch.context() as patched:
+        patched.chdir(tmp_path / "projects")
+        run_id = workspace.submit(config, "mine")
+    assert page.settings({"run": run_id}, OPERATOR)["values"]["data.prompts"] == str(tmp_path / "projects" / "mine.txt")
+
+
 # --- resuming ----------------------------------------------------------------------------------------------------------------
 
 

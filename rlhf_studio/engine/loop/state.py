@@ -47,6 +47,7 @@ def training_state(trainer: Trainer) -> TrainingState:
         "settings": trainer.live.started_with.model_dump(mode="json"),
         "live": dict(trainer.live.values),
         "elapsed": trainer.progress.elapsed,
+        "episodes": trainer.progress.episodes,
         "skips": trainer.skips.count,
         "told": sorted(trainer.health.reported),
         "controller": trainer.controller.state_dict(),
@@ -69,7 +70,7 @@ def training_state(trainer: Trainer) -> TrainingState:
 def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     """Give a saved state back (weights and optimizer are restored already). Returns what may differ from before, a clause each."""
     numbers = state.numbers
-    trainer.progress = Progress(numbers["step"], numbers["elapsed"])
+    trainer.progress = Progress(numbers["step"], numbers["elapsed"], _episodes(trainer, numbers))
     trainer.skips.count = numbers["skips"]
     trainer.health.reported = set(numbers["told"] if "told" in numbers else numbers["said"])  # the first versions called it said
     _restore_settings(trainer, numbers.get("settings"), numbers.get("live", {}))
@@ -91,6 +92,12 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     if numbers["threads"] != threads:
         changes.append(f"it used {numbers['threads']} threads and now uses {threads}: results may differ in the last bits")
     return changes
+
+
+def _episodes(trainer: Trainer, numbers: Mapping[str, Any]) -> int:
+    """The responses that were sampled up to the checkpoint. Earlier versions did not count them, and had one batch size throughout."""
+    batch = (numbers.get("settings") or {}).get("ppo", {}).get("batch_size", trainer.config.ppo.batch_size)
+    return int(numbers.get("episodes", numbers["step"] * batch))
 
 
 def _restore_settings(trainer: Trainer, before: Mapping[str, Any] | None, live: Mapping[str, float]) -> None:

@@ -37,10 +37,11 @@ from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, Set
 
 @dataclass
 class Progress:
-    """Steps done, and the seconds that they took."""
+    """Steps done, the seconds that they took, and the responses that they sampled."""
 
     step: int = 0
     elapsed: float = 0.0
+    episodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ class Trainer:
 
     def _costs(self, costs: Costs, rollout: Rollout | None) -> dict[str, float]:
         self.progress.elapsed += costs.total
-        return costs.metrics(self.progress.elapsed, self.progress.step * self.config.ppo.batch_size, rollout)
+        self.progress.episodes += self.config.ppo.batch_size
+        return costs.metrics(self.progress.elapsed, self.progress.episodes, rollout)
 
 
 def make_controller(settings: PPOConfig) -> AdaptiveKL | FixedKL:

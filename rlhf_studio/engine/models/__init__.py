@@ -7,7 +7,7 @@ Start with ``policy``.
 - ``critic``: the value head, a separate critic's trunk, and what it starts from.
 - ``forward``: log-probabilities, entropy and values of given responses, in micro-batches.
 - ``adapters``: LoRA: adding, loading and saving adapters.
-- ``merging``: LoRA added into the base weights while sampling.
+- ``merging``: LoRA added into the base weights, while sampling or for good.
 - ``load_model``: policies and reward models with their tokenizers, from folders or the hub.
 - ``classifiers``: reward models: padding, and the score head.
 - ``position_ids``: the position ids that a model expects.

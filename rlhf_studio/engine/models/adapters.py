@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model, get_peft_model_state_dict
+from peft.tuners.lora.layer import Linear
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -27,6 +28,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.models.merging import layers_that_share, merged_for_good
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING
 from rlhf_studio.inputs.models.lora_targets import target_names
@@ -65,6 +67,10 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         adapted = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
+    shared = [name for name, layer in layers_that_share(adapted).items() if isinstance(layer, Linear)]  # peft starts embeddings at 0
+    if settings.changes_base and shared:
+        message = f"{settings.init_lora_weights} changes the weight of {shared[0]}, which another layer uses too; use default"
+        raise ConfigError([Problem("lora.init_lora_weights", f"{message}, or other lora.target_modules")])
     config.init_lora_weights = True  # a saved adapter is loaded onto the base as it is now, not initialised again
     return adapted
 
@@ -106,8 +112,7 @@ def is_adapter(folder: Path) -> bool:
 def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PreTrainedModel:
     """``base`` with the adapter in ``folder`` added into its weights. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
-    merged = adapted.merge_and_unload(safe_merge=True)
-    return merged.requires_grad_(True)
+    return _on_base(lambda: merged_for_good(adapted), name, field).requires_grad_(True)
 
 
 def attach_reference(model: PeftModel, folder: Path, name: str, field: str) -> None:

@@ -1,12 +1,14 @@
-"""LoRA added into the base weights while sampling; afterwards the base weights are bit for bit what they were.
+"""LoRA added into the base weights: while sampling, after which the base weights are bit for bit what they were; or for good.
 
-Only layers where the adapter's effect is fully known are merged: a linear layer or an embedding of the ordinary kind, with the two LoRA
-factors and no other parameter. A layer whose adapter has anything else, now or in a later version of peft, is not merged.
+While sampling, only layers where the adapter's effect is fully known are merged: a linear layer or an embedding of the ordinary kind, with
+the two LoRA factors and no other parameter. A layer whose adapter has anything else, now or in a later version of peft, is not merged.
+For good, peft merges all that it can, and one forward pass shows whether the model is still the same function.
 """
 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,7 +18,8 @@ from peft.tuners.lora import LoraLayer
 from peft.tuners.lora.layer import Embedding, Linear
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 FACTORS = {
@@ -24,6 +27,9 @@ FACTORS = {
     Embedding: ("lora_embedding_A.{}", "lora_embedding_B.{}"),
 }
 """peft's layer classes that can be merged -> the names of all parameters that an adapter has in such a layer."""
+TIED = "Model with `tie_word_embeddings=True`|Input and output embeddings are no longer tied"
+SIGHT = 16  # tokens of the row by which two models are compared
+SAME = 1e-4  # of the largest logit: thirty times what rounding in float32 does (see parity.tolerance)
 
 
 @contextlib.contextmanager
@@ -56,7 +62,68 @@ def can_merge(model: PeftModel) -> bool:
     return all(isinstance(layer, LoraLayer) and _can_merge(layer, shared) for layer in changed)
 
 
-def _shared_weights(model: PeftModel) -> set[int]:
+def merged_for_good(model: PeftModel) -> PreTrainedModel:
+    """The plain model with its adapters added into the weights; ``model`` must not be used any more.
+
+    A weight that another layer uses too, such as an output layer that is tied to the embedding, is given to the adapted layer as a copy of
+    its own first: ΔW belongs to that layer alone. ``tie_word_embeddings`` of the model's settings is then False.
+
+    Raises:
+        ValueError: the merged model is not the same function, beyond rounding (this is measured for float32 weights), or cannot be saved.
+    """
+    before = logits_at_sight(model) if _is_float32(model) else None
+    untied = _untie(model)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=TIED)  # peft advises to untie, which is done
+        plain: PreTrainedModel = model.merge_and_unload(safe_merge=True)
+    if untied:
+        for config in (plain.config, plain.config.get_text_config()):
+            config.tie_word_embeddings = False
+        plain.all_tied_weights_keys = plain.get_expanded_tied_weights_keys(all_submodels=True)
+        if _shared_weights(plain):
+            raise ValueError("other layers of this model share weights as well, and a model folder cannot say that only those do")
+    if before is not None:
+        require_same(logits_at_sight(plain), before, "the merged model")
+    return plain
+
+
+def _is_float32(model: PeftModel) -> bool:
+    return all(parameter.dtype is torch.float32 for parameter in model.parameters())
+
+
+@torch.no_grad()
+def _untie(model: PeftModel) -> bool:
+    """Give each adapted layer whose weight has another name too a copy of its own. Whether there was one."""
+    layers = layers_that_share(model)
+    for layer in layers.values():
+        weight = layer.get_base_layer().weight
+        layer.get_base_layer().weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+    return bool(layers)
+
+
+def layers_that_share(model: PeftModel) -> dict[str, LoraLayer]:
+    """The adapted layers by name whose base weight another layer of the model uses too."""
+    shared = _shared_weights(model)
+    layers = {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}
+    return {name: layer for name, layer in layers.items() if id(getattr(layer.get_base_layer(), "weight", None)) in shared}
+
+
+@torch.no_grad()
+def logits_at_sight(model: PreTrainedModel | PeftModel) -> Tensor:
+    """(1, L, V) float32 logits of a row of tokens from all over the vocabulary: what tells one model from another."""
+    embedding = model.get_input_embeddings().weight
+    ids = torch.linspace(0, len(embedding) - 1, SIGHT, device=embedding.device).long()[None]
+    return model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
+
+
+def require_same(now: Tensor, before: Tensor, what: str) -> None:
+    """Raises ValueError when logits differ by more than rounding explains in float32."""
+    difference, most = float((now - before).abs().max()), SAME * max(1.0, float(before.abs().max()))
+    if not difference <= most:  # NaN is no agreement either
+        raise ValueError(f"{what} gives logits that are {difference:.2g} off those of the adapter, and rounding explains {most:.2g}")
+
+
+def _shared_weights(model: nn.Module) -> set[int]:
     """``id`` of every parameter that the model has under more than one name: tied embeddings, blocks that use the same matrices."""
     counts = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     return {number for number, count in counts.items() if count > 1}

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.distributed.sharding import full_state_dict, local_part, shard_like, unsharded_class
 from rlhf_studio.engine.loop.state import TrainingState, replay, restore
@@ -94,9 +95,16 @@ def save_checkpoint(
 
 
 def save_snapshot(
-    run_dir: Path, step: int, policy: Policy, tokenizer: PreTrainedTokenizerBase, weights: WholeWeights = WholeWeights()
+    run_dir: Path,
+    step: int,
+    policy: Policy,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: RunConfig,
+    weights: WholeWeights = WholeWeights(),
 ) -> Path:
     """Write what is needed to sample from the policy of ``step``: its folder ``policy`` is that of a checkpoint. Returns the folder.
+
+    ``settings``: those in force; they lie in the manifest.
 
     It is complete or absent, as a checkpoint is. Raises OSError as :func:`save_checkpoint` does.
     """
@@ -104,7 +112,7 @@ def save_snapshot(
     temporary = checkpoints.begin(final)
     save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
     tokenizer.save_pretrained(temporary / "policy")
-    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step))
+    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step), settings=settings.model_dump(mode="json"))
     checkpoints.put_in_place(temporary, final)
     return final
 

@@ -20,6 +20,7 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.changed_settings import change_event
 from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.loop.watching.probes import Probes
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
@@ -212,9 +213,17 @@ class Worker:
                 self._writer.event(event)
                 self.console.say(event.text)
         if trainer.probes:
-            self._writer.probes(trainer.probes.texts(), trainer.probes.of_start())
+            self._compare_with_the_start(trainer.probes, trainer.progress.step)
         self._writer.set_state("running")
         return trainer
+
+    def _compare_with_the_start(self, probes: Probes, step: int) -> None:
+        """All steps of a run are compared with one record of the starting policy: that of the run's beginning, or of a fork's parent."""
+        recorded = [score for at, score in RunReader(self._run_dir).probes()[1] if at == 0] if step else []
+        if recorded:
+            probes.keep_start(recorded)
+        else:
+            self._writer.probes(probes.texts(), probes.of_start())
 
     def _resume(self, trainer: Trainer) -> None:
         self._report("Reading the checkpoint", None)
@@ -283,4 +292,4 @@ class Worker:
         if ranks.sharded:
             ranks.broadcast(SNAPSHOT)
         weights = put_together(self._run_dir, models.policy, ranks, critic_too=False)
-        save_snapshot(self._run_dir, trainer.progress.step, models.policy, models.tokenizer, weights)
+        save_snapshot(self._run_dir, trainer.progress.step, models.policy, models.tokenizer, trainer.config, weights)

@@ -116,21 +116,24 @@ def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterato
     for token in prompts.ids[0].tolist():
         pieces.add(token)
     kl_sum = 0.0
-    with models.reference.active() as reference, models.policy.merged(), models.compute.autocast():
+    with models.reference.active() as reference, models.policy.merged():
         reader = _Reader(reference, prompts.ids.shape[1] + settings.response_length, settings.temperature)
         rows = (prompts.ids, prompts.mask, settings)
         steps = sampling_steps(models.policy, *rows, uniforms=uniforms, stop_id=models.stop_id, pad_id=models.pad_id)
         unread = prompts.ids
         while True:
-            torch.set_num_threads(talker.threads)  # the other side's model may be of another size
+            # The other side takes its turn between two tokens: what belongs to the whole thread holds for one token only.
+            torch.set_num_threads(talker.threads)
             try:
-                drawn = next(steps)
+                with models.compute.autocast():
+                    drawn = next(steps)
             except StopIteration as end:
                 return end.value[0], kl_sum
             if not math.isfinite(float(drawn.logprobs)):
                 continue  # the next step raises NonFiniteError
             policy_logprobs = drawn.shifted_logits - drawn.log_total
-            ref_logprobs = reader.read(unread)
+            with models.compute.autocast():
+                ref_logprobs = reader.read(unread)
             unread = drawn.tokens[:, None]
             event = _event(talker, drawn, policy_logprobs, ref_logprobs, table)
             kl_sum += float(drawn.logprobs) - float(ref_logprobs[0, drawn.tokens])

@@ -43,11 +43,15 @@ def settings_at(run_dir: Path, step: int | None) -> RunConfig:
     Raises StoreError when there is no such checkpoint, or the run cannot be read.
     """
     reader = RunReader(run_dir)
-    if step is None:
-        return reader.config()
-    path = _checkpoint(reader, step) / paths.STATE
+    return reader.config() if step is None else settings_of(reader, _checkpoint(reader, step))
+
+
+def settings_of(reader: RunReader, folder: Path) -> RunConfig:
+    """The settings in force when the policy in ``folder`` was kept, a checkpoint or a snapshot of the run. Raises StoreError."""
+    path = folder / paths.STATE
+    path = path if path.exists() else folder / paths.MANIFEST  # a snapshot has no other file for them
     try:
-        state = read_object(path) if path.exists() else {}
+        state = read_object(path)
         if "settings" not in state:  # earlier versions did not write them down
             return reader.config()
         return with_values(parse_config(state["settings"]), state.get("live", {}))

@@ -6,7 +6,8 @@ The starting policy's log-probabilities are needed at any token of the vocabular
 its whole distribution at each probe token is kept in memory; it is exact, and no step asks the starting policy again. When a run goes on
 from a checkpoint, the distribution is computed again where that gives the same numbers: by the policy with its adapters off, or by a
 reference that is a float32 copy of the starting policy. Everywhere else (a reference of another model, one that follows the policy, half
-precision, adapters whose start changes the base) the starting policy is gone, and the checkpoint holds the distribution.
+precision, adapters whose start changes the base) the starting policy is gone, and the checkpoint holds the distribution. Another number
+format or machine computes other last digits, so what is on record of the starting policy is kept then (:meth:`Probes.keep_start`).
 
 Shapes: N probes, M tokens of all probes together, V vocabulary.
 """
@@ -60,6 +61,16 @@ class Probes:
     def of_start(self) -> list[ProbeScore]:
         """What the starting policy gives to the probes: step 0. Empty on ranks other than 0."""
         return [] if self._start is None else self._by_probe([self._read(self._start, torch.arange(len(self._start)))])
+
+    def keep_start(self, recorded: Sequence[ProbeScore]) -> None:
+        """Go on with what is on record of the starting policy: with its likeliest tokens, by whose places the steps are compared, and its
+        numbers for them and for the probes' own tokens. ``recorded``: :meth:`of_start` as it was when the run began."""
+        if self._start is None:
+            return
+        arrays = [[getattr(score, name) for score in recorded] for name in ("top_ids", "top_logprobs", "logprobs")]
+        top, top_logprobs, logprobs = (torch.from_numpy(np.concatenate(parts)) for parts in arrays)
+        self._start_top = top.long()
+        self._start.scatter_(1, self._start_top, top_logprobs).scatter_(1, self._ids[:, None], logprobs[:, None])
 
     def scores(self) -> list[ProbeScore]:
         """What the policy gives to them now. Where weights are sharded, all ranks call this; empty on ranks other than 0."""
