@@ -13,7 +13,7 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.verdict import judge
-from rlhf_studio.analysis.compare.wording import SEED, shown, teaches, title, what_teaches
+from rlhf_studio.analysis.compare.wording import SEED, shown, telling, title, what_teaches
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.metrics.table import METRICS
@@ -90,9 +90,8 @@ def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], 
     common, or by its settings.
     """
     members = [[run for run, place in enumerate(places) if place == group] for group in range(max(places) + 1)]
-    telling = [row for row in rows if row.setting != SEED and teaches(row.setting)]
     common = _common_names(members, names)
-    found = [_told_apart(runs[0], common, telling) or names[runs[0]] for runs in members]
+    found = [_told_apart(runs[0], common, telling(rows)) or names[runs[0]] for runs in members]
     taken = Counter(found)
     return [Group(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(found, members, strict=True)]
 
@@ -119,7 +118,8 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
     """The runs' names; those that share one are told apart by the settings that differ among them, or by their ids."""
     names = [status.name for status in statuses]
-    labels = [_told_apart(run, names, rows) for run in range(len(names))]
+    seeds = [row for row in rows if row.setting == SEED]
+    labels = [_told_apart(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
     taken = Counter(labels)
     return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
 
@@ -127,8 +127,8 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
 def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
     """The run's name, with the settings in which it differs from others of that name; these alone where it has none."""
     same = [place for place, name in enumerate(names) if name == names[run] or not names[run]]
-    telling = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
-    parts = ", ".join(f"{title(row.setting)} {shown(row.values[run])}" for row in telling)
+    apart = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
+    parts = ", ".join(f"{title(row.setting)} {shown(row.values[run])}" for row in apart)
     return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
 
 

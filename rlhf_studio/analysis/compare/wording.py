@@ -9,17 +9,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from rlhf_studio.analysis.compare.records import SettingRow
-from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config import SECTIONS, RunConfig, short_name
 
 SEED = "engine.seed"
 KEPT = frozenset(
     f"engine.{name}"
     for name in (
         *("checkpoint_every", "keep_checkpoints", "keep_best", "snapshot_every", "record_samples"),
-        *("watch_prompts", "watch_every", "probe_prompts", "report_to", "accelerate_config"),
+        *("watch_prompts", "watch_every", "probe_prompts", "report_to"),
+        *("device", "processes", "threads", "accelerate_config"),
     )
 )
-"""What is kept and told of a run. They change nothing of what it learns."""
+"""What is kept and told of a run, and the machine that it ran on. They are no part of what it was asked to learn."""
 COMPONENTS = "reward.components"
 OF_COMPONENT = frozenset({"name", "member_curves"})
 """The same of a reward component."""
@@ -64,32 +65,41 @@ def title(setting: str) -> str:
         return known if known[1:2].isupper() or not known[1:2].isalpha() else known[0].lower() + known[1:]
     if setting.startswith(f"{COMPONENTS}."):
         place, _, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
-        named = f"component {int(place) + 1}" if place.isdigit() else place
-        return f"{part.replace('_', ' ')} of {named}" if part else named
+        named = f"reward component {int(place) + 1}"
+        return f"{part.replace('_', ' ')} of {named}" if part not in ("", "kind") else named
     whole = setting.rpartition(".")[0]
     return title(whole) if whole in _titles() else setting
 
 
 def shown(value: Any) -> str:
-    """A setting's value as people read it: with a minus sign, and of a long text the end, which tells folders apart."""
+    """A setting's value as people read it: with a minus sign, of a model or a file its name alone, of a long text the beginning."""
     if value is None or value == "":
         return "nothing"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int | float):
         return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value).replace("-", "−")
-    text = str(value)
-    return text if len(text) <= LONGEST_VALUE else f"…{text[1 - LONGEST_VALUE :]}"
+    text = short_name(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+def telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
+    """Those that may change what a run learns, without the seed. Of a reward component of another kind only that it is one."""
+    kinds = {row.setting.removesuffix("kind") for row in rows if row.setting.startswith(f"{COMPONENTS}.") and row.setting.endswith(".kind")}
+    parts = [row for row in rows if _counts(row.setting)]
+    return [row for row in parts if not any(row.setting.startswith(kind) and row.setting != f"{kind}kind" for kind in kinds)]
 
 
 def difference(rows: Sequence[SettingRow], order: Sequence[int]) -> str:
     """What differs, as a sentence; of a single setting also its values, in the order of these runs."""
-    named = [row for row in rows if _counts(row.setting)]
+    named = telling(rows)
     if not named:
         return "They differ in what was changed while they ran."
     titles = list(dict.fromkeys(title(row.setting) for row in named))
     if len(named) == 1:
-        values = list(dict.fromkeys(shown(named[0].values[run]) for run in order))
+        given = list(dict.fromkeys(named[0].values[run] for run in order))
+        names = [shown(value) for value in given]
+        values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
         return f"They differ in {titles[0]} ({' against '.join(values)})."
     more = len(titles) - MOST_NAMED
     parts = titles[:MOST_NAMED] + ([f"{more} more {'setting' if more == 1 else 'settings'}"] if more > 0 else [])

@@ -143,7 +143,7 @@ def test_the_score_says_nothing_of_runs_that_other_rewards_scored(tmp_path: Path
 
 
 def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path) -> None:
-    kept = {"engine": {"seed": 1, "watch_every": 7, "report_to": "tensorboard"}}
+    kept = {"engine": {"seed": 1, "watch_every": 7, "threads": 1}}
     many = {"ppo": {"kl_coef": 0.2, "learning_rate": 1e-5, "lam": 0.9, "gamma": 0.99}, "generation": {"temperature": 0.7}}
     readers = [run(tmp_path / "a", level(-0.5, 0.001)), run(tmp_path / "b", level(-0.7, 0.001, 1), **many)]
     found = compare(readers)
@@ -154,8 +154,26 @@ def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path)
         writer.commit_step(StepRecord(1, {"objective/scores": 0.0, "gold/score": 0.3}, [], []))
     twins = compare([readers[0], RunReader(tmp_path / "c")])
     assert len(twins.groups) == 1 and "scored differently" not in twins.verdict
-    table = {"engine.watch_every", "engine.report_to", "engine.seed", "reward.components.0.name"}
+    table = {"engine.watch_every", "engine.threads", "engine.seed", "reward.components.0.name"}
     assert {row.setting for row in twins.settings} == table
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (
+            {"reward": {"components": [{"kind": "length", "target": 9}]}},
+            {},
+            "They differ in reward component 1 (reward_model against length).",
+        ),
+        ({"lora": {"enabled": True}}, {}, "They differ in train with LoRA (off against on)."),
+        ({"model": {"policy": "/a/one"}}, {"model": {"policy": "/a/two"}}, "They differ in policy model (two against one)."),
+        ({"model": {"policy": "/a/one"}}, {"model": {"policy": "/b/one"}}, "They differ in policy model (/b/one against /a/one)."),
+    ],
+)
+def test_one_difference_is_told_with_its_values(one: dict[str, Any], other: dict[str, Any], said: str, tmp_path: Path) -> None:
+    readers = [run(tmp_path / "a", level(0.5), **one), run(tmp_path / "b", level(0.9), **other)]
+    assert compare(readers).verdict.endswith(said)
 
 
 NAMED = {"components": [{**RunConfig().model_dump(mode="json")["reward"]["components"][0], "name": "another name"}]}
