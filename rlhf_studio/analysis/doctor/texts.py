@@ -36,8 +36,10 @@ class PhraseCounts:
             steps: all steps, in order.
             recorded: those that have recorded responses, in order.
         """
-        if self._whole is None and steps:
-            self._whole = self._legible(steps[0])
+        if self._whole is None and recorded:  # the first of them: a step that failed before has neither
+            self._whole = self._legible(recorded[0])
+        elif self._whole is None and steps:
+            self._whole = self._legible(steps[0]) or None
         countable = steps if self._whole else recorded
         new = [step for step in looked if step not in self._found and step in set(countable)]
         sides = {step: _sides([one for one in countable if one <= step]) for step in new}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
-from rlhf_studio.analysis.doctor.check import Course, figure
+from rlhf_studio.analysis.doctor.check import CHECKS, Course, figure
 from rlhf_studio.analysis.doctor.judges import SURE_RISE, last_means, rise
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING, window_mean
@@ -165,10 +165,17 @@ def _joined(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
+def _now(found: Mapping[str, Course], names: tuple[str, ...]) -> list[str]:
+    """Those of these checks that warn at the newest step."""
+    return [name for name in names if name in found and found[name].levels[-1] >= WARNING]
+
+
 def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found: Mapping[str, Course]) -> tuple[str, str]:
     if gold is None:
-        names = [name.replace("-", " ") for name in EXPLOIT_SIGNS if name in found and found[name].levels[-1] >= WARNING]
-        reason = f"The score rose, and the text shows signs of it: {', '.join(names) or 'held-out prompts do worse'}."
+        titles = [CHECKS[name].title for name in _now(found, EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
+        reason = (
+            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
+        )
         return f"Exploiting the reward. {change}.", reason
     fall = judges.fall(gold)
     best = int(run.steps[fall.best_at[-1]])
@@ -183,7 +190,11 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
     paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
     notes += [f"{one.title}{paid}." for one in phrases]
-    said = {"one-phrase", *(_signs(run, found) if kind == "collapsed" else ())}  # the sentence has them
+    said = {"one-phrase"}  # and what the sentence or the reason has
+    if kind == "collapsed":
+        said |= _signs(run, found).keys()
+    elif kind == "exploiting the reward" and judges.gold(run) is None:
+        said |= set(_now(found, EXPLOIT_SIGNS))
     signs = [one for one in now if one.check in (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse") and one.check not in said]
     notes += [f"{one.title}." for one in signs if one.level != "note" or one.check in ("length-drift", "length-reward")]
     gold = judges.gold(run)

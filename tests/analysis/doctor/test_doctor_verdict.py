@@ -103,6 +103,9 @@ def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
     assert one.kind == "improved" and "Responses repeat themselves." in one.notes
     two = verdict(Made(responses=repeats, metrics={"objective/kl": after(8, 40.0, 2.0)}), tmp_path / "b")
     assert (two.kind, two.since) == ("exploiting the reward", 10)
+    assert two.reason.endswith("Signs of it: responses repeat themselves and the policy has left its reference far behind.")
+    (note,) = two.notes  # they are said once
+    assert note.startswith("“good good good” is taking over")
 
 
 def test_the_phrase_stands_in_the_notes_of_a_good_run(tmp_path: Path) -> None:
