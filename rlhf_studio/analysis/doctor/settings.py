@@ -153,7 +153,7 @@ def _sampling(config: RunConfig) -> Iterator[Finding]:
 def _kl(config: RunConfig) -> Iterator[Finding]:
     ppo, setting = config.ppo, f"ppo.kl_coef {config.ppo.kl_coef:g}"
     if ppo.kl_coef == 0:
-        title, rule = "Nothing holds the policy near its start", "KL coefficient 0"
+        title, rule = "With KL coefficient 0 nothing holds the policy near its start", "KL coefficient 0"
         cause = "Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not."
         advice = f"Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall."
         yield _finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)

@@ -185,11 +185,12 @@ def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found:
 
 def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], findings: list[Finding]) -> list[str]:
     now = [one for one in findings if one.until is None]
-    well = kind in ("improving", "improved", "too early")
-    notes = [] if well else [f"{one.title}." for one in now if one.check.startswith(OF_SETTINGS) and one.level != "note"]
     phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
     paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
-    notes += [f"{one.title}{paid}." for one in phrases]
+    notes = [f"{one.title}{paid}." for one in phrases]
+    if kind in ("collapsed", "exploiting the reward", "nothing learned"):
+        risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
+        notes += [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
     said = {"one-phrase"}  # and what the sentence or the reason has
     if kind == "collapsed":
         said |= _signs(run, found).keys()

@@ -114,6 +114,12 @@ def test_a_run_that_its_learning_rate_destroyed_is_told_so(tmp_path: Path) -> No
     assert all("did not rise" in causes[check] for check in ("diversity-loss", "repetition", "cut-off-rising"))
 
 
+def test_an_exploited_reward_is_told_with_the_phrase_and_the_setting(tmp_path: Path) -> None:
+    notes = Doctor(stored_runs.stored("beta-0-21", tmp_path / "run")).diagnose().verdict.notes
+    assert "masterpiece” is taking over" in notes[0]
+    assert notes[1] == "With KL coefficient 0 nothing holds the policy near its start."
+
+
 def test_answers_that_were_cut_off_from_the_beginning_are_a_note(tmp_path: Path) -> None:
     """Four tokens are allowed: nothing is spoilt, and more would help."""
     (one,) = [one for one in Doctor(stored_runs.stored("cut-off-21", tmp_path / "run")).diagnose().findings if one.check == "all-cut-off"]
