@@ -12,7 +12,7 @@ from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the che
 from rlhf_studio.analysis.doctor import verdict as verdicts
 from rlhf_studio.analysis.doctor.check import CHECKS, Check
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
-from rlhf_studio.analysis.doctor.judges import FALL_SHARE, SURE_FALL, WINDOW
+from rlhf_studio.analysis.doctor.judges import FALL_SHARE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
 
 TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
 JUDGED = """## Judged on trained runs
@@ -27,7 +27,8 @@ HEAD = """# The doctor
 
 `python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
 and what is wrong with it (findings). `--json` gives the same for scripts, with the keys `verdict` and `findings`; `--until STEP` looks at
-the run as it was after that step. `runs show` has the verdict too. Before Start, risky settings are told in the same form.
+the run as it was after that step. `runs show` has the verdict too. Before Start, risky settings are told in the same form; of a run that
+was started with them they are findings that hold from the beginning (`since` is 0), until the step before the one that changed them.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 
@@ -39,7 +40,8 @@ from, what to do, and where a setting helps, which one a fork would try and from
 
 Every check works on a beginning of the run. What it says of step 12 does not depend on what came later, so "since step 12" means that
 somebody who watched the run would have read it then. Responses are read at each of the first 20 steps, then every 5th up to 100, every 25th
-up to 1,000 and every 250th after that; the checks of text are as exact as that.
+up to 1,000 and every 250th after that; the checks of text are as exact as that. `one-phrase` reads all episodes of the steps that it
+compares, the same ones as "what did it learn"; the others read the recorded responses.
 
 ## Verdicts
 """
@@ -56,7 +58,7 @@ def doctor_document() -> str:
 
 
 def _verdicts() -> list[str]:
-    sure, real = f"{verdicts.SURE_RISE:g}", f"{verdicts.REAL_RISE:g}"
+    sure, real = f"{SURE_RISE:g}", f"{REAL_RISE:g}"
     dead = ", ".join(f"`{name}`" for name in verdicts.DEAD_SIGNS)
     signs = ", ".join(f"`{name}`" for name in verdicts.EXPLOIT_SIGNS)
     return [

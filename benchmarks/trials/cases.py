@@ -99,7 +99,7 @@ TRIALS: dict[str, Trial] = {
     ),
     "cut-off": Trial(settings={**SHORT, "generation.response_length": 4}, checks=("all-cut-off",)),
     "clip": Trial(settings={**SHORT, "reward.score_clip": 0.1}, checks=("score-pinned",)),
-    "batch-2": Trial(settings={**SHORT, "ppo.batch_size": 2, "ppo.mini_batch_size": 2}, checks=("tiny-batch",)),
+    "batch-2": Trial(settings={**SHORT, "ppo.batch_size": 2, "ppo.mini_batch_size": 2}, checks=("settings-batch",)),
     "prompts-2": Trial(settings={**SHORT, "data.max_prompts": 2}, checks=("duplicate-prompts",)),
     "constant": Trial(
         settings={**SHORT, "reward.gold": "none"}, components=_rule(kind="keywords", words="zebra"), checks=("reward-no-spread",)

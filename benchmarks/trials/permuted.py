@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlhf_studio.analysis.learned.learning import FEWEST_OF_A_SIDE
 from rlhf_studio.analysis.learned.phrases import changed_phrases
-from rlhf_studio.analysis.learned.responses import ResponseSource, corpus
+from rlhf_studio.analysis.learned.responses import ResponseSource, corpus, side_of
 from rlhf_studio.analysis.learned.traits import changed_traits
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.rows import tenth
 
 
 def claims(folder: Path, tries: int, seed: int = 0) -> int:
@@ -19,7 +17,7 @@ def claims(folder: Path, tries: int, seed: int = 0) -> int:
     source, draw = ResponseSource(RunReader(folder)), np.random.default_rng(seed)
     found = source.load(source.kept_steps(None))
     source.recorded_of([tokens.step for tokens in found])
-    side = max(tenth(len(found)), min(FEWEST_OF_A_SIDE, len(found) // 2), 1)
+    side = side_of(len(found))
     claimed = 0
     for _ in range(tries):
         whole = corpus([found[index] for index in draw.permutation(len(found))], source.pieces)

@@ -12,6 +12,10 @@ VerdictKind = Literal["too early", "improving", "improved", "exploiting the rewa
 """``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything."""
 
 
+OF_SETTINGS = "settings-"
+"""With this begin the names of the checks of a configuration, which need no step: their ``since`` is 0 for what a run began with."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """A place where a person can see for themselves. What is None does not narrow the place down.
@@ -35,7 +39,7 @@ class Finding:
     Attributes:
         check: the check's stable short name, e.g. ``kl-negative``.
         title: what is the matter, a short sentence.
-        since: the step at which it was first so, at this level, for somebody who looked at the run then.
+        since: the step at which it was first so, at this level, for somebody who looked at the run then; 0 for before the first step.
         until: the last step at which it was so; None when it is so at the newest step.
         threshold: the rule that was applied, in words and figures.
         cause: where this usually comes from, in plain words.
@@ -55,6 +59,13 @@ class Finding:
     changes: dict[str, Any] = field(default_factory=dict)
     fork_step: int | None = None
     until: int | None = None
+
+    @property
+    def when(self) -> str:
+        """Since when, or until when, in words."""
+        if self.until is not None:
+            return f"steps {max(1, self.since)} to {self.until}, not since"
+        return f"since step {self.since}" if self.since else "from the beginning"
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ def _verdict_values(folder: Path) -> dict[str, Any]:
     from rlhf_studio.runs.reader import RunReader
 
     diagnosis = diagnose(RunReader(folder))
-    findings = [{"check": one.check, "level": one.level, "since": one.since, "title": one.title} for one in diagnosis.findings]
+    findings = [
+        {"check": one.check, "level": one.level, "since": one.since, "when": one.when, "title": one.title} for one in diagnosis.findings
+    ]
     return {"verdict": dataclasses.asdict(diagnosis.verdict), "findings": findings}
 
 

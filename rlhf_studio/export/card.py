@@ -215,7 +215,7 @@ def _doctor(story: Story) -> str:
     ]
     lines += [markdown(verdict.reason, 1000)] if verdict.reason else []
     points = [markdown(note, 500) for note in verdict.notes]
-    points += [f"{finding.level}: {markdown(finding.title, 500)} (since step {finding.since})" for finding in findings]
+    points += [f"{finding.level}: {markdown(finding.title, 500)} ({finding.when})" for finding in findings]
     return "\n\n".join([*lines, *(["\n".join(f"- {point}" for point in points)] if points else [])])
 
 

@@ -82,7 +82,7 @@ def _verdict(story: Story) -> Html:
 
 
 def _finding(finding: Finding) -> Html:
-    head = tag("summary", tag("span", finding.level, class_="level"), " ", finding.title, tag("span", f" since step {finding.since}",
+    head = tag("summary", tag("span", finding.level, class_="level"), " ", finding.title, tag("span", f" {finding.when}",
                                                                                           class_="quiet"))  # fmt: skip
     facts = [("Rule", finding.threshold), ("Seen", [tag("div", _place(item)) for item in finding.evidence])]
     facts += [("Cause", finding.cause), ("What to do", finding.advice)]

@@ -91,7 +91,8 @@ def show_text(values: dict[str, Any]) -> str:
     if "verdict" in values:
         lines += [f"verdict      {values['verdict']['sentence']}"]
         lines += [f"note         {note}" for note in values["verdict"]["notes"]]
-        lines += [f"{one['level']:13}{one['title']} (since step {one['since']})" for one in values["findings"] if one["level"] != "note"]
+        graver = [one for one in values["findings"] if one["level"] != "note"]
+        lines += [f"{one['level']:13}{one['title']} ({one['when']})" for one in graver]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
     lines += [f"checkpoint   {checkpoint['path']}{' (the best)' if checkpoint['best'] else ''}" for checkpoint in values["checkpoints"]]
     return "\n".join(lines)

@@ -32,8 +32,8 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have all settings in common but the seed. ``runs`` are their places; ``label`` is
-    that of the first, without its seed where that tells the groups apart."""
+    """Runs that have all settings in common but the seed and what is only kept of a run. ``runs`` are their places; ``label`` is the name
+    of a single one, of several what their names have in common, or their settings."""
 
     label: str
     runs: list[int]
@@ -107,7 +107,7 @@ class Comparison:
         settings: only those that differ.
         metrics: names of all metrics that at least one run has recorded, for :func:`~rlhf_studio.analysis.compare.overlay`.
         watched: prompts that at least two of the runs watch, or all of a single run's.
-        verdict: one sentence.
+        verdict: one sentence, and what differs in a second one.
         notes: what to bear in mind, short sentences.
     """
 

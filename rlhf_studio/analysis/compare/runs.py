@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
-from rlhf_studio.analysis.compare.verdict import judge, shown
+from rlhf_studio.analysis.compare.verdict import judge
+from rlhf_studio.analysis.compare.wording import SEED, shown, telling, title, what_teaches
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.metrics.table import METRICS
@@ -19,11 +21,11 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
 
 MOST_RUNS = 20
-SEED = "engine.seed"
 MOST_TOLD = 3
 """Settings that tell runs of the same name apart."""
 LABELS = ("name", "recipe")
 """Parts of the configuration that set nothing."""
+_SEED_PART = re.compile(r"[\s,;_(-]*\bseed[\s_=:-]*\d+\)?\s*$", re.IGNORECASE)
 SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
@@ -72,23 +74,36 @@ def plain_settings(reader: RunReader) -> dict[str, Any]:
 
 
 def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
-    """For each run the place of its group: runs with the same settings but the seed, and the same changes while they ran."""
+    """For each run the place of its group: runs with the same settings but the seed and what is only kept of a run (checkpoints, watched
+    prompts, names of components), and with the same changes while they ran.
+    """
     known: dict[str, int] = {}
     places = []
     for plain, own in zip(settings, changed, strict=True):
-        without_seed = {**plain, "engine": {name: value for name, value in plain["engine"].items() if name != "seed"}}
-        key = json.dumps([without_seed, [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
+        key = json.dumps([what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
         places.append(known.setdefault(key, len(known)))
     return places
 
 
 def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], rows: Sequence[SettingRow]) -> list[Group]:
-    """The groups, in the order in which their first runs come, named without the seed where that tells them apart."""
+    """The groups, in the order in which their first runs come. One of several seeds is called by what the names of its runs have in
+    common, or by its settings.
+    """
     members = [[run for run, place in enumerate(places) if place == group] for group in range(max(places) + 1)]
-    without_seed = [row for row in rows if row.setting != SEED]
-    found = [_told_apart(runs[0], names, without_seed) for runs in members]
+    common = _common_names(members, names)
+    found = [_told_apart(runs[0], common, telling(rows)) or names[runs[0]] for runs in members]
     taken = Counter(found)
     return [Group(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(found, members, strict=True)]
+
+
+def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> list[str]:
+    """For each run what the names of its group's runs have in common but the seed; empty where these are different names."""
+    common = list(names)
+    for runs in members:
+        stems = {_SEED_PART.sub("", names[run]) for run in runs}
+        for run in runs if len(runs) > 1 else ():
+            common[run] = min(stems) if len(stems) == 1 else ""
+    return common
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
@@ -103,16 +118,18 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
     """The runs' names; those that share one are told apart by the settings that differ among them, or by their ids."""
     names = [status.name for status in statuses]
-    labels = [_told_apart(run, names, rows) for run in range(len(names))]
+    seeds = [row for row in rows if row.setting == SEED]
+    labels = [_told_apart(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
     taken = Counter(labels)
     return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
 
 
 def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
-    same = [place for place, name in enumerate(names) if name == names[run]]
-    telling = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
-    parts = [f"{row.setting.rpartition('.')[2]} {shown(row.values[run])}" for row in telling]
-    return f"{names[run]} ({', '.join(parts)})" if parts else names[run]
+    """The run's name, with the settings in which it differs from others of that name; these alone where it has none."""
+    same = [place for place, name in enumerate(names) if name == names[run] or not names[run]]
+    apart = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
+    parts = ", ".join(f"{title(row.setting)} {shown(row.values[run])}" for row in apart)
+    return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
 
 
 def _compared(

@@ -60,7 +60,7 @@ class Check:
     course: Callable[[RunData], Course | None]
 
 
-AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned", "tiny-batch"}
+AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned"}
 """Checks that hold a run against its own settings. A log that does not give them leaves these checks nothing to look at."""
 
 CHECKS: dict[str, Check] = {}

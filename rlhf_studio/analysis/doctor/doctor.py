@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
+from rlhf_studio.analysis.doctor.settings import settings_findings
 from rlhf_studio.analysis.doctor.verdict import verdict
 from rlhf_studio.analysis.records import Diagnosis, Finding
 from rlhf_studio.runs.reader import RunReader
@@ -37,10 +38,11 @@ def diagnosis(run: RunData) -> Diagnosis:
     """The diagnosis of what was read."""
     found = courses(run)
     findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
+    findings += settings_findings(run)
     findings.sort(key=_order)
     return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, verdict(run, found, findings), findings)
 
 
 def _order(one: Finding) -> tuple[int, int, str]:
-    """Gravest first, then earliest."""
+    """Gravest first, then earliest: of one level the settings come first, which were so before the first step."""
     return -LEVELS.index(one.level), one.since, one.check

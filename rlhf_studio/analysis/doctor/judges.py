@@ -13,6 +13,8 @@ WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
+SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so that 2 would be reached by chance
+REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # at least so many make "the start"
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
 
@@ -74,6 +76,29 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     known = errors[np.isfinite(errors)][:first]
     spread = float(known.mean() * np.sqrt(run.batch)) if len(known) else float("nan")
     return Series(name, metric, values, errors, spread, first)
+
+
+def last_means(values: np.ndarray) -> np.ndarray:
+    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
+    count = np.arange(1, len(values) + 1)
+    size = np.maximum(1, count // 10)
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
+    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
+    number = known[count] - known[count - size]
+    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
+
+
+def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,)."""
+    size = np.maximum(1, np.arange(1, len(series.values) + 1) // 10)
+    return last_means(series.values) - series.start, np.sqrt(last_means(series.errors**2) / size + series.start_error**2)
+
+
+def risen(series: Series) -> np.ndarray:
+    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
+    gain, error = rise(series)
+    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
+    return found
 
 
 @dataclass(frozen=True)

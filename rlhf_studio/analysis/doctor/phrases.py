@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,8 +18,12 @@ from rlhf_studio.runs.records import RolloutRecord
 # Chinese, Japanese kana, Korean, Thai: each character counts as a word.
 _WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_", re.UNICODE)
 LONGEST_TEXT = 2000  # characters; more changes no share by much
-PHRASE_WORDS = range(2, 6)
+PHRASE_WORDS = range(2, 9)
+RARE = 0.1  # most of the first responses that may have a single word for it to count as a phrase: "I" becomes frequent for many reasons
+SAME = 0.9  # a longer phrase says more, where it is in so many of the responses that have the shorter one
 LONGEST_SHOWN = 80  # characters of a phrase
+SHARE, RISE = 0.5, 0.35  # a phrase takes over when so large a share of the responses has it, and that share has risen so far
+SURE = 4.0  # standard deviations; among the some hundred phrases of a step, 4 happen by chance about once in a hundred steps
 KEPT = 1024  # results kept, so that a run that is looked at again and again is not counted again
 
 Words = tuple[str, ...]
@@ -76,59 +80,127 @@ def alike(rows: Sequence[RolloutRecord]) -> float:
 
 
 @dataclass(frozen=True)
+class Said:
+    """A response as its words are counted; ``ended``: it ended by itself, and not at the length limit."""
+
+    text: str
+    words: Words
+    ended: bool
+
+
+def said(text: str, ended: bool) -> Said:
+    """A response with its words, of a long one only the beginning."""
+    return Said(text[:LONGEST_TEXT], words(text[:LONGEST_TEXT]), ended and len(text) <= LONGEST_TEXT)
+
+
+@dataclass(frozen=True)
 class Rising:
     """The phrase whose share rose most.
 
     Attributes:
+        text: as it stands in a response, without signs at its ends.
+        words: the same as words.
         verb: "ends" where it stands at the end of most responses that have it (signs after it do not count), "opens" at their
             beginning, else "is in".
-        before, after: responses that have it, of ``before_of`` and ``after_of``.
-        z: rise of the share over its standard deviation if there were no change (two proportions, pooled).
-        row: the first of the newest responses that has it.
+        before, after: responses of which the verb is true, of ``before_of`` and ``after_of``; only those that ended by themselves can
+            end with a phrase.
+        share, rise: its share of the newest responses wherever it stands in them, and how much more that is than at the start.
+        z: the rise over its standard deviation if there were no change (two proportions, pooled).
     """
 
     text: str
+    words: Words
     verb: str
     before: int
     before_of: int
     after: int
     after_of: int
+    share: float
+    rise: float
     z: float
-    row: int
+
+    def stands_in(self, response: str) -> bool:
+        """Whether a response has the phrase; where it ends or opens responses, there."""
+        return _is_at(self.verb, self.words, words(response))
+
+    def place_in(self, pieces: Sequence[str]) -> int | None:
+        """The token at which the phrase begins in a response with these pieces, the last time where it ends responses; None without it."""
+        found = list(re.finditer(_pattern(self.words), "".join(pieces)))
+        if not found:
+            return None
+        at = found[-1 if self.verb == "ends" else 0].start()
+        return int(np.searchsorted(np.cumsum([len(piece) for piece in pieces]), at, side="right"))
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether so many more responses than at the start have it that it takes over."""
+        return self.share >= SHARE and self.rise >= RISE and self.z > SURE
 
 
-def rising(first: Sequence[RolloutRecord], newest: Sequence[RolloutRecord]) -> Rising | None:
-    """The phrase whose share rose most in standard deviations; of equals the longest. None where no phrase is frequent."""
-    return _rising(_texts(first), _texts(newest))
+def rising(first: Sequence[Said], newest: Sequence[Said]) -> Rising | None:
+    """The phrase whose share rose most, one that takes over before all others; None where no phrase is frequent.
 
-
-@lru_cache(maxsize=KEPT)
-def _rising(first: Texts, newest: Texts) -> Rising | None:
-    before, after = _counts(first), _counts(newest)
-    candidates = [gram for gram, count in after.items() if 4 * count >= len(newest)]
-    if not candidates:
+    A longer phrase around it, which nearly as many responses have, is named instead.
+    """
+    after = _counts(newest)
+    before = _counts(first, after)
+    telling = [gram for gram in after if _real_words(gram) > 1 or (_real_words(gram) and before[gram] <= RARE * len(first))]
+    if not telling:
         return None
 
-    def strength(gram: Words) -> tuple[float, int, Words]:
-        return (_z(before[gram], len(first), after[gram], len(newest)), sum(word[0].isalnum() for word in gram), gram)
+    def found(gram: Words) -> Rising:
+        share = after[gram] / len(newest)
+        z = _z(before[gram], len(first), after[gram], len(newest))
+        inner = _without_signs(gram)
+        return Rising("", inner, "is in", before[gram], len(first), after[gram], len(newest), share, share - before[gram] / len(first), z)
 
-    best = max(candidates, key=strength)
-    z = _z(before[best], len(first), after[best], len(newest))
-    having = [row for row, text in enumerate(newest) if best in _phrases(text)]
-    verb = _verb(best, [words(newest[row]) for row in having])
-    return Rising(_shown(best, newest[having[0]]), verb, before[best], len(first), after[best], len(newest), z, having[0])
+    def strength(gram: Words) -> tuple[bool, float, int, Words]:
+        one = found(gram)
+        return one.takes_over, one.z, _real_words(gram), gram
+
+    strongest = max(telling, key=strength)
+    wider = [gram for gram in telling if after[gram] >= SAME * after[strongest] and _is_at("is in", strongest, gram)]
+    best = max(wider, key=lambda gram: (strength(gram)[0], _real_words(gram), strength(gram)))
+    one, having = found(best), [one for one in newest if _is_at("is in", best, one.words)]
+    one = replace(one, text=_shown(one.words, having[0].text), verb=_verb(one.words, having))
+    if one.verb == "is in":
+        return one
+    (had, had_of), (has, has_of) = (_counted(one.verb, one.words, side) for side in (first, newest))
+    return replace(one, before=had, before_of=had_of, after=has, after_of=has_of)
 
 
-@lru_cache(maxsize=4)
-def _counts(texts: Texts) -> Counter[Words]:
-    """In how many of the texts each phrase is."""
-    return Counter(gram for text in texts for gram in _phrases(text))
+def _counts(texts: Sequence[Said], among: Container[Words] | None = None) -> Counter[Words]:
+    """How many texts have each of these phrases; without ``among``, each that at least a quarter of the texts have.
+
+    A phrase can only be frequent where its beginning and its end are, so longer ones are looked for only there.
+    """
+    found: Counter[Words] = Counter()
+    places: list[Sequence[int]] = [range(len(one.words) - 1) for one in texts]
+    for size in PHRASE_WORDS:
+        grams = [[one.words[at : at + size] for at in spots] for one, spots in zip(texts, places, strict=True)]
+        counts = Counter(gram for own in grams for gram in set(own))
+        kept = {gram for gram, count in counts.items() if (4 * count >= len(texts) if among is None else gram in among)}
+        found.update({gram: counts[gram] for gram in kept})
+        alive = [{at for at, gram in zip(spots, own, strict=True) if gram in kept} for spots, own in zip(places, grams, strict=True)]
+        places = [[at for at in sorted(spots) if at + 1 in spots] for spots in alive]
+    return found
 
 
-def _phrases(text: str) -> set[Words]:
-    found = words(text)
-    grams = (found[at : at + size] for size in PHRASE_WORDS for at in range(len(found) - size + 1))
-    return {gram for gram in grams if any(word[0].isalnum() for word in gram)}
+def _real_words(gram: Words) -> int:
+    return sum(word[0].isalnum() for word in gram)
+
+
+def _counted(verb: str, inner: Words, texts: Sequence[Said]) -> tuple[int, int]:
+    """(responses of which the verb is true, of how many)."""
+    able = [one for one in texts if one.ended] if verb == "ends" else texts
+    return sum(_is_at(verb, inner, one.words) for one in able), len(able)
+
+
+def _is_at(verb: str, inner: Words, found: Words) -> bool:
+    if verb == "is in":
+        return any(found[at : at + len(inner)] == inner for at in range(len(found) - len(inner) + 1))
+    bare = _without_signs(found) if found else found
+    return bare[-len(inner) :] == inner if verb == "ends" else bare[: len(inner)] == inner
 
 
 def _z(before: int, before_of: int, after: int, after_of: int) -> float:
@@ -147,18 +219,20 @@ def _without_signs(found: Words) -> Words:
     return found[first:last]
 
 
-def _verb(gram: Words, having: Sequence[Words]) -> str:
-    inner, most = _without_signs(gram), len(having) / 2
-    texts = [_without_signs(found) for found in having]
-    if sum(found[-len(inner) :] == inner for found in texts) > most:
+def _verb(inner: Words, having: Sequence[Said]) -> str:
+    most = len(having) / 2
+    if sum(one.ended and _is_at("ends", inner, one.words) for one in having) > most:
         return "ends"
-    return "opens" if sum(found[: len(inner)] == inner for found in texts) > most else "is in"
+    return "opens" if sum(_is_at("opens", inner, one.words) for one in having) > most else "is in"
 
 
-def _shown(gram: Words, response: str) -> str:
-    """The phrase as it stands in the response, without signs at its ends and without what no screen shows."""
-    inner = _without_signs(gram)
-    found = re.search(r"\s*".join(re.escape(word) for word in inner), response)
+def _pattern(inner: Words) -> str:
+    return r"\s*".join(re.escape(word) for word in inner)
+
+
+def _shown(inner: Words, response: str) -> str:
+    """The phrase as it stands in the response, without what no screen shows."""
+    found = re.search(_pattern(inner), response)
     text = "".join(sign if sign.isprintable() else " " for sign in (found[0] if found else " ".join(inner)))
     text = re.sub(r"\s+", " ", text).strip()
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

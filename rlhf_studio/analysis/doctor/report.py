@@ -29,8 +29,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def _finding_lines(one: Finding) -> list[str]:
-    span = f"since step {one.since}" if one.until is None else f"steps {one.since} to {one.until}, not since"
-    lines = [f"{one.level:12} {one.title} ({one.check}, {span})", f"  rule       {one.threshold}"]
+    lines = [f"{one.level:12} {one.title} ({one.check}, {one.when})", f"  rule       {one.threshold}"]
     lines += [f"  see        {_place(evidence)}{evidence.text}" for evidence in one.evidence]
     lines += [f"  cause      {one.cause}", f"  do         {one.advice}"]
     if one.changes:

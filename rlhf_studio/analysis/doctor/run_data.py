@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from rlhf_studio.analysis.doctor.phrases import Rising
+from rlhf_studio.analysis.doctor.texts import MOST_RESPONSES, PhraseCounts
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.live import with_changes
 from rlhf_studio.runs.reader import RunReader
@@ -15,7 +17,6 @@ from rlhf_studio.runs.records import ENDED, RolloutRecord, SettingChange, Stored
 
 PAGE = 500
 MOST_EVENTS = 2000
-MOST_RESPONSES = 64  # of a step; shares do not become much surer with more
 
 
 def is_looked_at(step: int) -> bool:
@@ -43,6 +44,8 @@ class RunData:
         step_events: those events that are of the steps as they are now.
         non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
+        rising: by the same steps the phrase that had risen most since the start (None: no phrase is frequent), from all episodes where
+            they were kept.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
         changes: the settings that were changed while the run went on, in order, those after the newest step too.
@@ -60,6 +63,7 @@ class RunData:
     step_events: Sequence[StoredEvent] = ()
     non_finite: Sequence[tuple[int, str, float]] = ()
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+    rising: dict[int, Rising | None] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
     changes: Sequence[SettingChange] = ()
@@ -97,8 +101,14 @@ class RunData:
     @cached_property
     def in_force(self) -> RunConfig:
         """The settings that the newest step was trained with: a remedy starts from them."""
-        changed = {change.setting for change in self.changes} if len(self.steps) else set()
-        values = {name: float(self.setting(name)[-1]) for name in changed}
+        return self.config_at(int(self.steps[-1])) if len(self.steps) else self.config
+
+    def config_at(self, step: int) -> RunConfig:
+        """The settings that a step was trained with; those of the first step for steps before it."""
+        if not len(self.steps):
+            return self.config
+        place = max(0, int(np.searchsorted(self.steps, step, side="right")) - 1)
+        values = {name: float(self.setting(name)[place]) for name in {change.setting for change in self.changes}}
         return RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), values)) if values else self.config
 
     def has(self, name: str) -> bool:
@@ -125,6 +135,7 @@ class RunData:
             step_events=[event for event in self.step_events if event.step <= step],
             non_finite=[one for one in self.non_finite if one[0] <= step],
             responses={at: rows for at, rows in self.responses.items() if at <= step},
+            rising={at: phrase for at, phrase in self.rising.items() if at <= step},
             watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
             checkpoints=[at for at in self.checkpoints if at <= step],
         )
@@ -141,6 +152,7 @@ class RunCache:
         self._epoch: int | None = None
         self._rows: list[tuple[int, dict[str, float | None]]] = []
         self._responses: dict[int, list[RolloutRecord]] = {}
+        self._phrases = PhraseCounts(self._reader)
         self._events: list[StoredEvent] = []
         self._step_events: list[StoredEvent] = []
         self._config: RunConfig | None = None
@@ -158,9 +170,12 @@ class RunCache:
             if self._config is None:
                 self._config = reader.config()
             self._read_metrics()
-            recorded = {step for step in reader.rollout_steps() if is_looked_at(step)}
-            for step in sorted(recorded - self._responses.keys()):
-                self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
+            recorded = reader.rollout_steps()
+            for step in filter(is_looked_at, recorded):
+                if step not in self._responses:
+                    self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
+            steps = [step for step, _ in self._rows]
+            rising = self._phrases.read(steps, recorded, [step for step in steps if is_looked_at(step)])
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
             newest = self._step_events[-1].id if self._step_events else 0
@@ -175,12 +190,13 @@ class RunCache:
             cause=status.cause,
             device=status.device,
             total_steps=status.total_steps,
-            steps=np.array([step for step, _ in self._rows], dtype=np.int64),
+            steps=np.array(steps, dtype=np.int64),
             metrics=_columns(self._rows),
             events=list(self._events),
             step_events=list(self._step_events),
             non_finite=non_finite,
             responses=dict(self._responses),
+            rising=rising,
             watched_scores=self._watched,
             checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
             changes=changes,

@@ -1,19 +1,22 @@
-"""Risky settings, told before Start."""
+"""Risky settings, told before Start, and of a run that was started with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from rlhf_studio.analysis.doctor.checks.reward import TINY_BATCH
+from rlhf_studio.analysis.doctor.check import LEVELS
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
-from rlhf_studio.analysis.records import Evidence, Finding, Level
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
 from rlhf_studio.config import RunConfig
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
 FAR_ABOVE, WILD = 10.0, 100.0  # times the recipe's or the highest usual rate
 FAR_BELOW = 0.01  # times the recipe's
 SHORT_RUN = 5  # steps: below these the doctor itself says nothing of the score
+TINY_BATCH = 8  # the standard deviation of 8 numbers is known to a quarter of itself, 1 / sqrt(2 (n - 1)); the field uses 64 to 512
 LOW_GAMMA, LOW_LAMBDA = 0.95, 0.5  # 0.95 ** 32 leaves a fifth of the score at the first token of the shortest recipe
 WIDE_CLIP = 0.5  # ratios from 0.5 to 1.5: hardly any clipping is left; the field uses 0.1 to 0.3
 MANY_PASSES = 20  # over one batch; the field uses 1 to 4
@@ -34,14 +37,31 @@ def examine_settings(config: RunConfig) -> list[Finding]:
         *_length_of_run(config),
         *_reward(config),
     ]
-    order: tuple[Level, ...] = ("alarm", "warning", "note")
-    return sorted(found, key=lambda one: order.index(one.level))
+    return sorted(found, key=lambda one: -LEVELS.index(one.level))
+
+
+def settings_findings(run: RunData) -> list[Finding]:
+    """What is risky in the settings of a run, with the first and the last step that had them: its settings may change while it goes on.
+
+    ``since`` is 0 for those that it began with. None of a log that does not give its settings.
+    """
+    if not run.settings_known:
+        return []
+    newest = int(run.steps[-1]) if len(run.steps) else 0
+    begins = [0, *sorted({change.step for change in run.changes if 1 < change.step <= newest})]
+    found: dict[str, Finding] = {}
+    for begin, until in zip(begins, [*(step - 1 for step in begins[1:]), None], strict=True):
+        for one in examine_settings(run.config_at(begin)):
+            known = found.get(one.check)
+            graver = known is None or LEVELS.index(one.level) > LEVELS.index(known.level)
+            found[one.check] = replace(one, since=begin, until=until) if known is None or graver else replace(known, until=until)
+    return list(found.values())
 
 
 def _finding(
     name: str, level: Level, title: str, rule: str, cause: str, advice: str, changes: dict[str, Any] | None = None, *, setting: str
 ) -> Finding:
-    return Finding(f"settings-{name}", level, title, 0, rule, [Evidence(setting)], cause, advice, changes or {})
+    return Finding(f"{OF_SETTINGS}{name}", level, title, 0, rule, [Evidence(setting)], cause, advice, changes or {})
 
 
 def times(factor: float) -> str:
@@ -133,7 +153,7 @@ def _sampling(config: RunConfig) -> Iterator[Finding]:
 def _kl(config: RunConfig) -> Iterator[Finding]:
     ppo, setting = config.ppo, f"ppo.kl_coef {config.ppo.kl_coef:g}"
     if ppo.kl_coef == 0:
-        title, rule = "Nothing holds the policy near its start", "KL coefficient 0"
+        title, rule = "With KL coefficient 0 nothing holds the policy near its start", "KL coefficient 0"
         cause = "Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not."
         advice = f"Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall."
         yield _finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)

@@ -11,20 +11,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
-from rlhf_studio.analysis.doctor.check import Course, figure
+from rlhf_studio.analysis.doctor.check import CHECKS, Course, figure
+from rlhf_studio.analysis.doctor.judges import SURE_RISE, last_means, rise
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING, window_mean
-from rlhf_studio.analysis.records import Finding, Verdict, VerdictKind
+from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
 FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
-SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so that 2 would be reached by chance
-REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
 LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
 
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
+MOST_SIGNS = 3  # named in the sentence
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
 KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "improving", "exploiting the reward", "collapsed")
@@ -42,7 +42,7 @@ def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) 
         since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
         kind: VerdictKind = "improved" if now == IMPROVING and run.ended else KINDS[now]
         sentence, reason = _words(run, kind, found)
-        return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
+        return Verdict(kind, sentence, reason, _notes(run, kind, found, findings), since)
 
 
 def _level(run: RunData, found: Mapping[str, Course], name: str) -> np.ndarray:
@@ -50,27 +50,10 @@ def _level(run: RunData, found: Mapping[str, Course], name: str) -> np.ndarray:
     return np.zeros(len(run.steps), dtype=np.int8) if course is None else course.levels
 
 
-def _last_means(values: np.ndarray) -> np.ndarray:
-    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
-    count = np.arange(1, len(values) + 1)
-    size = np.maximum(1, count // 10)
-    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
-    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
-    number = known[count] - known[count - size]
-    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
-
-
-def rise(series: judges.Series) -> tuple[np.ndarray, np.ndarray]:
-    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,)."""
-    size = np.maximum(1, np.arange(1, len(series.values) + 1) // 10)
-    return _last_means(series.values) - series.start, np.sqrt(_last_means(series.errors**2) / size + series.start_error**2)
-
-
 def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
     score, gold = judges.score(run), judges.gold(run)
     count = np.arange(1, len(run.steps) + 1)
-    gain, error = rise(score)
-    risen = (gain > SURE_RISE * error) & (gain > REAL_RISE * score.spread)
+    risen = judges.risen(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
     late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
     if run.ended:  # nothing more will come
@@ -133,8 +116,8 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
             reason = f"The score has not risen by more than chance could do: {_sure(gain[-1], error[-1])}."
         return "Too early to say.", reason
     if kind == "collapsed":
-        signs = _signs(run, found)
-        return f"Collapsed: {signs}. {change}.", "The policy no longer writes useful text, whatever its score says."
+        signs = list(_signs(run, found).values()) or ["the judge finds it worse than at the start"]
+        return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
     if kind == "exploiting the reward":
         return _exploit_words(run, change, gold, found)
     if kind == "nothing learned":
@@ -144,7 +127,7 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
     word = "Improved" if kind == "improved" else "Improving"
     kl = run.column("objective/kl")
     reason = f"Compared are the {spans}: the score rose by {figure(gain[-1])}. {_sure(gain[-1], error[-1]).capitalize()}."
-    distance = f", KL {figure(float(_last_means(kl)[-1]), 2)} nats" if np.isfinite(kl).any() else ""
+    distance = f", KL {figure(float(last_means(kl)[-1]), 2)} nats" if np.isfinite(kl).any() else ""
     return f"{word}: {change[0].lower()}{change[1:]}{distance}.", reason
 
 
@@ -163,8 +146,8 @@ def _sure(gain: float, error: float) -> str:
     return f"the change is {times} times its standard error, and from {SURE_RISE:g} times on it is more than chance"
 
 
-def _signs(run: RunData, found: Mapping[str, Course]) -> str:
-    newest = {name for name, course in found.items() if course.levels[-1] >= ALARM}
+def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:
+    """By which alarms a collapse is told, the first three: the check's name and the words for it."""
     words = {
         "entropy-collapse": "the policy has no choice left at any token",
         "all-cut-off": "no response ends by itself",
@@ -174,14 +157,25 @@ def _signs(run: RunData, found: Mapping[str, Course]) -> str:
         "kl-exploding": f"the KL is {figure(run.column('objective/kl')[-1])} nats",
         "not-finite": "its numbers are no longer finite",
     }
-    told = [text for name, text in words.items() if name in newest][:3]
-    return " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else (told or ["the judge finds it worse than at the start"])[0]
+    newest = [name for name in words if name in found and found[name].levels[-1] >= ALARM]
+    return {name: words[name] for name in newest[:MOST_SIGNS]}
+
+
+def _joined(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
+def _now(found: Mapping[str, Course], names: tuple[str, ...]) -> list[str]:
+    """Those of these checks that warn at the newest step."""
+    return [name for name in names if name in found and found[name].levels[-1] >= WARNING]
 
 
 def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found: Mapping[str, Course]) -> tuple[str, str]:
     if gold is None:
-        names = [name.replace("-", " ") for name in EXPLOIT_SIGNS if name in found and found[name].levels[-1] >= WARNING]
-        reason = f"The score rose, and the text shows signs of it: {', '.join(names) or 'held-out prompts do worse'}."
+        titles = [CHECKS[name].title for name in _now(found, EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
+        reason = (
+            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
+        )
         return f"Exploiting the reward. {change}.", reason
     fall = judges.fall(gold)
     best = int(run.steps[fall.best_at[-1]])
@@ -189,12 +183,21 @@ def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found:
     return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
 
 
-def _notes(run: RunData, kind: VerdictKind, findings: list[Finding]) -> list[str]:
-    phrases = [] if kind == "collapsed" else [one for one in findings if one.check == "one-phrase" and one.until is None]
-    notes = [f"{one.title}; the judge may be fooled by it." for one in phrases]
-    told = (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse")
-    now = [one for one in findings if one.until is None and one.check in told and one.check != "one-phrase"]
-    notes += [f"{one.title}." for one in now if one.level != "note" or one.check in ("length-drift", "length-reward")]
+def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], findings: list[Finding]) -> list[str]:
+    now = [one for one in findings if one.until is None]
+    phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
+    paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
+    notes = [f"{one.title}{paid}." for one in phrases]
+    if kind in ("collapsed", "exploiting the reward", "nothing learned"):
+        risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
+        notes += [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
+    said = {"one-phrase"}  # and what the sentence or the reason has
+    if kind == "collapsed":
+        said |= _signs(run, found).keys()
+    elif kind == "exploiting the reward" and judges.gold(run) is None:
+        said |= set(_now(found, EXPLOIT_SIGNS))
+    signs = [one for one in now if one.check in (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse") and one.check not in said]
+    notes += [f"{one.title}." for one in signs if one.level != "note" or one.check in ("length-drift", "length-reward")]
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append("No gold score: nothing independent of the reward judges this run.")

@@ -6,14 +6,11 @@ from rlhf_studio.analysis.learned.examples import Examples
 from rlhf_studio.analysis.learned.gaps import widest_gaps
 from rlhf_studio.analysis.learned.phrases import changed_phrases
 from rlhf_studio.analysis.learned.probes import shifts
-from rlhf_studio.analysis.learned.responses import MOST_RECORDED, ResponseSource, corpus
+from rlhf_studio.analysis.learned.responses import MOST_RECORDED, ResponseSource, corpus, side_of
 from rlhf_studio.analysis.learned.traits import changed_traits
 from rlhf_studio.analysis.records import Learned, Phrase, TokenShift, Trait
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
-from rlhf_studio.runs.rows import tenth
-
-FEWEST_OF_A_SIDE = 3
 
 
 class Learning:
@@ -46,7 +43,7 @@ class Learning:
             if not found:
                 return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell)
             kept = [tokens.step for tokens in found]
-            side = max(tenth(len(kept)), min(FEWEST_OF_A_SIDE, len(kept) // 2), 1)
+            side = side_of(len(kept))
             phrases, traits = self._responses(kept, side)
         return Learned((kept[0], kept[side - 1]), (kept[-side], kept[-1]), phrases, traits, widest_gaps(recorded), rose, fell)
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ResponseTokens
+from rlhf_studio.runs.rows import tenth
 
 MOST_STEPS = 48
+FEWEST_OF_A_SIDE = 3
 MOST_TOKENS = 120_000
 """Of all kept steps together; of steps with longer or more responses only the first responses are taken."""
 FEWEST_RESPONSES = 4
@@ -157,6 +159,11 @@ def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
     return list(steps[::stride])
 
 
+def side_of(kept: int) -> int:
+    """How many of so many kept steps count as the first, and as the last ones: a tenth; at least three, or half of fewer than six."""
+    return max(tenth(kept), min(FEWEST_OF_A_SIDE, kept // 2), 1)
+
+
 def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
     """Put the responses of steps together: as many of each as :data:`MOST_TOKENS` allows, and without their stop tokens."""
     lengths = np.concatenate([tokens.lengths for tokens in found])
@@ -166,7 +173,7 @@ def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
     stopped = np.concatenate([tokens.stopped[:most] for tokens in found])
     row = np.repeat(np.arange(len(found)), [len(kept) for kept in taken])
     lengths = np.concatenate(taken)
-    ids, lengths = _without_stop_tokens(ids, lengths, stopped)
+    ids, lengths = without_stop_tokens(ids, lengths, stopped)
     token_ids, dense = np.unique(ids, return_inverse=True)
     return Corpus(
         steps=[tokens.step for tokens in found],
@@ -180,7 +187,7 @@ def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
     )
 
 
-def _without_stop_tokens(ids: np.ndarray, lengths: np.ndarray, stopped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def without_stop_tokens(ids: np.ndarray, lengths: np.ndarray, stopped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ids and lengths without the tokens that ended responses.
 
     Which these are, the ids say: tokens that stand nowhere but at the end of responses that ended by themselves. Records that were made

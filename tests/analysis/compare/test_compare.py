@@ -56,9 +56,9 @@ def test_two_settings_are_told_apart_with_figures_and_the_setting(tmp_path: Path
     bad = run(tmp_path / "a", level(0.42, 0.01), ppo={"kl_coef": 0.0}, scores=level(3.0))
     found = compare([bad, good])
     assert found.verdict.startswith("“b” reaches a gold score of 0.8") and "against 0.4" in found.verdict
-    assert found.verdict.endswith("at a KL of 2.00 against 2.00; they differ in ppo.kl_coef (0.05 against 0).")
+    assert found.verdict.endswith("at a KL of 2.00 against 2.00. They differ in KL coefficient (0.05 against 0).")
     assert [(row.setting, row.values) for row in found.settings] == [("ppo.kl_coef", [0.0, 0.05])]
-    assert any("“a” would be ahead, with 3.00 against 1.00" in note for note in found.notes)
+    assert any("“a” is ahead, with 3.00 against 1.00 for “b”; the gold score says otherwise." in note for note in found.notes)
     assert any("more seeds" in note for note in found.notes)
 
 
@@ -75,16 +75,108 @@ def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:
     wide = compare([*seeds("a", [0.3, 0.5, 0.7], 0.1), *seeds("b", [0.4, 0.6, 0.8], 0.2)])
     assert [group.runs for group in wide.groups] == [[0, 1, 2], [3, 4, 5]]
     # Pooled standard deviation 0.2, two means of three, 4 degrees of freedom: 2.78 * 0.2 * sqrt(2 / 3) = 0.45
-    assert "“b0” (3 seeds) and “a0” (3 seeds) end with about the same gold score, 0.60 against 0.50" in wide.verdict
+    assert [group.label for group in wide.groups] == ["KL coefficient 0.1", "KL coefficient 0.2"]
+    assert (
+        "“KL coefficient 0.2” (3 seeds) and “KL coefficient 0.1” (3 seeds) end with about the same gold score, 0.60 against 0.50"
+        in wide.verdict
+    )
     assert "seeds alone can make a difference of 0.45" in wide.verdict
     narrow = compare([*seeds("c", [0.30, 0.31, 0.32], 0.1), *seeds("d", [0.40, 0.41, 0.42], 0.2)])
-    assert narrow.verdict.startswith("“d0” (3 seeds) reaches a gold score of 0.41 against 0.31 for “c0” (3 seeds)")
+    assert narrow.verdict.startswith("“KL coefficient 0.2” (3 seeds) reaches a gold score of 0.41 against 0.31 for")
     alone = compare(seeds("e", [0.2, 0.4], 0.3))
     assert (
         alone.verdict
         == "2 seeds of the same settings end with a gold score of 0.30 on average (0.20 to 0.40), at a KL of 2.00 (2.00 to 2.00)."
     )
     assert [row.setting for row in alone.settings] == ["engine.seed"]
+
+
+def test_runs_of_one_seed_are_one_draw_of_luck(tmp_path: Path) -> None:
+    """The same run twice does not make its setting any surer."""
+    twice = [run(tmp_path / name, level(0.6, 0.2), name=name, ppo={"kl_coef": 0.2}) for name in ("x", "y")]
+    found = compare([run(tmp_path / "a", level(0.5, 0.2, 1)), *twice])
+    assert "“KL coefficient 0.2” (2 runs of one seed) and “a” end with about the same" in found.verdict
+    assert "the noise from step to step alone" in found.verdict and any("more seeds" in note for note in found.notes)
+    assert compare(twice).verdict.startswith("2 runs of the same settings and seed end with a gold score of 0.")
+
+
+def test_a_group_of_seeds_is_called_by_what_its_runs_have_in_common(tmp_path: Path) -> None:
+    def swept(name: str, kl_coef: float, seed: int) -> RunReader:
+        return run(tmp_path / f"{kl_coef}{seed}", level(kl_coef), name=name, seed=seed, ppo={"kl_coef": kl_coef})
+
+    names = ["β and seeds, kl_coef {}, seed {}", "world seed-{1}", "world (seed {1})"]
+    found = compare([swept(names[0].format(kl, seed), kl, seed) for kl in (0.1, 0.2) for seed in (0, 1)])
+    assert [group.label for group in found.groups] == ["β and seeds, kl_coef 0.1", "β and seeds, kl_coef 0.2"]
+    both = compare([swept(name.format(0, seed), kl, seed) for kl, name in ((0.3, names[1]), (0.4, names[2])) for seed in (0, 1)])
+    assert [group.label for group in both.groups] == ["world (KL coefficient 0.3)", "world (KL coefficient 0.4)"]
+
+
+def scored(folder: Path, gold: float, score: float, noise: float, **settings: Any) -> RunReader:
+    seeds = iter(range(10, 20))
+    return run(folder, level(gold, noise, next(seeds)), scores=level(score, noise, next(seeds)), **settings)
+
+
+@pytest.mark.parametrize(
+    ("golds", "scores", "said"),
+    [
+        ((0.5, 0.9), (2.0, 1.0), "the gold score says otherwise."),
+        ((0.5, 0.51), (2.0, 1.0), "the gold score does not tell the two apart."),
+        ((0.5, 0.9), (1.01, 1.0), ""),  # the score does not tell them apart
+        ((0.9, 0.5), (2.0, 1.0), ""),  # both name the same
+    ],
+)
+def test_the_score_speaks_against_gold_only_where_it_is_sure(
+    golds: tuple[float, float], scores: tuple[float, float], said: str, tmp_path: Path
+) -> None:
+    readers = [
+        scored(tmp_path / str(place), gold, score, 0.1, ppo={"kl_coef": 0.1 * place})
+        for place, (gold, score) in enumerate(zip(golds, scores, strict=True))
+    ]
+    notes = [note for note in compare(readers).notes if note.startswith("By the score")]
+    assert len(notes) == bool(said) and all(note.endswith(said) for note in notes)
+
+
+def test_the_score_says_nothing_of_runs_that_other_rewards_scored(tmp_path: Path) -> None:
+    other = {"components": [{"kind": "length", "name": "length", "target": 20}]}
+    readers = [scored(tmp_path / "a", 0.9, 1.0, 0.01), scored(tmp_path / "b", 0.5, 9.0, 0.01, reward=other)]
+    assert not [note for note in compare(readers).notes if note.startswith("By the score")]
+
+
+def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path) -> None:
+    kept = {"engine": {"seed": 1, "watch_every": 7, "threads": 1}}
+    many = {"ppo": {"kl_coef": 0.2, "learning_rate": 1e-5, "lam": 0.9, "gamma": 0.99}, "generation": {"temperature": 0.7}}
+    readers = [run(tmp_path / "a", level(-0.5, 0.001)), run(tmp_path / "b", level(-0.7, 0.001, 1), **many)]
+    found = compare(readers)
+    assert "a gold score of −0.50 against −0.70" in found.verdict
+    assert found.verdict.endswith("They differ in learning rate, KL coefficient, discount γ and 2 more settings.")
+    create_run(tmp_path / "c", RunConfig.model_validate({**kept, "reward": NAMED}), name="c")
+    with RunWriter(tmp_path / "c") as writer:
+        writer.commit_step(StepRecord(1, {"objective/scores": 0.0, "gold/score": 0.3}, [], []))
+    twins = compare([readers[0], RunReader(tmp_path / "c")])
+    assert len(twins.groups) == 1 and "scored differently" not in twins.verdict
+    table = {"engine.watch_every", "engine.threads", "engine.seed", "reward.components.0.name"}
+    assert {row.setting for row in twins.settings} == table
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (
+            {"reward": {"components": [{"kind": "length", "target": 9}]}},
+            {},
+            "They differ in reward component 1 (reward_model against length).",
+        ),
+        ({"lora": {"enabled": True}}, {}, "They differ in train with LoRA (off against on)."),
+        ({"model": {"policy": "/a/one"}}, {"model": {"policy": "/a/two"}}, "They differ in policy model (two against one)."),
+        ({"model": {"policy": "/a/one"}}, {"model": {"policy": "/b/one"}}, "They differ in policy model (/b/one against /a/one)."),
+    ],
+)
+def test_one_difference_is_told_with_its_values(one: dict[str, Any], other: dict[str, Any], said: str, tmp_path: Path) -> None:
+    readers = [run(tmp_path / "a", level(0.5), **one), run(tmp_path / "b", level(0.9), **other)]
+    assert compare(readers).verdict.endswith(said)
+
+
+NAMED = {"components": [{**RunConfig().model_dump(mode="json")["reward"]["components"][0], "name": "another name"}]}
 
 
 def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> None:
@@ -97,8 +189,8 @@ def test_live_changes_make_another_group_and_are_noted(tmp_path: Path) -> None:
     readers = [run(tmp_path / "a", level(0.5)), run(tmp_path / "b", level(0.5), changes=[SettingChange(2, "ppo.kl_coef", 0.05, 0.2)])]
     found = compare(readers)
     assert len(found.groups) == 2 and found.runs[1].changed == [(2, "ppo.kl_coef", 0.2)]
-    assert "“b”: ppo.kl_coef was changed to 0.2 at step 2, while it ran." in found.notes
-    assert "they differ in what was changed while they ran" in found.verdict
+    assert "“b”: KL coefficient was changed to 0.2 at step 2, while it ran." in found.notes
+    assert "They differ in what was changed while they ran" in found.verdict
 
 
 def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> None:
@@ -116,8 +208,8 @@ def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> N
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     readers = [run(tmp_path / f"{n}", level(0.5), name="world", seed=n % 2, ppo={"kl_coef": 0.1 * (n // 2)}) for n in range(4)]
     found = compare(readers)
-    assert [one.label for one in found.runs] == [f"world (kl_coef {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
-    assert [group.label for group in found.groups] == ["world (kl_coef 0)", "world (kl_coef 0.1)"]
+    assert [one.label for one in found.runs] == [f"world (KL coefficient {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
+    assert [group.label for group in found.groups] == ["world (KL coefficient 0)", "world (KL coefficient 0.1)"]
     twins = [run(tmp_path / name, level(0.5), name="twin") for name in ("x", "y")]
     assert [one.label for one in compare(twins).runs] == ["twin x", "twin y"]
 

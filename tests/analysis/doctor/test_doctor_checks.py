@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlhf_studio.analysis.doctor import Doctor, diagnose
+from rlhf_studio.analysis.doctor import Doctor, diagnose, phrases
 from rlhf_studio.analysis.doctor.check import CHECKS, courses
 from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData, is_looked_at
@@ -72,11 +72,10 @@ ILL: dict[str, tuple[Made, str, int]] = {
     "one-phrase": (
         Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else "."))),
         "note",
-        7,
+        8,  # of the responses of steps 5 to 7 a third has it, of 6 to 8 two thirds
     ),
     "reward-no-spread": (Made(metrics={"objective/scores_std": after(4, 0.0, 0.9), "objective/scores": 0.0}), "warning", 8),
     "score-pinned": (Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 1.0}}, responses=at_the_clip), "warning", 1),
-    "tiny-batch": (Made(settings={"ppo": {"steps": 16, "batch_size": 2, "mini_batch_size": 2}}), "warning", 3),
     "advantages-zero": (Made(steps=5, metrics={"loss/policy_avg": 0.0}, responses=still_tokens), "alarm", 3),
     LENGTH: (Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}, responses=long_pays), "warning", 8),
     "judge-falls": (
@@ -142,7 +141,6 @@ WELL: dict[str, Made] = {
     "one-phrase": Made(responses=with_texts(lambda step, row: sentence(step * 20 + row) + ". A masterpiece.")),
     "reward-no-spread": Made(metrics={"objective/scores_std": after(4, 0.1, 0.9)}),
     "score-pinned": Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 3.0}}),
-    "tiny-batch": Made(settings={"ppo": {"steps": 16, "batch_size": 8, "mini_batch_size": 8}}),
     "advantages-zero": Made(steps=5, metrics={"loss/policy_avg": 0.0}),
     LENGTH: Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}),
     "judge-falls": Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.55 + 0.04 * (-1) ** step}),
@@ -223,7 +221,9 @@ def at_random(draw: np.random.Generator) -> RunData:
         column[10:25] = column[10] if draw.random() < 0.5 else column[10:25]
         metrics[name] = column
     texts = {step: answers(step) if step % 7 else with_texts(lambda s, r: "good good good good good")(step) for step in range(1, 21)}
-    return RunData(RunConfig(), "running", "", "cpu", 40, steps, metrics, responses=texts, checkpoints=[20])
+    said = {step: [phrases.said(row.response, True) for row in rows] for step, rows in texts.items()}
+    rising = {step: phrases.rising(said[1], said[step]) for step in said}
+    return RunData(RunConfig(), "running", "", "cpu", 40, steps, metrics, responses=texts, rising=rising, checkpoints=[20])
 
 
 def test_an_illness_that_has_passed_says_so(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_an_adapter_is_called_one(tmp_path: Path) -> None:
 
 def test_the_phrase_is_named_with_its_counts(tmp_path: Path) -> None:
     one = found(ILL["one-phrase"][0].write(tmp_path / "run"), "one-phrase")
-    assert one is not None and one.title == "“A masterpiece” is taking over: it ends 10 of 10 responses"
-    assert (one.evidence[0].step, one.evidence[0].text) == (7, "“A masterpiece” ends 10 of 10 responses; 0 of 10 at the start")
+    assert one is not None and one.title == "“A masterpiece” is taking over: it ends 30 of 30 responses"
+    assert (one.evidence[0].step, one.evidence[0].text) == (8, "“A masterpiece” ends 20 of 30 responses; 0 of 30 at the start")
 
 
 def test_scores_that_end_at_the_top_are_no_warning(tmp_path: Path) -> None:
@@ -326,11 +326,11 @@ def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None
     made = Made(settings={"reward": {"score_clip": 1.0}, "ppo": {"batch_size": 4, "mini_batch_size": 4}}, responses=at_the_clip, steps=40)
     reader = made.write(tmp_path / "ours")
     ours = {one.check for one in diagnose(reader).findings}
-    assert {"tiny-batch", "score-pinned"} <= ours
+    assert {"settings-batch", "score-pinned"} <= ours
     run = replace(RunCache(reader).read(), settings_known=False)
     assert run.batch == len(at_the_clip(1))
     findings = diagnosis(run).findings
-    assert {one.check for one in findings} == ours - {"tiny-batch", "score-pinned"}
+    assert {one.check for one in findings} == ours - {"settings-batch", "score-pinned"}
     assert all(one.changes == {} and one.fork_step is None for one in findings)
 
 

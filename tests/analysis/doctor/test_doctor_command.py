@@ -47,6 +47,18 @@ def test_runs_show_has_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture
     assert values["verdict"]["kind"] == "improved" and [one["check"] for one in values["findings"]] == ["kl-exploding"]
 
 
+def test_a_risky_setting_is_told_wherever_the_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Made(settings={"ppo": {"steps": 16, "learning_rate": 0.9}}).write(tmp_path / "run")
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    title = "Learning rate 0.9 is 900 times the highest usual rate"
+    assert f"alarm        {title} (settings-learning-rate, from the beginning)" in capsys.readouterr().out
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    assert f"alarm        {title} (from the beginning)" in capsys.readouterr().out
+    export = ["export", str(tmp_path / "run"), "--html", str(tmp_path / "report.html")]
+    assert main(export) == 0
+    assert title in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

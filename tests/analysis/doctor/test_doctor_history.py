@@ -97,3 +97,16 @@ def test_a_change_without_a_usable_value_is_passed_over(tmp_path: Path) -> None:
     ]
     one = found(Made(metrics=FAR, changes=changes).write(tmp_path / "run"), "kl-exploding")
     assert one is not None and one.changes == {"ppo.kl_coef": 0.6}
+
+
+def test_a_risky_setting_is_told_for_the_steps_that_had_it(tmp_path: Path) -> None:
+    """Begun with 0.9, lowered at step 5, without a KL price from step 9 on."""
+    changes = [SettingChange(5, "ppo.learning_rate", 0.9, 2e-4), SettingChange(9, "ppo.kl_coef", 0.05, 0.0)]
+    reader = Made(settings={"ppo": {"steps": 16, "learning_rate": 0.9}}, changes=changes).write(tmp_path / "run")
+
+    def told(until: int | None) -> list[tuple[str, str, int, int | None]]:
+        return [(one.check, one.level, one.since, one.until) for one in diagnose(reader, until).findings if "settings" in one.check]
+
+    assert told(0) == told(4) == [("settings-learning-rate", "alarm", 0, None)]
+    assert told(5) == [("settings-learning-rate", "alarm", 0, 4)]
+    assert told(None) == [("settings-learning-rate", "alarm", 0, 4), ("settings-kl", "warning", 9, None)]

@@ -12,11 +12,16 @@ from tests.analysis.doctor import stored_runs
 HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21", "cut-off-21")
 # run -> (verdict, since, {check: (level, since)} of every warning and alarm that the checks end with)
 ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
-    "beta-0-21": ("exploiting the reward", 9, {"kl-exploding": ("alarm", 13), "judge-falls": ("warning", 9)}),
+    "beta-0-21": (
+        "exploiting the reward",
+        9,
+        {"settings-kl": ("warning", 0), "kl-exploding": ("alarm", 13), "judge-falls": ("warning", 9)},
+    ),
     "rate-x10-21": (
         "collapsed",
         6,
         {
+            "settings-learning-rate": ("warning", 0),
             "kl-exploding": ("alarm", 4),
             "ends-at-once": ("alarm", 19),
             "steps-too-large": ("warning", 3),
@@ -28,6 +33,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
         "collapsed",
         3,
         {
+            "settings-learning-rate": ("warning", 0),
             "kl-exploding": ("alarm", 2),
             "all-cut-off": ("alarm", 5),
             "repetition": ("alarm", 5),
@@ -43,6 +49,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
         "collapsed",
         2,
         {
+            "settings-learning-rate": ("alarm", 0),
             "diversity-loss": ("alarm", 2),
             "kl-exploding": ("alarm", 2),
             "repetition": ("alarm", 2),
@@ -84,13 +91,33 @@ def test_an_ill_run_gets_its_verdict_and_its_findings(name: str, tmp_path: Path)
     assert graver(doctor) == checks
     for check, (level, step) in checks.items():  # it was said then, and not before
         assert graver(doctor, step)[check] == (level, step)
-        assert graver(doctor, step - 1).get(check, ("", 0))[0] != level
+        assert step == 0 or graver(doctor, step - 1).get(check, ("", 0))[0] != level
 
 
 @pytest.mark.parametrize("name", [name for name in HEALTHY if name.startswith("world")])
 def test_the_phrase_of_the_bundled_raters_is_noted(name: str, tmp_path: Path) -> None:
     notes = Doctor(stored_runs.stored(name, tmp_path / "run")).diagnose().verdict.notes
     assert any("masterpiece" in note and "the judge may be fooled" in note for note in notes)
+
+
+def test_a_run_that_its_learning_rate_destroyed_is_told_so(tmp_path: Path) -> None:
+    """First, once, and in the verdict; and what is left of its text is not said to please the reward, since the score fell."""
+    doctor = Doctor(stored_runs.stored("rate-x4500-0", tmp_path / "run"))
+    for step in (0, 1, None):
+        findings = doctor.diagnose(step).findings
+        assert [one.title for one in findings if "4,500" in one.title] == [findings[0].title]
+        assert (findings[0].since, findings[0].until, findings[0].changes) == (0, None, {"ppo.learning_rate": 2e-4})
+    found = doctor.diagnose()
+    assert found.verdict.notes[0] == "Learning rate 0.9 is 4,500 times the recipe's."
+    assert "same response" in found.verdict.sentence and not any("same response" in note for note in found.verdict.notes)
+    causes = {one.check: one.cause for one in found.findings}
+    assert all("did not rise" in causes[check] for check in ("diversity-loss", "repetition", "cut-off-rising"))
+
+
+def test_an_exploited_reward_is_told_with_the_phrase_and_the_setting(tmp_path: Path) -> None:
+    notes = Doctor(stored_runs.stored("beta-0-21", tmp_path / "run")).diagnose().verdict.notes
+    assert "masterpiece” is taking over" in notes[0]
+    assert notes[1] == "With KL coefficient 0 nothing holds the policy near its start."
 
 
 def test_answers_that_were_cut_off_from_the_beginning_are_a_note(tmp_path: Path) -> None:

@@ -103,13 +103,24 @@ def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
     assert one.kind == "improved" and "Responses repeat themselves." in one.notes
     two = verdict(Made(responses=repeats, metrics={"objective/kl": after(8, 40.0, 2.0)}), tmp_path / "b")
     assert (two.kind, two.since) == ("exploiting the reward", 10)
+    assert two.reason.endswith("Signs of it: responses repeat themselves and the policy has left its reference far behind.")
+    (note,) = two.notes  # they are said once
+    assert note.startswith("“good good good” is taking over")
 
 
 def test_the_phrase_stands_in_the_notes_of_a_good_run(tmp_path: Path) -> None:
     made = Made(gold=True, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
     found = verdict(made, tmp_path)
     assert found.kind == "improved"
-    assert found.notes == ["“A masterpiece” is taking over: it ends 10 of 10 responses; the judge may be fooled by it."]
+    assert found.notes == ["“A masterpiece” is taking over: it ends 30 of 30 responses; the judge may be fooled by it."]
+
+
+def test_where_the_score_did_not_rise_nobody_is_fooled(tmp_path: Path) -> None:
+    made = Made(metrics=FLAT, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
+    found = diagnose(made.write(tmp_path / "run"))
+    assert "“A masterpiece” is taking over: it ends 30 of 30 responses." in found.verdict.notes
+    (one,) = [one for one in found.findings if one.check == "one-phrase"]
+    assert one.cause.startswith("The score did not rise with it") and list(one.changes) == ["ppo.learning_rate"]
 
 
 def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:

@@ -23,11 +23,6 @@ PINNED_RESPONSES = 8
 EQUAL_STEPS = 3
 ZERO_ADVANTAGE, ZERO_LOSS = 1e-6, 1e-7  # rounding of float32 in advantages of size 1, and in their mean
 
-TINY_BATCH = (
-    8  # episodes: the standard deviation of 8 numbers is known to a quarter of itself, 1 / sqrt(2 (n - 1)); the field uses 64 to 512
-)
-TINY_STEPS = 3
-
 LENGTH_POOL = 64  # responses: a correlation of 0.7 among 64 is known to about 0.07
 LENGTH_CORRELATION = 0.7
 LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
@@ -85,22 +80,6 @@ def score_pinned(run: RunData) -> Course | None:
         ]
 
     return Course(carried(run.steps, found), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
-
-
-@check(
-    "tiny-batch",
-    FAMILY,
-    title="Advantages are whitened over very few responses",
-    rule=f"whitening on, with fewer than {TINY_BATCH} responses in a step, said after {TINY_STEPS} steps",
-    cause="Mean and spread of so few advantages are mostly chance, and whitening divides by that chance.",
-    advice="Use a larger batch. If memory is short, keep the micro-batch small: that changes nothing else.",
-)
-def tiny_batch(run: RunData) -> Course | None:
-    if not run.config.ppo.whiten_advantages or run.batch >= TINY_BATCH:
-        return None
-    late = np.arange(len(run.steps)) >= TINY_STEPS - 1
-    evidence = [Evidence(f"{run.batch} responses in a step", metric="objective/scores_std")]
-    return Course(levels(warning=late), lambda since, last: evidence, changes={"ppo.batch_size": 64}, from_start=True)
 
 
 @check(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor import phrases
+from rlhf_studio.analysis.doctor import judges, phrases
 from rlhf_studio.analysis.doctor.check import Course, check, seen
 from rlhf_studio.analysis.doctor.remedies import calmer, tighter
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, at_start, carried, levels, streak, window_mean
+from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES
+from rlhf_studio.analysis.learned.responses import FEWEST_OF_A_SIDE
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.runs.records import RolloutRecord
 
@@ -31,10 +34,28 @@ DRIFT_NOTED, DRIFT_FAR = 1.4, 2.0  # times longer or shorter; the recipes drift 
 REPEATS, MOSTLY_REPEATS = 0.2, 0.5
 MOST_LOOKS_ALIKE, ALL_ALIKE = 0.5, 0.9  # share of responses that stand in the step more than once, to different prompts
 DISTINCT_LOST = 0.5  # share of the start's distinct-2 (Li et al. 2016, arXiv:1510.03055) that is left
-FEWEST_RESPONSES, FEWEST_WORDS = 8, 3.0  # below these, shares say nothing; short answers repeat rightly
+FEWEST_WORDS = 3.0  # in a response, on average: shorter answers repeat rightly
 
-PHRASE_SHARE, PHRASE_RISE = 0.5, 0.35  # share of the responses that have the phrase now, and by how much it rose
-PHRASE_Z = 4.0  # standard deviations; among the some hundred phrases of a step, 4 happen by chance about once in a hundred steps
+LONGER_PAYS = "Longer answers earn more, or the stop token became unlikely."
+SILENCE_PAYS = "Writing nothing has become the safest answer: the reward punishes text more than silence."
+LENGTH_PAYS = (
+    "Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds up over tokens, makes short "
+    "ones cheap."
+)
+PAYS_AGAIN = "A word or phrase that the reward likes pays again each time that it is written."
+ALWAYS_PAYS = "The policy found one answer that always pays and gives it to everything."
+PHRASE_PAYS = "The reward likes this phrase more than what it should judge, so the policy adds it everywhere."
+UNPAID = "Where the score did not rise with it, the policy is damaged: its steps were too large."
+DAMAGED = "The score did not rise with it, so the reward does not pay for this: the policy is damaged, as after steps that were too large."
+MEND = "Go back to before it began, and go on with a lower learning rate."
+
+
+def _of_reward(run: RunData, course: Course, cause: str) -> Course:
+    """The course with ``cause`` where the score had risen when it was last so; else it is damage, and a lower learning rate is tried."""
+    places = np.flatnonzero(course.levels)
+    if len(places) and not judges.risen(judges.score(run))[places[-1]]:
+        return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
+    return replace(course, cause=cause)
 
 
 @check(
@@ -64,7 +85,7 @@ def all_cut_off(run: RunData) -> Course | None:
     FAMILY,
     title="More and more responses do not end",
     rule=f"at least {HALF_CUT:.0%} cut off, {CUT_RISING_STEPS} steps in a row, after at most {FEW_CUT:.0%} at the start",
-    cause="Longer answers earn more, or the stop token became unlikely.",
+    cause=f"{LONGER_PAYS} {UNPAID}",
     advice="A penalty for responses without an end makes ending worth it again.",
 )
 def cut_off_rising(run: RunData) -> Course | None:
@@ -73,7 +94,8 @@ def cut_off_rising(run: RunData) -> Course | None:
         return None
     evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
     rising = streak(cut >= HALF_CUT, CUT_RISING_STEPS)
-    return Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
+    course = Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
+    return _of_reward(run, course, LONGER_PAYS)
 
 
 @check(
@@ -96,14 +118,14 @@ def all_end(run: RunData) -> Course | None:
     FAMILY,
     title="Responses end almost at once",
     rule=f"mean length below {AT_ONCE_TOKENS:g} tokens and below {AT_ONCE_SHARE:.0%} of the start, {END_STEPS} steps in a row",
-    cause="Writing nothing has become the safest answer: the reward punishes text more than silence.",
+    cause=f"{SILENCE_PAYS} {UNPAID}",
     advice="Look at what the reward gives for an empty answer. A stronger KL coefficient keeps the policy writing.",
 )
 def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * at_start(length)), END_STEPS)
     evidence = seen(run, "tokens/response_length", f"{{}} tokens; {at_start(length):.1f} at the start")
-    return Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS)
+    return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS), SILENCE_PAYS)
 
 
 @check(
@@ -113,8 +135,7 @@ def ends_at_once(run: RunData) -> Course | None:
     rule=f"mean length of {DRIFT_STEPS} steps more than {DRIFT_NOTED:g} times (warning: {DRIFT_FAR:g} times) the "
     f"start's, or less than that "
     "part of it",
-    cause="Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds up over tokens, makes short "
-    "ones cheap.",
+    cause=LENGTH_PAYS,
     advice="Compare score and length of the responses. A length component or penalty in the reward holds it.",
 )
 def length_drift(run: RunData) -> Course | None:
@@ -126,7 +147,8 @@ def length_drift(run: RunData) -> Course | None:
     far = streak(times > DRIFT_FAR, 2) & (not wanted)
     evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
     found = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
-    return Course(found, evidence, changes={} if wanted else tighter(run.in_force), length=DRIFT_STEPS)
+    course = Course(found, evidence, changes={} if wanted else tighter(run.in_force), length=DRIFT_STEPS)
+    return course if wanted else _of_reward(run, course, LENGTH_PAYS)
 
 
 def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.ndarray:
@@ -140,8 +162,9 @@ def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.nda
     title="Responses repeat themselves",
     rule=f"share of a response's 4-grams that it had before, or of its words that follow themselves, on average above {REPEATS:.0%} "
     f"(alarm: {MOSTLY_REPEATS:.0%}) and {REPEATS:.0%} more than at the start",
-    cause="A word or phrase that the reward likes pays again each time that it is written.",
-    advice="Raise the KL coefficient; a repetition component in the reward makes repeats cost something.",
+    cause=f"{PAYS_AGAIN} {UNPAID}",
+    advice="Raise the KL coefficient; a repetition component in the reward makes repeats cost something. Where the score did not rise, "
+    "lower the learning rate.",
 )
 def repetition(run: RunData) -> Course | None:
     looks = run.looks
@@ -164,7 +187,7 @@ def repetition(run: RunData) -> Course | None:
             found.append(Evidence(text, step=step, sample=worst.sample))
         return found
 
-    return Course(_looked(run, judge), evidence, changes=tighter(run.in_force))
+    return _of_reward(run, Course(_looked(run, judge), evidence, changes=tighter(run.in_force)), PAYS_AGAIN)
 
 
 def _steps(run: RunData, since: int, last: int) -> list[int]:
@@ -180,7 +203,7 @@ def _steps(run: RunData, since: int, last: int) -> list[int]:
     title="Different prompts get the same response",
     rule=f"more than {MOST_LOOKS_ALIKE:.0%} (alarm: {ALL_ALIKE:.0%}) of a step's responses word for word the same as another one's, to a "
     f"different prompt; note: fewer than {DISTINCT_LOST:.0%} as many distinct word pairs as at the start",
-    cause="The policy found one answer that always pays and gives it to everything.",
+    cause=f"{ALWAYS_PAYS} {UNPAID}",
     advice="Raise the KL coefficient, lower the learning rate, or reward answers that fit their prompt.",
 )
 def diversity_loss(run: RunData) -> Course | None:
@@ -206,50 +229,49 @@ def diversity_loss(run: RunData) -> Course | None:
 
     found = _looked(run, judge)
     title = "The responses have become less varied" if found.max(initial=0) == NOTE else ""
-    return Course(found, evidence, title=title, changes=tighter(run.in_force))
+    return _of_reward(run, Course(found, evidence, title=title, changes=tighter(run.in_force)), ALWAYS_PAYS)
 
 
 @check(
     "one-phrase",
     FAMILY,
     title="One phrase is taking over",
-    rule=f"a phrase of 2 to 5 words in at least {PHRASE_SHARE:.0%} of a step's responses, {PHRASE_RISE:.0%} more than at "
-    f"the start, by more "
-    f"than {PHRASE_Z:g} standard deviations",
-    cause="The reward likes this phrase more than what it should judge, so the policy adds it everywhere.",
-    advice="Read the responses that have it beside those that have not. If the reward is fooled, a stronger KL "
-    "coefficient slows it down; a "
-    "better reward cures it.",
+    rule=f"a phrase of 2 to {phrases.PHRASE_WORDS[-1]} words (or a word that hardly any response had) in at least {phrases.SHARE:.0%} of "
+    f"the responses of the last tenth of the steps, {phrases.RISE:.0%} more than in the first tenth, by more than {phrases.SURE:g} "
+    f"standard deviations; a tenth is {FEWEST_OF_A_SIDE} steps or more, and of all episodes where they were kept",
+    cause=f"{PHRASE_PAYS} {UNPAID}",
+    advice="Read the responses that have it beside those that have not. If the reward is fooled, a stronger KL coefficient slows it down; "
+    "a better reward cures it.",
 )
 def one_phrase(run: RunData) -> Course | None:
-    looks = [(step, rows) for step, rows in run.looks if len(rows) >= FEWEST_RESPONSES]
-    if len(looks) < 2:
+    if not run.rising:
         return None
-    first = looks[0][1]
-    rising = {step: phrases.rising(first, rows) for step, rows in looks[1:]}
-    found = {step: NOTE * _takes_over(phrase) for step, phrase in rising.items()}
+    found = {step: NOTE * (phrase is not None and phrase.takes_over) for step, phrase in run.rising.items()}
+    looked = sorted(run.rising)
 
     def evidence(since: int, last: int) -> list[Evidence]:
         places = []
-        for step in _steps(run, since, last):
-            phrase = rising.get(step)
+        for step in dict.fromkeys(max(step for step in looked if step <= int(run.steps[at])) for at in (since, last)):
+            phrase = run.rising[step]
             if phrase is not None:
-                before = f"{phrase.before} of {phrase.before_of} at the start"
-                text = f"“{phrase.text}” {phrase.verb} {phrase.after} of {phrase.after_of} responses; {before}"
-                places.append(Evidence(text, step=step, sample=run.responses[step][phrase.row].sample))
+                text = f"“{phrase.text}” {_share(phrase)}; {phrase.before} of {phrase.before_of} at the start"
+                places.append(_where(run, step, phrase, text))
         return places
 
-    newest = rising[looks[-1][0]]
-    title = ""
-    if newest is not None and _takes_over(newest):
-        title = f"“{newest.text}” is taking over: it {newest.verb} {newest.after} of {newest.after_of} responses"
-    return Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.in_force))
+    newest = run.rising[looked[-1]]
+    title = f"“{newest.text}” is taking over: it {_share(newest)}" if newest is not None and newest.takes_over else ""
+    course = Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.in_force))
+    return _of_reward(run, course, PHRASE_PAYS)
 
 
-def _takes_over(phrase: phrases.Rising | None) -> bool:
-    return (
-        phrase is not None
-        and phrase.after >= PHRASE_SHARE * phrase.after_of
-        and phrase.after / phrase.after_of - phrase.before / phrase.before_of >= PHRASE_RISE
-        and phrase.z > PHRASE_Z
-    )
+def _share(phrase: phrases.Rising) -> str:
+    return f"{phrase.verb} {phrase.after} of {phrase.after_of} responses"
+
+
+def _where(run: RunData, step: int, phrase: phrases.Rising, text: str) -> Evidence:
+    """A recorded response of the step that has the phrase, and the token where it begins there; the step alone where none has it."""
+    row = next((row for row in run.responses.get(step, []) if phrase.stands_in(row.response)), None)
+    if row is None:
+        return Evidence(text, step=step)
+    tokens = None if run.reader is None else run.reader.rollout(step, row.sample).tokens
+    return Evidence(text, step=step, sample=row.sample, token=None if tokens is None else phrase.place_in(tokens.response_pieces))

@@ -1,0 +1,106 @@
+"""Settings as a comparison names them: by their titles, and without those that only say what is kept of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from rlhf_studio.analysis.compare.records import SettingRow
+from rlhf_studio.config import SECTIONS, RunConfig, short_name
+
+SEED = "engine.seed"
+KEPT = frozenset(
+    f"engine.{name}"
+    for name in (
+        *("checkpoint_every", "keep_checkpoints", "keep_best", "snapshot_every", "record_samples"),
+        *("watch_prompts", "watch_every", "probe_prompts", "report_to"),
+        *("device", "processes", "threads", "accelerate_config"),
+    )
+)
+"""What is kept and told of a run, and the machine that it ran on. They are no part of what it was asked to learn."""
+COMPONENTS = "reward.components"
+OF_COMPONENT = frozenset({"name", "member_curves"})
+"""The same of a reward component."""
+MOST_NAMED = 3
+"""So many of the differing settings are named in a sentence."""
+LONGEST_VALUE = 40
+
+
+def teaches(setting: str) -> bool:
+    """Whether a setting, by its dotted name, may change what a run learns."""
+    return setting not in KEPT and not (setting.startswith(f"{COMPONENTS}.") and setting.rpartition(".")[2] in OF_COMPONENT)
+
+
+def what_teaches(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration as nested mappings without its seed, and without what is only kept of it."""
+    found: dict[str, Any] = {}
+    for section, own in settings.items():
+        plain = own if not isinstance(own, Mapping) else {name: value for name, value in own.items() if _counts(f"{section}.{name}")}
+        found[section] = plain
+    components = [{name: value for name, value in one.items() if name not in OF_COMPONENT} for one in settings["reward"]["components"]]
+    return {**found, "reward": {**found["reward"], "components": components}}
+
+
+def _counts(setting: str) -> bool:
+    return setting != SEED and teaches(setting)
+
+
+@lru_cache(maxsize=1)
+def _titles() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for section in SECTIONS:
+        model = RunConfig.model_fields[section].annotation
+        assert isinstance(model, type) and issubclass(model, BaseModel)
+        found |= {f"{section}.{name}": field.title or name for name, field in model.model_fields.items()}
+    return found
+
+
+def title(setting: str) -> str:
+    """A setting's title inside a sentence: "KL coefficient", "learning rate"; of a part of a component "weight of component 1"."""
+    known = _titles().get(setting)
+    if known is not None:
+        return known if known[1:2].isupper() or not known[1:2].isalpha() else known[0].lower() + known[1:]
+    if setting.startswith(f"{COMPONENTS}."):
+        place, _, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
+        named = f"reward component {int(place) + 1}"
+        return f"{part.replace('_', ' ')} of {named}" if part not in ("", "kind") else named
+    whole = setting.rpartition(".")[0]
+    return title(whole) if whole in _titles() else setting
+
+
+def shown(value: Any) -> str:
+    """A setting's value as people read it: with a minus sign, of a model or a file its name alone, of a long text the beginning."""
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value).replace("-", "−")
+    text = short_name(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+def telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
+    """Those that may change what a run learns, without the seed. Of a reward component of another kind only that it is one."""
+    kinds = {row.setting.removesuffix("kind") for row in rows if row.setting.startswith(f"{COMPONENTS}.") and row.setting.endswith(".kind")}
+    parts = [row for row in rows if _counts(row.setting)]
+    return [row for row in parts if not any(row.setting.startswith(kind) and row.setting != f"{kind}kind" for kind in kinds)]
+
+
+def difference(rows: Sequence[SettingRow], order: Sequence[int]) -> str:
+    """What differs, as a sentence; of a single setting also its values, in the order of these runs."""
+    named = telling(rows)
+    if not named:
+        return "They differ in what was changed while they ran."
+    titles = list(dict.fromkeys(title(row.setting) for row in named))
+    if len(named) == 1:
+        given = list(dict.fromkeys(named[0].values[run] for run in order))
+        names = [shown(value) for value in given]
+        values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
+        return f"They differ in {titles[0]} ({' against '.join(values)})."
+    more = len(titles) - MOST_NAMED
+    parts = titles[:MOST_NAMED] + ([f"{more} more {'setting' if more == 1 else 'settings'}"] if more > 0 else [])
+    return f"They differ in {' and '.join([', '.join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)}."
