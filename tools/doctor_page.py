@@ -12,7 +12,7 @@ from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the che
 from rlhf_studio.analysis.doctor import verdict as verdicts
 from rlhf_studio.analysis.doctor.check import CHECKS, Check
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
-from rlhf_studio.analysis.doctor.judges import FALL_SHARE, SURE_FALL, WINDOW
+from rlhf_studio.analysis.doctor.judges import FALL_SHARE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
 
 TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
 JUDGED = """## Judged on trained runs
@@ -56,7 +56,7 @@ def doctor_document() -> str:
 
 
 def _verdicts() -> list[str]:
-    sure, real = f"{verdicts.SURE_RISE:g}", f"{verdicts.REAL_RISE:g}"
+    sure, real = f"{SURE_RISE:g}", f"{REAL_RISE:g}"
     dead = ", ".join(f"`{name}`" for name in verdicts.DEAD_SIGNS)
     signs = ", ".join(f"`{name}`" for name in verdicts.EXPLOIT_SIGNS)
     return [
@@ -75,7 +75,7 @@ def _verdicts() -> list[str]:
         f"lost {verdicts.REAL_LOSS:g} while the score gained less than {verdicts.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
         f"| nothing learned | none of these when the run has ended with {verdicts.FEWEST_STEPS} steps or more, or after "
-        f"{verdicts.LONG_ENOUGH} steps and half of it |",
+        f"{verdicts.LONG_ENOUGH} steps and half of it; not where no score, or not its standard error, is known |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
         "independent of the reward judges the run.",
