@@ -58,7 +58,7 @@ class Series:
 
     def carried(self, found: np.ndarray) -> np.ndarray:
         """What was found at the steps with a value, shape (K,), at all steps: each stays until the next. Shape (S,)."""
-        return np.append(np.nan, found)[self.counts]
+        return np.asarray(np.append(np.nan, found)[self.counts])
 
     @property
     def start(self) -> float:

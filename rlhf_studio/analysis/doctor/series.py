@@ -40,7 +40,8 @@ def at_start(values: np.ndarray, count: int = 1) -> float:
 
 def filled(values: np.ndarray) -> np.ndarray:
     """NaN replaced by the last number before it; what comes before the first number stays NaN. Shape as given, one dimension."""
-    return np.append(np.nan, values[np.isfinite(values)])[np.cumsum(np.isfinite(values))]
+    known = np.isfinite(values)
+    return np.asarray(np.append(np.nan, values[known])[np.cumsum(known)])
 
 
 def levels(note: np.ndarray | None = None, warning: np.ndarray | None = None, alarm: np.ndarray | None = None) -> np.ndarray:
