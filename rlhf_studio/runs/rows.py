@@ -77,10 +77,14 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
         response=decode_text(response),
         parts=decode_json(parts, parts_flags),
         length=length,
-        stopped=None if stopped == UNKNOWN else bool(stopped),
+        stopped=_ended(stopped),
         tokens=tokens,
         **numbers,
     )
+
+
+def _ended(stopped: int) -> bool | None:
+    return None if stopped == UNKNOWN else bool(stopped)
 
 
 def _insert_tokens(connection: sqlite3.Connection, step: int, sample: int, tokens: TokenRecord) -> None:
@@ -132,7 +136,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
         ResponseTokens(
             sample=sample,
             response=decode_text(response),
-            stopped=bool(stopped),
+            stopped=_ended(stopped),
             pieces=[] if pieces is None else decode_json(pieces, None),
             ids=None if kind is None else decode_array(kind, shape, data),
         )
