@@ -23,7 +23,9 @@ NAMES = {GOLD: "gold score", SCORE: "score"}
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09)
 """Two-sided 95 % points of Student's t for 1 to 19 degrees of freedom."""
 FEWEST_STEPS = 10
-"""The noise from step to step is taken from at least so many of the last steps."""
+"""The noise from step to step is taken from at least so many of the last steps, where there are so many."""
+FEWEST_DIFFERENCES = 4
+"""With fewer from one step to the next, nothing is said of that noise."""
 MOST_NAMED = 3
 """So many of the differing settings are named in the sentence."""
 
@@ -48,6 +50,9 @@ def judge(
     metric = GOLD if all(run.last[GOLD] is not None for run in runs if run.step) else SCORE
     there = [run for run in range(len(runs)) if runs[run].last[metric] is not None]
     notes = _notes(runs, there, metric)
+    failed = _failed_early(runs, groups, there)
+    there = [run for run in there if run not in failed]
+    notes += [f"“{runs[run].label}” failed after step {runs[run].step}, so its seeds' mean is without it." for run in failed]
     if not there:
         return "None of these runs has recorded a step yet.", notes
     alone = _alone(readers, there, metric)
@@ -76,7 +81,9 @@ def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], metric: str
     sure = best.value - second.value > margin
     name, first, next_to = NAMES[metric], _number(best.value), _number(second.value)
     by = "seeds" if any(len(result.runs) > 1 for result in results) else "the noise from step to step"
-    chance = f"{by} alone can make a difference of {_number(margin)}"
+    chance = (
+        f"{by} alone can make a difference of {_number(margin)}" if np.isfinite(margin) else "so few steps do not tell what chance can do"
+    )
     kl, differ = _kl(best, second), _differ(rows, [result.runs[0] for result in results])
     if len(results) == 2:
         if sure:
@@ -115,14 +122,26 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
-    """The variance of each run's last tenth by the noise from step to step: from differences of successive steps, which no trend moves."""
+    """The variance of each run's last tenth by the noise from step to step: from differences of successive steps, which no trend moves.
+
+    Infinite, for not known, with fewer than :data:`FEWEST_DIFFERENCES`.
+    """
     found = {}
     for run in there:
         steps, columns = readers[run].columns([metric])
         values = columns[metric][~np.isnan(columns[metric])]
         taken = tenth(len(steps))
         recent = np.diff(values[-max(FEWEST_STEPS, taken) - 1 :])
-        found[run] = float((recent**2).mean() / 2 / taken) if len(recent) else 0.0
+        found[run] = float((recent**2).mean() / 2 / taken) if len(recent) >= FEWEST_DIFFERENCES else np.inf
+    return found
+
+
+def _failed_early(runs: Sequence[ComparedRun], groups: Sequence[Group], there: Sequence[int]) -> list[int]:
+    """Runs that failed before other seeds of their group were as far: their last tenth is that of an earlier policy."""
+    found = []
+    for group in groups:
+        steps = {run: runs[run].step for run in group.runs if run in there}
+        found += [run for run, step in steps.items() if runs[run].state == "failed" and step < max(steps.values())]
     return found
 
 
