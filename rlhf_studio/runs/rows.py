@@ -83,10 +83,6 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
     )
 
 
-def _ended(stopped: int) -> bool | None:
-    return None if stopped == UNKNOWN else bool(stopped)
-
-
 def _insert_tokens(connection: sqlite3.Connection, step: int, sample: int, tokens: TokenRecord) -> None:
     numbers, flags = encode_numbers({"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef})
     top_pieces = {str(key): piece for key, piece in tokens.top_pieces.items()}
@@ -121,6 +117,10 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
         **{name: arrays[name] for name in (*_WHOLE_ARRAYS, *_REAL_ARRAYS)},
         **decode_numbers({"gamma": row[3], "lam": row[4], "kl_coef": row[5]}, row[6]),
     )
+
+
+def _ended(stopped: int) -> bool | None:
+    return None if stopped == UNKNOWN else bool(stopped)
 
 
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:

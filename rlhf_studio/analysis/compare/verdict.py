@@ -22,10 +22,10 @@ SEED, GOLD, SCORE, KL = "engine.seed", "gold/score", "objective/scores", "object
 NAMES = {GOLD: "gold score", SCORE: "score"}
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09)
 """Two-sided 95 % points of Student's t for 1 to 19 degrees of freedom."""
-FEWEST_STEPS = 10
-"""The noise from step to step is taken from at least so many of the last steps, where there are so many."""
 FEWEST_DIFFERENCES = 4
-"""With fewer from one step to the next, nothing is said of that noise."""
+"""With fewer of them, from one step to the next, nothing is said of the noise."""
+FEWEST_STEPS = 10
+"""The noise from step to step is taken from at least so many of the last steps."""
 MOST_NAMED = 3
 """So many of the differing settings are named in the sentence."""
 

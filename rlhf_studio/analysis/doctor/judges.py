@@ -115,23 +115,6 @@ def _prompts(run: RunData) -> int | None:
     return max((len({row.prompt for row in rows}) for rows in run.responses.values() if rows), default=None)
 
 
-def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
-    prompts, after = _prompts(run), _changed_after(run, metric)
-    values = np.where(run.steps > after, run.column(metric), np.nan)
-    known = np.isfinite(values)
-    there = errors[known]
-    first = 1 if prompts is None else min(10, max(1, int(np.ceil(FIRST_EPISODES / prompts))))
-    few = prompts is not None and prompts < FEWEST_EPISODES
-    by_steps = few or not np.isfinite(there).any()
-    if by_steps:
-        there = _between_steps(values[known], exact=not few)
-    errors = np.full(len(values), np.nan)
-    errors[known] = filled(there)
-    sure = there[np.isfinite(there)][:first]
-    spread = float(sure.mean() * np.sqrt(prompts or USUAL_EPISODES)) if len(sure) else float("nan")
-    return Series(name, metric, values, errors, spread, first, after, by_steps)
-
-
 def _between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
     """The standard error of a step's mean from how far successive means lie apart, so far, shape (K,).
 
@@ -152,6 +135,23 @@ def _changed_after(run: RunData, metric: str) -> int:
     """The last step that was scored with another reward than the newest one; 0 for none. Gold has a setting of its own."""
     own = [step for step, setting in run.reward_changes if metric == "gold/score" or setting != "reward.gold"]
     return max((step for step in own if len(run.steps) and step < run.steps[-1]), default=0)
+
+
+def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
+    prompts, after = _prompts(run), _changed_after(run, metric)
+    values = np.where(run.steps > after, run.column(metric), np.nan)
+    known = np.isfinite(values)
+    there = errors[known]
+    first = 1 if prompts is None else min(10, max(1, int(np.ceil(FIRST_EPISODES / prompts))))
+    few = prompts is not None and prompts < FEWEST_EPISODES
+    by_steps = few or not np.isfinite(there).any()
+    if by_steps:
+        there = _between_steps(values[known], exact=not few)
+    errors = np.full(len(values), np.nan)
+    errors[known] = filled(there)
+    sure = there[np.isfinite(there)][:first]
+    spread = float(sure.mean() * np.sqrt(prompts or USUAL_EPISODES)) if len(sure) else float("nan")
+    return Series(name, metric, values, errors, spread, first, after, by_steps)
 
 
 def last_means(values: np.ndarray) -> np.ndarray:
