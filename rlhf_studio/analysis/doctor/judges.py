@@ -154,31 +154,6 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     return Series(name, metric, values, errors, spread, first, after, by_steps)
 
 
-def last_means(values: np.ndarray) -> np.ndarray:
-    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
-    count = np.arange(1, len(values) + 1)
-    size = np.maximum(1, count // 10)
-    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
-    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
-    number = known[count] - known[count - size]
-    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
-
-
-def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
-    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,). Steps without a value do not count."""
-    values, errors = series.values[series.known], series.errors[series.known]
-    size = np.maximum(1, np.arange(1, len(values) + 1) // 10)
-    gain, error = last_means(values) - series.start, np.sqrt(last_means(errors**2) / size + series.start_error**2)
-    return series.carried(gain), series.carried(error)
-
-
-def risen(series: Series) -> np.ndarray:
-    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
-    gain, error = rise(series)
-    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
-    return found
-
-
 @dataclass(frozen=True)
 class Fall:
     """How a judge fell from its best window, at each step, shapes (S,).
@@ -210,3 +185,28 @@ def fall(series: Series) -> Fall:
     sure = drop > SURE_FALL * np.sqrt(error**2 + best_error**2)
     material = drop > np.maximum(FALL_SHARE * gain, FALL_OF_SPREAD * series.spread)
     return Fall(best, now, best_at, sure & material)
+
+
+def last_means(values: np.ndarray) -> np.ndarray:
+    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
+    count = np.arange(1, len(values) + 1)
+    size = np.maximum(1, count // 10)
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
+    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
+    number = known[count] - known[count - size]
+    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
+
+
+def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,). Steps without a value do not count."""
+    values, errors = series.values[series.known], series.errors[series.known]
+    size = np.maximum(1, np.arange(1, len(values) + 1) // 10)
+    gain, error = last_means(values) - series.start, np.sqrt(last_means(errors**2) / size + series.start_error**2)
+    return series.carried(gain), series.carried(error)
+
+
+def risen(series: Series) -> np.ndarray:
+    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
+    gain, error = rise(series)
+    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
+    return found
