@@ -51,10 +51,10 @@ class Index:
         self.probes: dict[int, Probe] = {}
         self.pieces: dict[int, str] = {}
         self.passed_over: set[str] = set()
-        self.rollouts = self.tokens = self.shift = self.too_likely = self.first_too_likely = 0
+        self.rollouts = self.tokens = self.shift = 0
         self.steps: list[int] = []
         self.without_metrics: set[int] = set()
-        self._pieces_text = 0
+        self._pieces_text = self.too_likely = self.first_too_likely = 0
         self._columns = {name: array("q") for name in ("step", "number", "place", "size", "kind", "sample")}
         self._rows: dict[str, np.ndarray] = {}
 

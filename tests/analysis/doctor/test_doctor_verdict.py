@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.doctor.doctor import diagnosis
-from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.run_data import RunData, _reward_changes
 from rlhf_studio.analysis.records import Verdict
 from rlhf_studio.config import RunConfig
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, Origin, StoredEvent
 from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_texts
 
 
@@ -160,6 +161,21 @@ def test_scores_of_two_rewards_are_not_compared(tmp_path: Path) -> None:
     other = EventRecord("info", "setting", "Changed after step 8.", {"changes": [{**change, "setting": "ppo.steps"}]})
     assert verdict(Made(steps=20, metrics=scores, events={8: other}), tmp_path / "b").kind == "improved"
     assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "too early"
+
+
+def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
+    """Step 3 was trained again after its event; the fork itself has told nothing yet."""
+
+    class Reader:
+        def origin(self) -> Origin:
+            return Origin("parent", 6, {"reward.score_clip": 1.0, "ppo.steps": 9})
+
+        def recorded_at(self, step: int) -> float | None:
+            return {3: 50.0, 5: 20.0}.get(step)
+
+    changes = {"changes": [{"setting": "reward.gold", "old": "", "new": "world"}, {"setting": "ppo.steps", "old": 1, "new": 9}]}
+    events = [StoredEvent(step, 30.0, step, "info", "setting", "Changed.", changes) for step in (3, 5, 8)]
+    assert _reward_changes(cast(RunReader, Reader()), events) == [(6, "reward.score_clip"), (5, "reward.gold")]
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["errors recorded", "run of an earlier version"])
