@@ -80,8 +80,8 @@ def _verdicts() -> list[str]:
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
         "independent of the reward judges the run.",
         "",
-        "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, scores are "
-        "compared from there on. Steps without a score do not count.",
+        "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, "
+        "scores are compared from there on. Steps without a score do not count.",
     ]
 
 
