@@ -77,10 +77,13 @@ def _verdicts() -> list[str]:
         f"lost {verdicts.REAL_LOSS:g} while the score gained less than {verdicts.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
         f"| nothing learned | none of these when the run has ended with {verdicts.FEWEST_STEPS} steps or more, or after "
-        f"{verdicts.LONG_ENOUGH} steps and half of it |",
+        f"{verdicts.LONG_ENOUGH} steps and half of it; not where no score, or not its standard error, is known |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
         "independent of the reward judges the run.",
+        "",
+        "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, "
+        "scores are compared from there on. Steps without a score do not count.",
     ]
 
 

@@ -43,6 +43,7 @@ class Index:
         shift: 1 where the file counts its steps from 0.
         steps: those that the run gets, as the file counts them, in order.
         without_metrics: those among them without a line of metrics.
+        too_likely: responses with a log-probability above 0, which no token has; the line of the first is ``first_too_likely``.
     """
 
     def __init__(self) -> None:
@@ -53,9 +54,14 @@ class Index:
         self.rollouts = self.tokens = self.shift = 0
         self.steps: list[int] = []
         self.without_metrics: set[int] = set()
-        self._pieces_text = 0
+        self._pieces_text = self.too_likely = self.first_too_likely = 0
         self._columns = {name: array("q") for name in ("step", "number", "place", "size", "kind", "sample")}
         self._rows: dict[str, np.ndarray] = {}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this program wrote the file."""
+        return self.run is not None and self.run.fields.get("format") == FORMAT
 
     def add(self, line: LogLine, place: int, size: int) -> None:
         """Check one line, and remember where it is. Raises ConfigError."""
@@ -154,6 +160,9 @@ class Index:
         if self.rollouts > MOST_RESPONSES:
             line.fail("", f"the file has more than {MOST_RESPONSES:,} responses; open a part of it")
         self._count(line, 0 if record.tokens is None else len(record.tokens.response_pieces) + len(record.tokens.prompt_ids))
+        if records.too_likely(record):
+            self.too_likely += 1
+            self.first_too_likely = self.first_too_likely or line.number
         return line.whole("sample", MOST_SAMPLES)
 
     def _check_metrics(self, line: LogLine) -> None:

@@ -62,8 +62,8 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
         run_id = paths.new_run_id()
         with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
             create_run(building, config, name=title, origin=origin)
-            _second_pass(source, index, building, origin, lambda done: told(0.5 + 0.5 * done))
-    return Opened(run_id, len(index.steps), index.rollouts, _notes(index, origin))
+            notes = _second_pass(source, index, building, origin, lambda done: told(0.5 + 0.5 * done))
+    return Opened(run_id, len(index.steps), index.rollouts, notes)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -112,7 +112,9 @@ def _settings_of(index: Index, title: str, file_name: str) -> tuple[RunConfig, O
     return parse_config(data), Origin(imported=file_name, settings_known=whole)
 
 
-def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> None:
+def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> list[str]:
+    """Store the run. Returns what people should know of it."""
+    computed: set[str] = set()
     lock = EngineLock(folder)
     lock.acquire()
     try:
@@ -125,14 +127,17 @@ def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, t
             pieces = index.pieces
             for count, step in enumerate(index.steps, 1):
                 found = _read_step(source, index, step)
-                writer.commit_step(found.record(step + index.shift, pieces, step in index.without_metrics))
+                computed |= found.complete(index.is_ours, step in index.without_metrics)
+                writer.commit_step(found.record(step + index.shift, pieces))
                 pieces = {} if found.episodes else pieces
                 told(count / len(index.steps))
             _store_rest(source, index, writer)
-            writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *_notes(index, origin)])))
+            notes = _notes(index, origin, computed)
+            writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
             writer.set_state("finished", "")
     finally:
         lock.release()
+    return notes
 
 
 @dataclass
@@ -141,17 +146,29 @@ class _Step:
 
     metrics: dict[str, float] = field(default_factory=dict)
     rollouts: list[RolloutRecord] = field(default_factory=list)
+    given: list[records.Given] = field(default_factory=list)
     watched: list[WatchRecord] = field(default_factory=list)
     events: list[EventRecord] = field(default_factory=list)
     probes: list[ProbeScore] = field(default_factory=list)
     changes: list[SettingChange] = field(default_factory=list)
     episodes: LogLine | None = None
 
-    def record(self, step: int, pieces: dict[int, str], own_metrics: bool) -> StepRecord:
-        """The step's record; ``own_metrics``: its metrics are computed from its responses, as the log gives none."""
+    def complete(self, ours: bool, none_given: bool) -> set[str]:
+        """Add the metrics that the log does not give and its responses do. Returns their names where the log gives others of the step.
+
+        A line of our own export has all metrics that there are, and may stand beside a part of its step's responses.
+        """
+        if ours and not none_given:
+            return set()
+        new = {name: value for name, value in records.metrics_of(self.given).items() if name not in self.metrics}
+        self.metrics |= new
+        return set() if none_given else set(new)
+
+    def record(self, step: int, pieces: dict[int, str]) -> StepRecord:
+        """The step's record."""
         return StepRecord(
             step=step,
-            metrics=records.metrics_of(self.rollouts) if own_metrics else self.metrics,
+            metrics=self.metrics,
             rollouts=sorted(self.rollouts, key=lambda record: record.sample),
             watched=self.watched,
             events=self.events,
@@ -172,6 +189,7 @@ def _read_step(source: BinaryIO, index: Index, step: int) -> _Step:
             found.metrics |= line.numbers("metrics")
         elif line.kind == "rollout":
             found.rollouts.append(records.rollout(line, len(found.rollouts)))
+            found.given.append(records.given(line, found.rollouts[-1]))
         elif line.kind == "watched":
             found.watched.append(records.watched(line))
         elif line.kind == "episodes":
@@ -213,13 +231,21 @@ def _store_rest(source: BinaryIO, index: Index, writer: RunWriter) -> None:
             writer.event(event, step + index.shift)
 
 
-def _notes(index: Index, origin: Origin) -> list[str]:
-    """What people should know of a run that was read from a log."""
+def _notes(index: Index, origin: Origin, computed: set[str]) -> list[str]:
+    """What people should know of a run that was read from a log; ``computed`` are metrics that it lacks beside others."""
     notes = []
     if index.shift:
         notes.append("The file counts its steps from 0; here they count from 1.")
     if index.without_metrics:
         notes.append("The log has no metrics of its own for some steps; their curves are means over the responses in it.")
+    if computed:
+        notes.append(f"Metrics that the log does not give are computed from the responses in it: {', '.join(sorted(computed))}.")
+    if index.too_likely:
+        what = "1 response has" if index.too_likely == 1 else f"{index.too_likely:,} responses have"
+        notes.append(
+            f"{what} log-probabilities above 0, the first in line {index.first_too_likely}: no probability is above 1. They may be filling "
+            "behind the end of a response; then their lengths and KLs are wrong too."
+        )
     if not origin.settings_known:
         notes.append("The log does not give all settings; those that it does not give are defaults, not what was trained with.")
     if index.passed_over:

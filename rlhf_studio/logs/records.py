@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,12 @@ READ = {
     "event": {"kind", "step", "level", "event", "text", "data", "time"},
 }
 """The fields that are read of each kind of line; others are passed over, and the run's diary names them."""
+
+ERRORS = {"objective/scores": "objective/scores_se", "gold/score": "gold/score_se"}
+"""Metrics that have a standard error, and its name."""
+
+ROUNDING = 0.1
+"""Nats. In bfloat16, which has 8 bits, a log-probability of 0 may come out as far above it."""
 
 LEVELS = ("info", "warning", "error")
 
@@ -127,6 +134,12 @@ def _tokens(line: LogLine, pieces: list[str]) -> TokenRecord:
         lam=known(line.number_of("lam")),
         kl_coef=known(line.number_of("kl_coef")),
     )
+
+
+def too_likely(record: RolloutRecord) -> bool:
+    """Whether a token has a log-probability above 0 by more than rounding: such a number is none."""
+    arrays = {} if record.tokens is None else record.tokens.arrays
+    return any(np.any(arrays[name] > ROUNDING) for name in ("logprobs", "ref_logprobs", "new_logprobs") if name in arrays)
 
 
 def _unknown_ids(count: int) -> np.ndarray:
@@ -243,23 +256,64 @@ def _with_numbers(value: Any) -> Any:
     return SPECIAL[value] if isinstance(value, str) and value in SPECIAL else value
 
 
-def metrics_of(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """What the responses of one step say of its metrics: their means. None where no response has the number, NaN where one has NaN."""
-    found: dict[str, float] = {}
-    rows = {
-        "objective/scores": [record.score for record in records],
-        "objective/kl": [record.kl for record in records],
-        "gold/score": [record.gold for record in records if record.gold is not None],
-        "tokens/response_length": [float(record.length) for record in records],
+@dataclass(frozen=True)
+class Given:
+    """What a line says of a response as a whole; None for what it does not say. :class:`RolloutRecord` has NaN there."""
+
+    prompt: str
+    score: float | None
+    gold: float | None
+    kl: float | None
+    length: int
+    stopped: bool | None
+
+
+def given(line: LogLine, record: RolloutRecord) -> Given:
+    """The same of the line that ``record`` was read from."""
+    score = None if math.isnan(record.score) and not line.has("reward") else record.score
+    knows_kl = line.has("kl") or (record.tokens is not None and "kl" in record.tokens.arrays)
+    kl = None if math.isnan(record.kl) and not knows_kl else record.kl
+    return Given(record.prompt, score, record.gold, kl, record.length, record.stopped)
+
+
+def metrics_of(responses: Sequence[Given]) -> dict[str, float]:
+    """What the responses of one step say of its metrics: means over those of which a number is known, and the errors of these means.
+
+    None where no response has the number, NaN where one says NaN.
+    """
+    rows: dict[str, list[tuple[str, float | None]]] = {
+        "objective/scores": [(one.prompt, one.score) for one in responses],
+        "objective/kl": [(one.prompt, one.kl) for one in responses],
+        "gold/score": [(one.prompt, one.gold) for one in responses],
+        "tokens/response_length": [(one.prompt, float(one.length)) for one in responses],
+        "tokens/cut_off": [(one.prompt, None if one.stopped is None else float(not one.stopped)) for one in responses],
     }
-    for name, numbers in rows.items():
-        values = np.asarray(numbers, np.float64)
-        if not np.isnan(values).all():
-            found[name] = float(values.mean())
-    scores = np.asarray(rows["objective/scores"], np.float64)
-    if np.isfinite(scores).all() and len(scores):
-        found |= {"objective/scores_min": float(scores.min()), "objective/scores_max": float(scores.max())}
-        found |= {"objective/scores_std": float(scores.std(ddof=1))} if len(scores) > 1 else {}
-    if records and all(record.stopped is not None for record in records):
-        found["tokens/cut_off"] = sum(not record.stopped for record in records) / len(records)
+    found: dict[str, float] = {}
+    for name, pairs in rows.items():
+        told = [(prompt, value) for prompt, value in pairs if value is not None]
+        values = np.array([value for _, value in told], np.float64)
+        if not len(values):
+            continue
+        found[name] = float(values.mean())
+        if name in ("objective/scores", "gold/score") and np.isfinite(values).all():
+            error = standard_error([prompt for prompt, _ in told], values)
+            found |= {} if error is None else {ERRORS[name]: error}
+        if name == "objective/scores" and np.isfinite(values).all():
+            found |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
+            found |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
     return found
+
+
+def standard_error(prompts: Sequence[str], values: np.ndarray) -> float | None:
+    """The standard error of the mean of ``values`` (N,), those of one prompt not being independent; None with a single prompt.
+
+    With n prompts, whose values have the sums s_i of k_i values each, and the mean m of all values it is
+    √(n / (n - 1) · Σ (s_i - k_i m)²) / N. With one value for each prompt that is the standard deviation over √N, and with k for each the
+    standard deviation of the prompts' means over √n.
+    """
+    number, place = np.unique(np.array(prompts, dtype=object), return_inverse=True)
+    n = len(number)
+    if n < 2:
+        return None
+    sums = np.bincount(place, values - values.mean(), n)
+    return float(np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(values))

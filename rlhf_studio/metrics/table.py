@@ -25,6 +25,13 @@ _OBJECTIVE = (
         "Standard deviation of the scores within one step.",
         "Stays above zero; when it collapses, all answers earn the same and nothing more is learned.",
     ),
+    Metric(
+        "objective/scores_se",
+        "Score standard error",
+        "points",
+        "Uncertainty of the mean score in one step. Responses to the same prompt count as one.",
+        "Small beside the change you want to see.",
+    ),
     Metric("objective/scores_min", "Lowest score", "points", "The worst score in this step.", "Rises with the mean."),
     Metric(
         "objective/scores_max",
@@ -50,7 +57,7 @@ _OBJECTIVE = (
         "gold/score_se",
         "Gold standard error",
         "points",
-        "Uncertainty of the mean gold score in one step.",
+        "Uncertainty of the mean gold score in one step. Responses to the same prompt count as one.",
         "Small beside the change you want to see.",
     ),
     Metric(

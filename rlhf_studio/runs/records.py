@@ -134,11 +134,14 @@ class RolloutRecord:
 
 @dataclass(frozen=True)
 class ResponseTokens:
-    """The tokens of one recorded response; ``ids`` (int32, shape (T,)) is None and ``pieces`` empty where only its text was recorded."""
+    """The tokens of one recorded response; ``ids`` (int32, shape (T,)) is None and ``pieces`` empty where only its text was recorded.
+
+    ``stopped`` is None as in :class:`RolloutRecord`.
+    """
 
     sample: int
     response: str
-    stopped: bool
+    stopped: bool | None
     pieces: list[str]
     ids: np.ndarray | None
 

@@ -87,7 +87,7 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
         response=decode_text(response),
         parts=decode_json(parts, parts_flags),
         length=length,
-        stopped=None if stopped == UNKNOWN else bool(stopped),
+        stopped=_ended(stopped),
         tokens=tokens,
         **numbers,
     )
@@ -129,6 +129,10 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
     )
 
 
+def _ended(stopped: int) -> bool | None:
+    return None if stopped == UNKNOWN else bool(stopped)
+
+
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
     """Ids and texts of the tokens of a step's first ``limit`` recorded responses."""
     found = connection.execute(
@@ -142,7 +146,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
         ResponseTokens(
             sample=sample,
             response=decode_text(response),
-            stopped=bool(stopped),
+            stopped=_ended(stopped),
             pieces=[] if pieces is None else decode_json(pieces, None),
             ids=None if kind is None else decode_array(kind, shape, data),
         )

@@ -14,7 +14,7 @@ import torch
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, update_metrics
+from rlhf_studio.engine.recording.records import Recorder, first_non_finite, objective_metrics, standard_error, update_metrics
 from rlhf_studio.engine.types import Alternatives, Rollout, Scores, TokenBatch, UpdateStats
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
@@ -74,6 +74,7 @@ def test_metrics_by_hand() -> None:
     expected = {
         "objective/scores": 0.5,
         "objective/scores_std": 3 / math.sqrt(2),
+        "objective/scores_se": 1.5,
         "objective/scores_min": -1.0,
         "objective/scores_max": 2.0,
         "reward/style": 0.0,
@@ -94,6 +95,17 @@ def test_metrics_by_hand() -> None:
         "gold/score_se": 0.5,
     }
     assert metrics == pytest.approx(expected, rel=1e-6)
+
+
+def test_standard_errors_are_of_the_means_of_the_prompts() -> None:
+    """Three prompts with two responses each; with one response each, bit for bit what torch gives for the responses."""
+    values = torch.tensor([1.0, 3.0, 5.0, 5.0, 0.0, 1.0])
+    means = np.array([2.0, 5.0, 0.5])
+    assert standard_error(values, 2) == pytest.approx(means.std(ddof=1) / math.sqrt(3))
+    assert standard_error(values, 1) == float(values.std() / math.sqrt(6))
+    rollout = two_episodes()
+    metrics = objective_metrics(rollout, PPOConfig(batch_size=2, mini_batch_size=2, responses_per_prompt=2), stop_known=True)
+    assert metrics["objective/scores_se"] == metrics["gold/score_se"] == 0.0  # one prompt tells nothing of others
 
 
 def test_nothing_is_charged_when_the_kl_is_in_the_loss() -> None:

@@ -41,15 +41,26 @@ def _thin(points: int, steps: np.ndarray, values: np.ndarray) -> tuple[list[int]
 
 
 def _band(group: int, series: Sequence[tuple[np.ndarray, np.ndarray]], points: int) -> Band | None:
-    """None for a single run, and for runs that have no step in common."""
-    if len(series) < 2:
+    """At each step over the runs that have a value there, where at least two have one: a run that ended early is in it up to its end.
+
+    None where no step has two runs.
+    """
+    steps = np.unique(np.concatenate([own for own, _ in series]))
+    table = np.full((len(series), len(steps)), np.nan)  # (runs, steps)
+    for row, (own, values) in zip(table, series, strict=True):
+        row[np.searchsorted(steps, own)] = values
+    known = np.isfinite(table)
+    count = known.sum(axis=0)
+    if not (count >= 2).any():
         return None
-    shared = series[0][0]
-    for steps, _ in series[1:]:
-        shared = np.intersect1d(shared, steps, assume_unique=True)
-    if not len(shared):
-        return None
-    values = np.stack([column[np.searchsorted(steps, shared)] for steps, column in series])  # (runs, steps); NaN in one: no mean there
-    mean = values.mean(axis=0)
+    steps, table, known, count = (array[..., : int(np.flatnonzero(count >= 2)[-1]) + 1] for array in (steps, table, known, count))
+    mean, low, high = (
+        np.where(count >= 2, values, np.nan)
+        for values in (
+            np.where(known, table, 0.0).sum(axis=0) / np.maximum(count, 1),
+            np.where(known, table, np.inf).min(axis=0),
+            np.where(known, table, -np.inf).max(axis=0),
+        )
+    )
     rows = thin_rows(mean, points)
-    return Band(group, shared[rows].tolist(), numbers(mean[rows]), numbers(values.min(axis=0)[rows]), numbers(values.max(axis=0)[rows]))
+    return Band(group, steps[rows].tolist(), numbers(mean[rows]), numbers(low[rows]), numbers(high[rows]))

@@ -81,7 +81,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A metric of a group of at least two seeds, over the steps that all of them have: the mean, the lowest and the highest run."""
+    """A metric of a group of at least two seeds, at each step over those that have a value there, at least two: the mean, the
+    lowest and the highest run."""
 
     group: int
     steps: list[int]

@@ -22,6 +22,8 @@ GOLD, SCORE, KL = "gold/score", "objective/scores", "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"}
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09)
 """Two-sided 95 % points of Student's t for 1 to 19 degrees of freedom."""
+FEWEST_DIFFERENCES = 4
+"""With fewer of them, from one step to the next, nothing is said of the noise."""
 FEWEST_STEPS = 10
 """The noise from step to step is taken from at least so many of the last steps."""
 
@@ -47,6 +49,9 @@ def judge(
     metric = GOLD if all(run.last[GOLD] is not None for run in runs if run.step) else SCORE
     there = [run for run in range(len(runs)) if runs[run].last[metric] is not None]
     notes = _notes(runs, there, metric)
+    failed = _failed_early(runs, groups, there)
+    there = [run for run in there if run not in failed]
+    notes += [f"“{runs[run].label}” failed after step {runs[run].step}, so its seeds' mean is without it." for run in failed]
     if not there:
         return "None of these runs has recorded a step yet.", notes
     results = _results(readers, runs, groups, there, metric)
@@ -75,7 +80,9 @@ def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], metric: str
     sure = best.value - second.value > margin
     name, first, next_to = NAMES[metric], _number(best.value), _number(second.value)
     by = "seeds" if any(len(result.values) > 1 for result in results) else "the noise from step to step"
-    chance = f"{by} alone can make a difference of {_number(margin)}"
+    chance = (
+        f"{by} alone can make a difference of {_number(margin)}" if np.isfinite(margin) else "so few steps do not tell what chance can do"
+    )
     differ = difference(rows, [result.runs[0] for result in results])
     if len(results) == 2:
         if sure:
@@ -131,14 +138,26 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
-    """The variance of each run's last tenth by the noise from step to step: from differences of successive steps, which no trend moves."""
+    """The variance of each run's last tenth by the noise from step to step: from differences of successive steps, which no trend moves.
+
+    Infinite, for not known, with fewer than :data:`FEWEST_DIFFERENCES`.
+    """
     found = {}
     for run in there:
         steps, columns = readers[run].columns([metric])
         values = columns[metric][~np.isnan(columns[metric])]
         taken = tenth(len(steps))
         recent = np.diff(values[-max(FEWEST_STEPS, taken) - 1 :])
-        found[run] = float((recent**2).mean() / 2 / taken) if len(recent) else 0.0
+        found[run] = float((recent**2).mean() / 2 / taken) if len(recent) >= FEWEST_DIFFERENCES else np.inf
+    return found
+
+
+def _failed_early(runs: Sequence[ComparedRun], groups: Sequence[Group], there: Sequence[int]) -> list[int]:
+    """Runs that failed before other seeds of their group were as far: their last tenth is that of an earlier policy."""
+    found = []
+    for group in groups:
+        steps = {run: runs[run].step for run in group.runs if run in there}
+        found += [run for run, step in steps.items() if runs[run].state == "failed" and step < max(steps.values())]
     return found
 
 

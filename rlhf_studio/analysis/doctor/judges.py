@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.doctor.series import window_mean
+from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
@@ -17,6 +18,8 @@ SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so tha
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # at least so many make "the start"
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
+FEWEST_DIFFERENCES = 4  # between steps, before their spread stands for an error that a log does not give
+USUAL_EPISODES = 64  # in a step, where nothing says how many there are
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,12 @@ class Series:
     Attributes:
         name: for people, e.g. ``gold score``.
         metric: the metric it is.
-        values, errors: shape (S,).
+        values: shape (S,); NaN at a step without one, and at the steps before ``changed_after``, whose judge was another one.
+        errors: standard errors, shape (S,); NaN where nothing tells one.
         spread: standard deviation of single responses' scores at the start.
+        first_steps: so many of the steps with a value are the start.
+        changed_after: the last step that another judge scored: the reward was changed then, in a fork or a resume. 0 for none.
+        by_steps: whether the errors are taken from how far the values of successive steps lie apart, as nothing else tells them.
     """
 
     name: str
@@ -36,69 +43,115 @@ class Series:
     errors: np.ndarray
     spread: float
     first_steps: int
+    changed_after: int = 0
+    by_steps: bool = False
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """The indices of the steps that have a value."""
+        return np.flatnonzero(np.isfinite(self.values))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many steps have had a value so far, at each step, shape (S,)."""
+        return np.cumsum(np.isfinite(self.values))
+
+    def carried(self, found: np.ndarray) -> np.ndarray:
+        """What was found at the steps with a value, shape (K,), at all steps: each stays until the next. Shape (S,)."""
+        return np.asarray(np.append(np.nan, found)[self.counts])
 
     @property
     def start(self) -> float:
         """Mean over the first steps (one, where a step has enough episodes)."""
-        return float(np.nanmean(self.values[: self.first_steps])) if np.isfinite(self.values[: self.first_steps]).any() else float("nan")
+        return float(np.mean(self.values[self.known][: self.first_steps])) if len(self.known) else float("nan")
 
     @property
     def start_error(self) -> float:
         """Standard error of :attr:`start`."""
-        errors = self.errors[: self.first_steps]
-        return float(np.sqrt(np.nansum(errors**2)) / max(1, np.isfinite(errors).sum()))
+        errors = self.errors[self.known]
+        first = errors[np.isfinite(errors)][: self.first_steps]
+        return float(np.sqrt(np.sum(first**2)) / len(first)) if len(first) else float("nan")
 
     def window(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, standard error) over this step and those before it, shapes (S,)."""
-        return window_mean(self.values, length), np.sqrt(window_mean(self.errors**2, length) / length)
+        """(mean, standard error) over the newest ``length`` steps with a value, at each step, shapes (S,)."""
+        values, errors = self.values[self.known], self.errors[self.known]
+        return self.carried(window_mean(values, length)), self.carried(np.sqrt(window_mean(errors**2, length) / length))
 
 
 def score(run: RunData) -> Series:
-    """What the policy is trained for."""
-    spread = run.column("objective/scores_std")
-    return _series(run, "score", "objective/scores", spread / np.sqrt(run.batch))
+    """What the policy is trained for.
+
+    The standard error of a step's mean is the recorded one (``objective/scores_se``, from the means of the prompts). Where a step has
+    none, it is the spread of the scores over √n with n different prompts: exact with one response for each prompt, and too large rather
+    than too small with more, as if all responses to a prompt earned the same.
+    """
+    spread, errors = run.column("objective/scores_std"), run.column("objective/scores_se")
+    prompts = _prompts(run)
+    if prompts is not None:
+        errors = np.where(np.isfinite(errors), errors, spread / np.sqrt(prompts))
+    series = _series(run, "score", "objective/scores", errors)
+    single = at_start(spread[series.known], series.first_steps)
+    alone = run.settings_known and run.config.ppo.responses_per_prompt == 1
+    return series if alone or not np.isfinite(single) else replace(series, spread=single)
 
 
 def gold(run: RunData) -> Series | None:
-    """The judge that the policy never sees; None in runs without one."""
+    """The judge that the policy never sees; None in runs without one.
+
+    Earlier versions recorded its error as if all responses were independent, and none of the score: with k responses to each prompt, which
+    may all be alike, √k times that is on the safe side.
+    """
     if not run.has("gold/score"):
         return None
-    return _series(run, "gold score", "gold/score", run.column("gold/score_se"))
+    errors, k = run.column("gold/score_se"), run.config.ppo.responses_per_prompt if run.settings_known else 1
+    earlier = np.isnan(run.column("objective/scores_se"))
+    return _series(run, "gold score", "gold/score", np.where(earlier, errors * np.sqrt(k), errors))
+
+
+def _prompts(run: RunData) -> int | None:
+    """Different prompts in a step: what of its responses is independent. Where the settings are not known, the most of a recorded step."""
+    if run.settings_known:
+        return run.config.ppo.batch_size // run.config.ppo.responses_per_prompt
+    return max((len({row.prompt for row in rows}) for rows in run.responses.values() if rows), default=None)
+
+
+def _between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
+    """The standard error of a step's mean from how far successive means lie apart, so far, shape (K,).
+
+    Two successive means with the same error σ differ by √2 σ on average (root mean square), whatever trend they follow, as long as that is
+    small from one step to the next; a larger trend makes the error larger, never smaller. With ``exact`` it is NaN until there are
+    :data:`FEWEST_DIFFERENCES`.
+    """
+    between = np.abs(np.diff(values, prepend=values[:1])) / np.sqrt(2)
+    sizes = np.arange(1, len(values) + 1)
+    if not exact:
+        return np.asarray(np.sqrt(np.cumsum(between**2) / sizes))
+    errors = np.sqrt(np.cumsum(between**2) / np.maximum(sizes - 1, 1))
+    errors[:FEWEST_DIFFERENCES] = np.nan
+    return np.asarray(errors)
+
+
+def _changed_after(run: RunData, metric: str) -> int:
+    """The last step that was scored with another reward than the newest one; 0 for none. Gold has a setting of its own."""
+    own = [step for step, setting in run.reward_changes if metric == "gold/score" or setting != "reward.gold"]
+    return max((step for step in own if len(run.steps) and step < run.steps[-1]), default=0)
 
 
 def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
-    values = run.column(metric)
-    first = min(10, max(1, int(np.ceil(FIRST_EPISODES / run.batch))))
-    if run.batch < FEWEST_EPISODES:
-        between = np.abs(np.diff(values, prepend=values[:1])) / np.sqrt(2)
-        sizes = np.arange(1, len(values) + 1)
-        errors = np.sqrt(np.nancumsum(between**2) / sizes)
-    known = errors[np.isfinite(errors)][:first]
-    spread = float(known.mean() * np.sqrt(run.batch)) if len(known) else float("nan")
-    return Series(name, metric, values, errors, spread, first)
-
-
-def last_means(values: np.ndarray) -> np.ndarray:
-    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
-    count = np.arange(1, len(values) + 1)
-    size = np.maximum(1, count // 10)
-    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
-    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
-    number = known[count] - known[count - size]
-    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
-
-
-def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
-    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,)."""
-    size = np.maximum(1, np.arange(1, len(series.values) + 1) // 10)
-    return last_means(series.values) - series.start, np.sqrt(last_means(series.errors**2) / size + series.start_error**2)
-
-
-def risen(series: Series) -> np.ndarray:
-    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
-    gain, error = rise(series)
-    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
-    return found
+    prompts, after = _prompts(run), _changed_after(run, metric)
+    values = np.where(run.steps > after, run.column(metric), np.nan)
+    known = np.isfinite(values)
+    there = errors[known]
+    first = 1 if prompts is None else min(10, max(1, int(np.ceil(FIRST_EPISODES / prompts))))
+    few = prompts is not None and prompts < FEWEST_EPISODES
+    by_steps = few or not np.isfinite(there).any()
+    if by_steps:
+        there = _between_steps(values[known], exact=not few)
+    errors = np.full(len(values), np.nan)
+    errors[known] = filled(there)
+    sure = there[np.isfinite(there)][:first]
+    spread = float(sure.mean() * np.sqrt(prompts or USUAL_EPISODES)) if len(sure) else float("nan")
+    return Series(name, metric, values, errors, spread, first, after, by_steps)
 
 
 @dataclass(frozen=True)
@@ -132,3 +185,28 @@ def fall(series: Series) -> Fall:
     sure = drop > SURE_FALL * np.sqrt(error**2 + best_error**2)
     material = drop > np.maximum(FALL_SHARE * gain, FALL_OF_SPREAD * series.spread)
     return Fall(best, now, best_at, sure & material)
+
+
+def last_means(values: np.ndarray) -> np.ndarray:
+    """At each step the mean over the last tenth of the steps so far, at least one. Shape (S,)."""
+    count = np.arange(1, len(values) + 1)
+    size = np.maximum(1, count // 10)
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values))])
+    known = np.concatenate([[0], np.cumsum(np.isfinite(values))])
+    number = known[count] - known[count - size]
+    return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
+
+
+def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """(gain of the last tenth over the start, its standard error) at each step, shapes (S,). Steps without a value do not count."""
+    values, errors = series.values[series.known], series.errors[series.known]
+    size = np.maximum(1, np.arange(1, len(values) + 1) // 10)
+    gain, error = last_means(values) - series.start, np.sqrt(last_means(errors**2) / size + series.start_error**2)
+    return series.carried(gain), series.carried(error)
+
+
+def risen(series: Series) -> np.ndarray:
+    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
+    gain, error = rise(series)
+    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
+    return found

@@ -49,6 +49,7 @@ class RunData:
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         checkpoints: steps that have a complete checkpoint.
         changes: the settings that were changed while the run went on, in order, those after the newest step too.
+        reward_changes: (step, setting) of each setting of the reward that has another value after the step, in a fork or a resume.
         settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
     """
 
@@ -67,6 +68,7 @@ class RunData:
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
     checkpoints: Sequence[int] = ()
     changes: Sequence[SettingChange] = ()
+    reward_changes: Sequence[tuple[int, str]] = ()
     settings_known: bool = True
     reader: RunReader | None = None
 
@@ -200,6 +202,7 @@ class RunCache:
             watched_scores=self._watched,
             checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
             changes=changes,
+            reward_changes=_reward_changes(reader, self._events),
             settings_known=reader.origin().settings_known,
             reader=reader,
         )
@@ -217,6 +220,19 @@ def _columns(rows: list[tuple[int, dict[str, float | None]]]) -> dict[str, np.nd
             if value is not None:
                 columns[name][index] = value
     return columns
+
+
+def _reward_changes(reader: RunReader, events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+    """From the run's origin, and from its diary where that tells of the run as it goes now. A live change never is one of the reward."""
+    origin = reader.origin()
+    found = [] if origin.parent_step is None else [(origin.parent_step, setting) for setting in origin.changes]
+    for event in events:
+        names = [change.get("setting", "") for change in event.data.get("changes", [])] if event.kind == "setting" else []
+        names = [name for name in names if name.startswith("reward.")]
+        recorded = reader.recorded_at(event.step) if names else None
+        if recorded is not None and recorded <= event.time:  # else the step was trained again since, with its own settings
+            found += [(event.step, name) for name in names]
+    return [(step, setting) for step, setting in found if setting.startswith("reward.")]
 
 
 def _watched_scores(reader: RunReader) -> dict[int, np.ndarray]:

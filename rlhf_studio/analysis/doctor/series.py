@@ -38,6 +38,12 @@ def at_start(values: np.ndarray, count: int = 1) -> float:
     return float(finite.mean()) if len(finite) else float("nan")
 
 
+def filled(values: np.ndarray) -> np.ndarray:
+    """NaN replaced by the last number before it; what comes before the first number stays NaN. Shape as given, one dimension."""
+    known = np.isfinite(values)
+    return np.asarray(np.append(np.nan, values[known])[np.cumsum(known)])
+
+
 def levels(note: np.ndarray | None = None, warning: np.ndarray | None = None, alarm: np.ndarray | None = None) -> np.ndarray:
     """The gravest level whose condition holds at each step: 0 for none, then :data:`NOTE`, :data:`WARNING`, :data:`ALARM`."""
     given = [(level, mask) for level, mask in ((NOTE, note), (WARNING, warning), (ALARM, alarm)) if mask is not None]

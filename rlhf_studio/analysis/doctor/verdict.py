@@ -14,7 +14,7 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import CHECKS, Course, figure
 from rlhf_studio.analysis.doctor.judges import SURE_RISE, last_means, rise
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.doctor.series import ALARM, WARNING, window_mean
+from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
 FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
@@ -52,13 +52,13 @@ def _level(run: RunData, found: Mapping[str, Course], name: str) -> np.ndarray:
 
 def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
     score, gold = judges.score(run), judges.gold(run)
-    count = np.arange(1, len(run.steps) + 1)
+    count = score.counts
     risen = judges.risen(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
     late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
     if run.ended:  # nothing more will come
         late[-1] = count[-1] >= FEWEST_STEPS
-    kinds[late] = NOTHING
+    kinds[late & np.isfinite(rise(score)).all(axis=0)] = NOTHING  # where the score, or its error, is not known, nobody can tell
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(run, found, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
     kinds[_collapsed(run, found, score, gold)] = COLLAPSED
@@ -82,8 +82,8 @@ def _collapsed(run: RunData, found: Mapping[str, Course], score: judges.Series, 
     signs = np.sum(list(alarms.values()), axis=0)
     dead: np.ndarray = np.any([alarms[name] for name in DEAD_SIGNS], axis=0)
     judge = gold or score
-    loss = judge.start - window_mean(judge.values, judges.WINDOW)
-    gained = window_mean(score.values, judges.WINDOW) - score.start >= SMALL_GAIN * score.spread
+    loss = judge.start - judge.window(judges.WINDOW)[0]
+    gained = score.window(judges.WINDOW)[0] - score.start >= SMALL_GAIN * score.spread
     far = (_level(run, found, "kl-exploding") >= WARNING) | (_level(run, found, "repetition") >= WARNING) | dead
     broken = ((signs >= FEWEST_SIGNS) & dead) | (~gained & (dead | (far & (loss > REAL_LOSS * judge.spread))))
     broken_numbers = _level(run, found, "not-finite") >= ALARM
@@ -108,13 +108,9 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
     change = f"Score {_change(score, gain[-1])}"
     if gold is not None:
         change += f", gold {_change(gold, rise(gold)[0][-1])}"
-    spans = f"first {'step' if score.first_steps == 1 else f'{score.first_steps} steps'} and the last tenth of {len(run.steps)} steps"
+    compared, sure = _compared(run, score), _sure(score, gain[-1], error[-1])
     if kind == "too early":
-        if len(run.steps) < FEWEST_STEPS:
-            reason = f"A verdict needs {FEWEST_STEPS} steps; there {'is 1' if len(run.steps) == 1 else f'are {len(run.steps)}'}."
-        else:
-            reason = f"The score has not risen by more than chance could do: {_sure(gain[-1], error[-1])}."
-        return "Too early to say.", reason
+        return _early_words(run, score, compared, sure)
     if kind == "collapsed":
         signs = list(_signs(run, found).values()) or ["the judge finds it worse than at the start"]
         return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
@@ -123,12 +119,36 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
     if kind == "nothing learned":
         fell = gain[-1] < -SURE_RISE * error[-1]
         what = "The score fell" if fell else "Nothing learned: the score did not rise beyond chance"
-        return f"{what}. {change}.", f"Compared are the {spans}: {_sure(gain[-1], error[-1])}."
+        return f"{what}. {change}.", f"{compared}: {sure}."
     word = "Improved" if kind == "improved" else "Improving"
     kl = run.column("objective/kl")
-    reason = f"Compared are the {spans}: the score rose by {figure(gain[-1])}. {_sure(gain[-1], error[-1]).capitalize()}."
-    distance = f", KL {figure(float(last_means(kl)[-1]), 2)} nats" if np.isfinite(kl).any() else ""
+    reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
+    distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
     return f"{word}: {change[0].lower()}{change[1:]}{distance}.", reason
+
+
+def _compared(run: RunData, score: judges.Series) -> str:
+    """Which steps are compared, as the beginning of a sentence."""
+    count = len(score.known)
+    changed = score.changed_after
+    steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
+    since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
+    first = "step" if score.first_steps == 1 else f"{score.first_steps} steps"
+    return f"{since}Compared are the first {first} and the last tenth of {steps}{' since then' if changed else ''}"
+
+
+def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -> tuple[str, str]:
+    """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
+    count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
+    with_score = "" if count == len(run.steps) or since else " with a score"
+    if not count and len(run.steps) >= FEWEST_STEPS:
+        return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
+    if count < FEWEST_STEPS:
+        there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
+        return "Too early to say.", f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
+    if not np.isfinite(rise(score)[1][-1]):
+        return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
+    return "Too early to say.", f"The score has not risen by more than chance could do: {sure}."
 
 
 def _change(series: judges.Series, gain: float) -> str:
@@ -137,13 +157,16 @@ def _change(series: judges.Series, gain: float) -> str:
     return f"{series.start:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _sure(gain: float, error: float) -> str:
+def _sure(score: judges.Series, gain: float, error: float) -> str:
     if not np.isfinite(gain):
         return "no score is known"
+    if not np.isfinite(error):
+        return "the standard error of the score is not known"
     if error <= 1e-9:
         return "all scores are the same, so there is no chance to compare with"
     times = f"{gain / error:.1f}".replace("-", "−")
-    return f"the change is {times} times its standard error, and from {SURE_RISE:g} times on it is more than chance"
+    by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
+    return f"the change is {times} times its standard error{by_steps}, and from {SURE_RISE:g} times on it is more than chance"
 
 
 def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:

@@ -32,12 +32,16 @@ _UNITS = re.compile(r"\s*(?:[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\u
 
 @dataclass(frozen=True)
 class StepTokens:
-    """The responses of one step. ``ids`` (int64) lie one response after the other; ``lengths`` and ``stopped`` have shape (N,)."""
+    """The responses of one step. ``ids`` (int64) lie one response after the other; the others have shape (N,).
+
+    ``stopped``: whether a response is known to have ended by itself; ``end_known`` is false where a log of another program does not say.
+    """
 
     step: int
     ids: np.ndarray
     lengths: np.ndarray
     stopped: np.ndarray
+    end_known: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Corpus:
         steps: the kept steps, in order.
         ids: int64, shape (T,), numbered from 0 without gaps.
         starts, lengths: place and number of a response's tokens, shape (R,).
-        stopped: whether a response ended by itself, shape (R,).
+        stopped: whether a response is known to have ended by itself, shape (R,).
+        end_known: whether it is known how a response ended, shape (R,).
         row: which of ``steps`` a response belongs to, shape (R,).
         pieces: the text of each id.
         token_ids: the tokenizer's number of each id; of responses without token ids, a number of our own.
@@ -59,6 +64,7 @@ class Corpus:
     starts: np.ndarray
     lengths: np.ndarray
     stopped: np.ndarray
+    end_known: np.ndarray
     row: np.ndarray
     pieces: list[str]
     token_ids: np.ndarray
@@ -139,16 +145,18 @@ class ResponseSource:
         arrays = self.reader.episode_arrays(step, ["lengths", "response_ids", "stopped"])
         if not arrays:
             return _step_tokens(step, [], [])
-        return StepTokens(step, arrays["response_ids"].astype(np.int64), arrays["lengths"].astype(np.int64), arrays["stopped"].astype(bool))
+        lengths, stopped = arrays["lengths"].astype(np.int64), arrays["stopped"].astype(bool)
+        return StepTokens(step, arrays["response_ids"].astype(np.int64), lengths, stopped, np.ones(len(stopped), bool))
 
     def _recorded_tokens(self, step: int) -> StepTokens:
         found = self.reader.response_tokens(step, MOST_RECORDED)
         return _step_tokens(step, [self.numbered(response) for response in found], [response.stopped for response in found])
 
 
-def _step_tokens(step: int, ids: Sequence[Sequence[int]], stopped: Sequence[bool]) -> StepTokens:
+def _step_tokens(step: int, ids: Sequence[Sequence[int]], stopped: Sequence[bool | None]) -> StepTokens:
     flat = np.array([token for one in ids for token in one], np.int64)
-    return StepTokens(step, flat, np.array([len(one) for one in ids], np.int64), np.array(stopped, bool))
+    known = np.array([one is not None for one in stopped], bool)
+    return StepTokens(step, flat, np.array([len(one) for one in ids], np.int64), np.array(stopped, bool), known)
 
 
 def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
@@ -170,7 +178,7 @@ def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
     most = max(FEWEST_RESPONSES, int(MOST_TOKENS / max(1.0, lengths.mean()) / len(found)))
     taken = [tokens.lengths[:most] for tokens in found]
     ids = np.concatenate([tokens.ids[: kept.sum()] for tokens, kept in zip(found, taken, strict=True)])
-    stopped = np.concatenate([tokens.stopped[:most] for tokens in found])
+    stopped, end_known = (np.concatenate([getattr(tokens, name)[:most] for tokens in found]) for name in ("stopped", "end_known"))
     row = np.repeat(np.arange(len(found)), [len(kept) for kept in taken])
     lengths = np.concatenate(taken)
     ids, lengths = without_stop_tokens(ids, lengths, stopped)
@@ -181,6 +189,7 @@ def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
         starts=np.cumsum(lengths) - lengths,
         lengths=lengths,
         stopped=stopped,
+        end_known=end_known,
         row=row,
         pieces=[pieces.get(int(token), PARTIAL) for token in token_ids],
         token_ids=token_ids,

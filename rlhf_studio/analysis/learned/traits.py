@@ -67,7 +67,8 @@ def by_step(corpus: Corpus) -> np.ndarray:
     steps, responses = len(corpus.steps), len(corpus.lengths)
     count = corpus.per_step()
     length = np.bincount(corpus.row, corpus.lengths, steps) / count
-    stopped = corpus.per_step(corpus.stopped) / count
+    known = corpus.per_step(corpus.end_known)
+    stopped = np.where(known > 0, corpus.per_step(corpus.stopped) / np.maximum(known, 1), np.nan)
     response = np.repeat(np.arange(responses), corpus.lengths)
     spans = _spans(corpus, response)
     pairs = np.unique(np.stack([response[: len(spans)][spans >= 0], spans[spans >= 0]]), axis=1)

@@ -22,7 +22,10 @@ from rlhf_studio.runs.records import EPISODE_TOKENS, RolloutRecord, StepEpisodes
 
 
 def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool) -> dict[str, float]:
-    """Metrics of the rollout: scores, KL, entropy, values. Means per episode unless the name says otherwise."""
+    """Metrics of the rollout: scores, KL, entropy, values. Means per episode unless the name says otherwise.
+
+    The standard errors (``_se``) are those of :func:`standard_error`, with ``settings.responses_per_prompt`` episodes of each prompt.
+    """
     mask, scores = rollout.tokens.mask, rollout.scores
     kl_sum = _per_episode(rollout.logprobs - rollout.ref_logprobs, mask)
     # From the KL itself, not from the rewards: those may have been scaled since.
@@ -31,6 +34,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
     metrics = {
         "objective/scores": scores.raw.mean(),
         "objective/scores_std": scores.raw.std() if len(scores.raw) > 1 else torch.zeros(()),
+        "objective/scores_se": standard_error(scores.raw, settings.responses_per_prompt),
         "objective/scores_min": scores.raw.min(),
         "objective/scores_max": scores.raw.max(),
         "objective/kl": kl_sum.mean(),
@@ -50,8 +54,18 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
         metrics[f"reward/{name}"] = part.mean()
     if scores.gold is not None:
         metrics["gold/score"] = scores.gold.mean()
-        metrics["gold/score_se"] = scores.gold.std() / math.sqrt(len(scores.gold)) if len(scores.gold) > 1 else 0.0
+        metrics["gold/score_se"] = standard_error(scores.gold, settings.responses_per_prompt)
     return {name: float(value) for name, value in metrics.items()}
+
+
+def standard_error(values: Tensor, responses_per_prompt: int) -> float:
+    """The standard error of the mean of ``values``, shape (N,), with k = ``responses_per_prompt`` for each prompt, side by side.
+
+    Responses to one prompt are not independent, prompts are: with the means m_1 ... m_n of the n = N / k prompts and their mean m it is
+    √(Σ (m_i - m)² / (n (n - 1))). With k = 1 that is the standard deviation over √N. 0 for a single prompt, of which nothing is known.
+    """
+    means = values if responses_per_prompt == 1 else values.reshape(-1, responses_per_prompt).mean(dim=1)
+    return float(means.std() / math.sqrt(len(means))) if len(means) > 1 else 0.0
 
 
 def update_metrics(stats: UpdateStats, learning_rate: float) -> dict[str, float]:

@@ -228,6 +228,29 @@ def test_the_same_prompts_are_answered_side_by_side(tmp_path: Path) -> None:
     assert json.loads(json.dumps(asdict(found), allow_nan=False))["runs"][1]["last"]["gold/score"] == 0.5
 
 
+def test_a_seed_that_failed_early_is_named_and_left_out(tmp_path: Path) -> None:
+    def fail(reader: RunReader) -> RunReader:
+        with RunWriter(reader.run_dir) as writer:
+            writer.set_state("failed", cause="the loss is not finite")
+        return reader
+
+    seeds = [run(tmp_path / f"{seed}", level(1.0 + seed), seed=seed) for seed in (1, 2)]
+    early, never = fail(run(tmp_path / "3", level(-50.0), seed=3, steps=2)), fail(run(tmp_path / "4", level(0.0), seed=4, steps=0))
+    found = compare([*seeds, early, never])
+    assert "with a gold score of 2.50 on average" in found.verdict
+    assert any(note.startswith("“3” failed after step 2") for note in found.notes)
+    (band,) = overlay([*seeds, early, never], "gold/score").bands
+    assert (band.steps, band.mean[:3], band.low[:3]) == (list(range(1, 21)), [pytest.approx(-15.0)] * 2 + [2.5], [-50.0, -50.0, 2.0])
+    assert not overlay([seeds[0], never], "gold/score").bands
+
+
+def test_a_step_or_two_do_not_tell_what_chance_can_do(tmp_path: Path) -> None:
+    short = [run(tmp_path / f"{height}", level(height), steps=1, ppo={"kl_coef": height}) for height in (0.1, 0.4)]
+    assert "about the same gold score, 0.40 against 0.10: so few steps do not tell what chance can do" in compare(short).verdict
+    longer = [run(tmp_path / f"long {height}", level(height), steps=5, ppo={"kl_coef": height}) for height in (0.1, 0.4)]
+    assert "reaches a gold score of 0.40 against 0.10" in compare(longer).verdict
+
+
 def test_an_overlay_has_a_line_for_each_run_and_a_band_for_seeds(tmp_path: Path) -> None:
     readers = [
         run(tmp_path / "a", lambda step: 1.0 * step, steps=6),

@@ -342,3 +342,11 @@ def test_a_dip_of_gold_that_comes_back_by_itself_is_no_fall(tmp_path: Path) -> N
     lasting = [*gold[:7], *[0.135] * 9]
     one = found(Made(gold=True, metrics={"gold/score": lasting, "gold/score_se": 0.06}).write(tmp_path / "lasting"), "judge-falls")
     assert one is not None and one.since == 8
+
+
+def test_a_metric_that_is_logged_now_and_then_is_not_zero_between(tmp_path: Path) -> None:
+    seldom = Made(metrics={"optim/steps": lambda step: 8.0 if step % 5 == 0 else math.nan})
+    assert not any(one.check == "no-updates" for one in diagnose(seldom.write(tmp_path / "seldom")).findings)
+    left_out = EventRecord("warning", "skip", "This update was left out: the values differ.")
+    skipped = Made(metrics={"optim/steps": after(6, math.nan, 8.0)}, events=dict.fromkeys(range(6, 17), left_out))
+    assert found(skipped.write(tmp_path / "skipped"), "no-updates").since == 8

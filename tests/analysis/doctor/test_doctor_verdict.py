@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.doctor.doctor import diagnosis
+from rlhf_studio.analysis.doctor.run_data import RunData, _reward_changes
 from rlhf_studio.analysis.records import Verdict
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, Origin, StoredEvent
 from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_texts
 
 
@@ -130,7 +137,77 @@ def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:
 
 def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> None:
     found = verdict(Made(metrics={"objective/scores": math.nan, "objective/scores_std": math.nan}), tmp_path)
-    assert found.kind in ("nothing learned", "collapsed") and "nan" not in found.sentence + found.reason
+    assert (found.kind, found.sentence) == ("too early", "Not known: no score is recorded.") and "nan" not in found.reason
+
+
+def test_a_score_that_is_missing_at_the_first_step_leaves_the_verdict_to_the_others(tmp_path: Path) -> None:
+    rising: Values = {"objective/scores": lambda step: math.nan if step == 1 else 0.1 * step}
+    found = verdict(Made(metrics=rising), tmp_path)
+    assert found.sentence.startswith("Improved: score 0.20 → 1.60") and "15 steps with a score" in found.reason
+
+
+def test_means_alone_are_judged_by_how_far_successive_steps_lie_apart(tmp_path: Path) -> None:
+    """The noise of ±0.05 makes differences of 0.1, and these an error of 0.1 / √2 of each mean."""
+    alone = {"objective/scores_std": math.nan}
+    still: Values = {"objective/scores": lambda step: 1 + 0.05 * (-1) ** step, **alone}
+    nothing = verdict(Made(steps=24, metrics=still), tmp_path / "a")
+    assert nothing.kind == "nothing learned" and "successive steps" in nothing.reason
+    rising: Values = {"objective/scores": lambda step: 0.1 * step + 0.05 * (-1) ** step, **alone}
+    found = verdict(Made(steps=24, metrics=rising), tmp_path / "b")
+    # 0.05 → 2.35, the mean of 23 and 24. 12 of 23 differences are 0.2: the last two means have σ² = 0.01 and 0.0104, the start 0.01.
+    # 2.3 / √(0.01 + (0.01 + 0.0104) / 4) = 18.7
+    assert found.kind == "improved" and "rose by 2.30. The change is 18.7 times" in found.reason
+    few = verdict(Made(steps=5, metrics={"objective/scores": [1.0, math.nan, 2.0, math.nan, 3.0], **alone}), tmp_path / "c")
+    assert (few.kind, few.reason) == ("too early", "A verdict needs 5 steps with a score; there are 3.")
+
+
+def test_scores_of_two_rewards_are_not_compared(tmp_path: Path) -> None:
+    """A fork that makes the reward ten times as large at step 8: nothing is learned after it."""
+    change = {"setting": "reward.components.0.weight", "old": 1.0, "new": 10.0}
+    forked = EventRecord("info", "setting", "Changed after step 8.", {"changes": [change]})
+    scores: Values = {"objective/scores": lambda step: (1.0 if step <= 8 else 10.0) + 0.01 * (-1) ** step}
+    found = verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "a")
+    assert found.kind == "nothing learned" and found.sentence.endswith("Score 9.99 → 10.01.")
+    assert "changed after step 8" in found.reason and "the last tenth of 12 steps since then" in found.reason
+    other = EventRecord("info", "setting", "Changed after step 8.", {"changes": [{**change, "setting": "ppo.steps"}]})
+    assert verdict(Made(steps=20, metrics=scores, events={8: other}), tmp_path / "b").kind == "improved"
+    assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "too early"
+
+
+def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
+    """Step 3 was trained again after its event; the fork itself has told nothing yet."""
+
+    class Reader:
+        def origin(self) -> Origin:
+            return Origin("parent", 6, {"reward.score_clip": 1.0, "ppo.steps": 9})
+
+        def recorded_at(self, step: int) -> float | None:
+            return {3: 50.0, 5: 20.0}.get(step)
+
+    changes = {"changes": [{"setting": "reward.gold", "old": "", "new": "world"}, {"setting": "ppo.steps", "old": 1, "new": 9}]}
+    events = [StoredEvent(step, 30.0, step, "info", "setting", "Changed.", changes) for step in (3, 5, 8)]
+    assert _reward_changes(cast(RunReader, Reader()), events) == [(6, "reward.score_clip"), (5, "reward.gold")]
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["errors recorded", "run of an earlier version"])
+def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
+    """16 responses to each of 4 prompts that earn nearly the same, and a policy that stays as it is: 30 draws."""
+    config = RunConfig.model_validate({"ppo": {"steps": 30, "batch_size": 64, "mini_batch_size": 64, "responses_per_prompt": 16}})
+    for seed in range(30):
+        draw = np.random.default_rng(seed)
+        scores = draw.normal(size=(30, 4, 1)) + 0.2 * draw.normal(size=(30, 4, 16))
+        gold = draw.normal(size=(30, 4, 1)) + 0.2 * draw.normal(size=(30, 4, 16))
+        rising = np.linspace(0, 3, 30)
+        errors = {
+            "objective/scores_se": scores.mean(axis=2).std(axis=1, ddof=1) / 2,
+            "gold/score_se": gold.mean(axis=2).std(axis=1, ddof=1) / 2,
+        }
+        earlier = {"gold/score_se": gold.std(axis=(1, 2), ddof=1) / 8}
+        metrics = {"objective/scores_std": scores.std(axis=(1, 2), ddof=1), **(errors if recorded else earlier)}
+        run = RunData(config, "finished", "", "cpu", 30, np.arange(1, 31), metrics | {"objective/scores": scores.mean(axis=(1, 2))})
+        assert diagnosis(run).verdict.kind == "nothing learned"
+        gamed = replace(run, metrics=metrics | {"objective/scores": rising, "gold/score": gold.mean(axis=(1, 2))})
+        assert diagnosis(gamed).verdict.kind == "improved"  # gold is noise: it does not fall
 
 
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:

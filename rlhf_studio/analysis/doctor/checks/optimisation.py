@@ -228,6 +228,11 @@ def no_updates(run: RunData) -> Course | None:
     if not run.has("optim/steps"):
         return None
     made = run.column("optim/steps")
-    return Course(
-        levels(alarm=streak(~(made > 0), NO_UPDATE_STEPS)), seen(run, "optim/steps", "{} optimizer steps"), length=NO_UPDATE_STEPS
-    )
+    # A step whose whole update was left out has no such number. Where no event says so, a log has not told: unknown is not 0.
+    left_out = np.isin(run.steps, [event.step for event in run.step_events if event.kind == "skip"]) & np.isnan(made)
+    none = streak((made == 0) | left_out, NO_UPDATE_STEPS)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        return [Evidence("no optimizer step", step=int(run.steps[at]), metric="optim/steps") for at in dict.fromkeys([since, last])]
+
+    return Course(levels(alarm=none), evidence, length=NO_UPDATE_STEPS)

@@ -44,7 +44,8 @@ GOLD_ROSE = 0.25  # standard deviations of single scores that the score must hav
     "answers.",
 )
 def reward_no_spread(run: RunData) -> Course | None:
-    spread, series = run.column("objective/scores_std"), judges.score(run)
+    series = judges.score(run)
+    spread = np.where(run.steps > series.changed_after, run.column("objective/scores_std"), np.nan)
     if run.batch < 2:
         return None
     start = at_start(spread)
@@ -179,7 +180,7 @@ def judge_falls(run: RunData) -> Course | None:
         return None
     fall = judges.fall(gold)
     now, error = score.window(judges.WINDOW)
-    then = np.where(fall.best_at >= judges.WINDOW - 1, now[fall.best_at], score.start)
+    then = np.where(np.isfinite(now[fall.best_at]), now[fall.best_at], score.start)
     up = (now > then - 2 * error) & (now > score.start + GOLD_ROSE * score.spread)
 
     def evidence(since: int, last: int) -> list[Evidence]:
@@ -192,7 +193,7 @@ def judge_falls(run: RunData) -> Course | None:
         ]
         return [Evidence(text, step=step, metric=metric) for text, step, metric in texts] + _widest(run, int(run.steps[at]))
 
-    falls = streak(fall.surely & up, FALL_STEPS)
+    falls = gold.carried(streak((fall.surely & up)[gold.known], FALL_STEPS)) == 1  # steps that have a gold score
     first = int(np.argmax(falls))
     length = max(judges.WINDOW, int(run.steps[first] - run.steps[fall.best_at[first]]))  # a fork goes on from where gold was best
     return Course(levels(warning=falls), evidence, changes=tighter(run.in_force), length=length)
