@@ -40,7 +40,9 @@ def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int) -
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
     """For each quantity that colours tokens: the ``centre`` of its scale, and the largest distance from it (``limit``) in a whole step.
 
-    The centre is 0, or for a centred quantity the mean over the step's tokens. A quantity without a finite number is left out.
+    The centre is 0, or for a centred quantity the mean over the step's tokens. A response with one value everywhere, such as the 0 of a
+    value head that has not learned yet, gets no colour around a mean; so it does not move the mean either, unless there are no others. A
+    quantity without a finite number is left out.
     """
     spans = Spans()
     spans.add(arrays)
@@ -66,29 +68,41 @@ class Spans:
     """The span of the finite numbers of each quantity that colours tokens, over any number of responses."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, float, float, int]] = {}  # lowest, highest, sum, how many
+        # by the quantity, and whether a response that counts had one value everywhere: lowest, highest, sum, how many
+        self._found: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
 
     def add(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Take in the token arrays of some responses."""
         for quantity in live_charts.QUANTITIES:
-            parts = [values for one in arrays if (values := _values(one, quantity.name)) is not None and quantity.scale != "flag"]
-            numbers = np.concatenate([np.asarray(part, np.float64) for part in parts]) if parts else np.zeros(0)
-            numbers = numbers[np.isfinite(numbers)]
-            if len(numbers):
-                low, high, total, count = self._found.get(quantity.name, (np.inf, -np.inf, 0.0, 0))
-                span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
-                self._found[quantity.name] = span
+            if quantity.scale == "flag":
+                continue
+            parts = [np.asarray(values, np.float64) for one in arrays if (values := _values(one, quantity.name)) is not None]
+            for part in parts:
+                numbers = part[np.isfinite(part)]
+                if len(numbers):
+                    self._take(quantity.name, numbers, quantity.centred and _is_flat(numbers, quantity.noise))
+
+    def _take(self, name: str, numbers: np.ndarray, flat: bool) -> None:
+        low, high, total, count = self._found.get((name, flat), (np.inf, -np.inf, 0.0, 0))
+        span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
+        self._found[name, flat] = span
 
     def scales(self) -> dict[str, dict[str, float]]:
         """As :func:`scales`."""
         found = {}
         for quantity in live_charts.QUANTITIES:
-            if quantity.name in self._found:
-                low, high, total, count = self._found[quantity.name]
+            span = self._found.get((quantity.name, False)) or self._found.get((quantity.name, True))
+            if span is not None:
+                low, high, total, count = span
                 middle = total / count if quantity.centred else 0.0
                 centre, limit = rounded(np.array([middle, max(high - middle, middle - low)]))
                 found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
         return found
+
+
+def _is_flat(numbers: np.ndarray, noise: float) -> bool:
+    """Whether a response has one value everywhere; a single token alone does not say so, unless its value is 0."""
+    return bool(np.ptp(numbers) <= noise and (len(numbers) > 1 or abs(numbers[0]) <= noise))
 
 
 def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:

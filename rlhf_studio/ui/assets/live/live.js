@@ -232,7 +232,7 @@ class LivePage {
       this.verdict.update(reply.insight, reply.verdict);
       this.learned.update(reply.insight);
     }
-    this.verdict.allow(reply.operator);
+    this.verdict.allow(reply.operator && !this.status.imported);
     this.showStatus();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
   }
