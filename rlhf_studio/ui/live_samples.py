@@ -14,7 +14,8 @@ from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRe
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 
-MOST_SCALE_STEPS = 32  # of a long run, for the scale of all its colours
+MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
+CLEAR_MOVE = 0.05  # of a probability, in one step
 ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
 
 
@@ -52,16 +53,53 @@ def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, fl
 def run_scales(reader: Any) -> dict[str, Any]:
     """One scale for all steps of a run, so that the colours of different steps can be compared; ``reader`` is a RunReader.
 
-    It comes from ``used`` of the ``of`` steps that have recorded responses: all of them, or :data:`MOST_SCALE_STEPS` spread evenly from the
+    It comes from ``used`` of the ``of`` steps that have recorded responses: all of them, or :data:`MOST_STEPS_READ` spread evenly from the
     first to the last.
     """
     steps, spans = reader.rollout_steps(), Spans()
-    chosen = sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_SCALE_STEPS))})
+    chosen = _spread(steps)
     for step in chosen:
-        with reader.snapshot():
-            tokens = [reader.rollout(step, record.sample).tokens for record in reader.rollouts(step)]
-        spans.add([one.arrays for one in tokens if one is not None])
+        spans.add([arrays for _, arrays in _recorded(reader, step)])
     return {"scales": spans.scales(), "used": len(chosen), "of": len(steps), "step": steps[-1] if steps else 0}
+
+
+def _spread(steps: Sequence[int]) -> list[int]:
+    return sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS_READ))})
+
+
+def _recorded(reader: Any, step: int) -> list[tuple[int, Mapping[str, np.ndarray]]]:
+    """Number and token arrays of the responses of a step that have token records."""
+    with reader.snapshot():
+        records = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
+    return [(record.sample, record.tokens.arrays) for record in records if record.tokens is not None]
+
+
+def clearest_move(reader: Any) -> dict[str, Any]:
+    """The token that shows best what an update does, as ``token``: {step, sample, token}; null when none moved clearly.
+
+    Looked at are the steps of :func:`run_scales`. A token counts when its probability changed by :data:`CLEAR_MOVE` or more from when it
+    was sampled to the update's last pass, the way its advantage asked for. Of these it is the one with the largest product of both.
+    """
+    best, found = 0.0, None
+    for step in _spread(reader.rollout_steps()):
+        for sample, arrays in _recorded(reader, step):
+            moves = _moves(arrays)
+            if len(moves) and moves.max() > best:
+                best, found = float(moves.max()), {"step": step, "sample": sample, "token": int(moves.argmax())}
+    return {"token": found}
+
+
+def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Change of probability times advantage of each token, 0 where it does not count; shape (0,) where a number was not recorded."""
+    if not {"logprobs", "new_logprobs", "advantages"} <= arrays.keys():
+        return np.zeros(0)
+    sampled, after, advantages = (np.asarray(arrays[name], np.float64) for name in ("logprobs", "new_logprobs", "advantages"))
+    used = np.asarray(arrays.get("whitened_advantages", advantages), np.float64)  # what the loss took
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = np.exp(after) - np.exp(sampled)
+        product = change * advantages
+        counts = (np.abs(change) >= CLEAR_MOVE) & (product > 0) & (change * used > 0) & np.isfinite(product)
+    return np.where(counts, product, 0.0)
 
 
 class Spans:

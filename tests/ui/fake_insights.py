@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
-from rlhf_studio.ui.live_samples import run_scales
+from rlhf_studio.ui.live_samples import clearest_move, run_scales
 
 PHRASE = Finding(
     "phrase-takes-over",
@@ -77,4 +77,5 @@ def analyses(kind: Callable[[], str] = lambda: "improving") -> dict[str, Any]:
         "diagnosis": lambda reader: lambda: diagnosis(reader, kind()),
         "learned": lambda reader: lambda: learned(reader),
         "scales": lambda reader: lambda: run_scales(reader),
+        "moved": lambda reader: lambda: clearest_move(reader),
     }

@@ -79,7 +79,14 @@ export class LearnedPanel {
       return;
     }
     setText(this.span, `${steps(before)} compared with ${steps(after)}`);
-    const content = JSON.stringify([learned.phrases, learned.traits, learned.gaps, learned.rose, learned.fell, learned.enough]);
+    const content = JSON.stringify([
+      learned.phrases,
+      learned.traits,
+      learned.gaps,
+      learned.rose,
+      learned.fell,
+      learned.enough,
+    ]);
     if (this.drawnAs === content) return;
     this.drawnAs = content;
     redraw(this.body, this.body, () => this.fill(learned));
