@@ -382,9 +382,10 @@ def test_a_failed_run_offers_to_fix_the_setting(open_page, workspace, app):
     app.verdict = "collapsed"
     run = FakeRun(workspace, steps=20)
     run.run()
-    run.step(3)
+    run.step(5)
     run.fail("The learning rate ppo.learning_rate is too high.")
     page = open_page(f"?run={run.run_id}")
+    page.locator(".rs-learned").get_by_text("Too few steps to tell which phrases changed.").wait_for()  # and no word of chance
     page.get_by_role("button", name="Fix settings").click()
     page.get_by_role("tab", name="Train", selected=True).wait_for()
     handed = json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.train.wanted')"))

@@ -11,7 +11,7 @@ const CLEAR = Math.log(2);
 const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
 const NOTHING = "It is told after the first steps.";
-const TOO_FEW = "Too few steps to tell.";
+const TOO_FEW = "Too few steps to tell which phrases changed.";
 const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
 
 export class LearnedPanel {
