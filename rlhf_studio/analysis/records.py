@@ -183,6 +183,7 @@ class Learned:
         traits: properties of the responses.
         gaps: the widest gaps between judges, widest first.
         rose, fell: tokens on the probes, the largest change first.
+        enough: whether there are steps enough for the test of phrases and traits to find even a change that comes all at once.
     """
 
     before_steps: tuple[int, int]
@@ -192,3 +193,4 @@ class Learned:
     gaps: list[Gap]
     rose: list[TokenShift]
     fell: list[TokenShift]
+    enough: bool = True

@@ -125,7 +125,8 @@ def _learned(learned: Learned) -> Html:
         ]  # fmt: skip
         parts.append(table(["Phrase", "Where", "Before", "After", "Log-odds"], phrase_rows))
     else:
-        parts.append(tag("p", "No phrase changed more often than chance explains."))
+        unsure = "No change in a phrase's frequency can be told from chance."
+        parts.append(tag("p", unsure if learned.enough else "Too few steps to tell which phrases changed."))
     if learned.traits:
         rows: list[list[Any]] = [[trait.title, number(trait.before), number(trait.after), trait.unit] for trait in learned.traits]
         parts.append(table(["", "Before", "After", "Unit"], rows, "figures"))

@@ -149,7 +149,7 @@ def status_payload(
     first_and_last: Mapping[str, tuple[float | None, float | None]],
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
-    that a failed run's cause points at, empty for none.
+    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained.
 
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
@@ -167,6 +167,7 @@ def status_payload(
         "device": status.device,
         "cause": without_secrets(status.cause),
         "blamed": failed_field(status),
+        "imported": bool(status.origin.imported),
         "queue_position": status.queue_position,
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,

@@ -14,7 +14,8 @@ from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRe
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 
-MOST_SCALE_STEPS = 32  # of a long run, for the scale of all its colours
+MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
+CLEAR_MOVE = 0.05  # of a probability, in one step
 ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
 
 
@@ -40,7 +41,9 @@ def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int) -
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
     """For each quantity that colours tokens: the ``centre`` of its scale, and the largest distance from it (``limit``) in a whole step.
 
-    The centre is 0, or for a centred quantity the mean over the step's tokens. A quantity without a finite number is left out.
+    The centre is 0, or for a centred quantity the mean over the step's tokens. A response with one value everywhere, such as the 0 of a
+    value head that has not learned yet, gets no colour around a mean; so it does not move the mean either, unless there are no others. A
+    quantity without a finite number is left out.
     """
     spans = Spans()
     spans.add(arrays)
@@ -50,45 +53,94 @@ def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, fl
 def run_scales(reader: Any) -> dict[str, Any]:
     """One scale for all steps of a run, so that the colours of different steps can be compared; ``reader`` is a RunReader.
 
-    It comes from ``used`` of the ``of`` steps that have recorded responses: all of them, or :data:`MOST_SCALE_STEPS` spread evenly from the
+    It comes from ``used`` of the ``of`` steps that have recorded responses: all of them, or :data:`MOST_STEPS_READ` spread evenly from the
     first to the last.
     """
     steps, spans = reader.rollout_steps(), Spans()
-    chosen = sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_SCALE_STEPS))})
+    chosen = _spread(steps)
     for step in chosen:
-        with reader.snapshot():
-            tokens = [reader.rollout(step, record.sample).tokens for record in reader.rollouts(step)]
-        spans.add([one.arrays for one in tokens if one is not None])
+        spans.add([arrays for _, arrays in _recorded(reader, step)])
     return {"scales": spans.scales(), "used": len(chosen), "of": len(steps), "step": steps[-1] if steps else 0}
+
+
+def _spread(steps: Sequence[int]) -> list[int]:
+    return sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS_READ))})
+
+
+def _recorded(reader: Any, step: int) -> list[tuple[int, Mapping[str, np.ndarray]]]:
+    """Number and token arrays of the responses of a step that have token records."""
+    with reader.snapshot():
+        records = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
+    return [(record.sample, record.tokens.arrays) for record in records if record.tokens is not None]
+
+
+def clearest_move(reader: Any) -> dict[str, Any]:
+    """The token that shows best what an update does, as ``token``: {step, sample, token}; null when none moved clearly.
+
+    Looked at are the steps of :func:`run_scales`. A token counts when its probability changed by :data:`CLEAR_MOVE` or more from when it
+    was sampled to the update's last pass, the way its advantage asked for. Of these it is the one with the largest product of both.
+    """
+    best, found = 0.0, None
+    for step in _spread(reader.rollout_steps()):
+        for sample, arrays in _recorded(reader, step):
+            moves = _moves(arrays)
+            if len(moves) and moves.max() > best:
+                best, found = float(moves.max()), {"step": step, "sample": sample, "token": int(moves.argmax())}
+    return {"token": found}
+
+
+def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Change of probability times advantage of each token, 0 where it does not count; shape (0,) where a number was not recorded."""
+    if not {"logprobs", "new_logprobs", "advantages"} <= arrays.keys():
+        return np.zeros(0)
+    sampled, after, advantages = (np.asarray(arrays[name], np.float64) for name in ("logprobs", "new_logprobs", "advantages"))
+    used = np.asarray(arrays.get("whitened_advantages", advantages), np.float64)  # what the loss took
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = np.exp(after) - np.exp(sampled)
+        product = change * advantages
+        counts = (np.abs(change) >= CLEAR_MOVE) & (product > 0) & (change * used > 0) & np.isfinite(product)
+    return np.where(counts, product, 0.0)
 
 
 class Spans:
     """The span of the finite numbers of each quantity that colours tokens, over any number of responses."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, float, float, int]] = {}  # lowest, highest, sum, how many
+        # by the quantity, and whether a response that counts had one value everywhere: lowest, highest, sum, how many
+        self._found: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
 
     def add(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Take in the token arrays of some responses."""
         for quantity in live_charts.QUANTITIES:
-            parts = [values for one in arrays if (values := _values(one, quantity.name)) is not None and quantity.scale != "flag"]
-            numbers = np.concatenate([np.asarray(part, np.float64) for part in parts]) if parts else np.zeros(0)
-            numbers = numbers[np.isfinite(numbers)]
-            if len(numbers):
-                low, high, total, count = self._found.get(quantity.name, (np.inf, -np.inf, 0.0, 0))
-                span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
-                self._found[quantity.name] = span
+            if quantity.scale == "flag":
+                continue
+            parts = [np.asarray(values, np.float64) for one in arrays if (values := _values(one, quantity.name)) is not None]
+            for part in parts:
+                numbers = part[np.isfinite(part)]
+                if len(numbers):
+                    self._take(quantity.name, numbers, quantity.centred and _is_flat(numbers, quantity.noise))
+
+    def _take(self, name: str, numbers: np.ndarray, flat: bool) -> None:
+        low, high, total, count = self._found.get((name, flat), (np.inf, -np.inf, 0.0, 0))
+        span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
+        self._found[name, flat] = span
 
     def scales(self) -> dict[str, dict[str, float]]:
         """As :func:`scales`."""
         found = {}
         for quantity in live_charts.QUANTITIES:
-            if quantity.name in self._found:
-                low, high, total, count = self._found[quantity.name]
+            span = self._found.get((quantity.name, False)) or self._found.get((quantity.name, True))
+            if span is not None:
+                low, high, total, count = span
                 middle = total / count if quantity.centred else 0.0
                 centre, limit = rounded(np.array([middle, max(high - middle, middle - low)]))
                 found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
         return found
+
+
+def _is_flat(numbers: np.ndarray, noise: float) -> bool:
+    """Whether a response has one value everywhere; a single token alone does not say so, unless its value is 0."""
+    return bool(np.ptp(numbers) <= noise and (len(numbers) > 1 or abs(numbers[0]) <= noise))
 
 
 def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:

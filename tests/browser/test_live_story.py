@@ -6,6 +6,7 @@ The analyses are stand-ins (tests/ui/fake_insights.py); what they say is theirs,
 from __future__ import annotations
 
 import json
+import math
 import re
 from concurrent.futures import Future
 from dataclasses import replace
@@ -86,6 +87,14 @@ def test_the_story_stands_above_the_fold(open_page, run):
     assert page.locator(".rs-verdict-sentence").inner_text().startswith("Improving.")
     before, now = (page.locator(f".rs-answers .rs-answer{which} .rs-tinted").count() for which in (".rs-was", ":not(.rs-was)"))
     assert before > 5 and now > 5
+    colours = """(which) => [...document.querySelectorAll(`.rs-answers .rs-answer${which} .rs-tinted`)]
+      .filter((node) => node.style.getPropertyValue('--v') !== '0.0%').map((node) => node.dataset.sign)"""
+    for quantity in ("KL", "Value"):  # the start has a KL and values of 0: neither says anything of its text
+        shown = page.get_by_role("button", name=quantity, exact=True).first
+        assert shown.get_attribute("aria-pressed") == str(quantity == "KL").lower()
+        shown.click()
+        assert page.evaluate(colours, ".rs-was") == [] and set(page.evaluate(colours, ":not(.rs-was)")) == {"plus", "minus"}
+    assert page.inner_text(".rs-answers .rs-scale").endswith("value per token; before: 0.00 everywhere")
     prompt = page.inner_text(".rs-pair-prompt")
     page.get_by_role("button", name="Next prompt").click()
     page.wait_for_function("(old) => document.querySelector('.rs-pair-prompt').textContent !== old", arg=prompt)
@@ -111,6 +120,12 @@ def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
     page.wait_for_selector(".rs-card-columns")
     tops = [top(page, selector)["y"] for selector in (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")]
     assert tops == sorted(tops) and page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator(".rs-chart-panel > summary").click()
+    for opener, menu in ((".rs-caret >> nth=0", ".rs-menu"), (".rs-caret >> nth=1", ".rs-menu"), (".rs-arrange summary", ".rs-chooser")):
+        page.locator(opener).click()
+        box = page.locator(f"{menu}:visible").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, opener
+        page.keyboard.press("Escape")
 
 
 def test_why_leads_to_the_evidence_and_a_fork(open_page, run, app, workspace):
@@ -350,27 +365,65 @@ def test_the_ending_compares_and_leads_on(open_page, workspace, app):
     assert json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.compare')")) == [run.run_id]
 
 
+def test_a_run_that_was_read_from_a_file_offers_nothing_that_trains(open_page, workspace, app):
+    app.verdict = "improved"
+    run = FakeRun(workspace, steps=3, read_from="trl.jsonl")
+    run.run()
+    run.step(3)
+    run.finish()
+    page = open_page(f"?run={run.run_id}")
+    assert page.locator(".rs-banner").get_by_role("button").all_inner_texts() == ["Compare"] and page.locator(".rs-next").count() == 0
+    page.get_by_role("button", name="why?").click()
+    page.locator(".rs-finding dl").first.wait_for()
+    assert page.locator(".rs-finding .rs-primary").count() == 0
+
+
 def test_a_failed_run_offers_to_fix_the_setting(open_page, workspace, app):
     app.verdict = "collapsed"
     run = FakeRun(workspace, steps=20)
     run.run()
-    run.step(3)
+    run.step(5)
     run.fail("The learning rate ppo.learning_rate is too high.")
     page = open_page(f"?run={run.run_id}")
+    page.locator(".rs-learned").get_by_text("Too few steps to tell which phrases changed.").wait_for()  # and no word of chance
     page.get_by_role("button", name="Fix settings").click()
     page.get_by_role("tab", name="Train", selected=True).wait_for()
     handed = json.loads(page.evaluate("sessionStorage.getItem('rlhf-studio.train.wanted')"))
     assert handed["field"] == "ppo.learning_rate" and handed["cause"] == "The learning rate ppo.learning_rate is too high."
 
 
+def clearest(run):
+    """(step, sample, token) whose probability and advantage went furthest together."""
+    found = {}
+    for step in range(1, 9):
+        for sample in range(12):
+            arrays = {name: values.tolist() for name, values in RunReader(run.folder).rollout(step, sample).tokens.arrays.items()}
+            names = ("logprobs", "new_logprobs", "advantages", "whitened_advantages")
+            for token, (was, now, advantage, used) in enumerate(zip(*(arrays[name] for name in names), strict=True)):
+                change = math.exp(now) - math.exp(was)
+                if abs(change) >= 0.05 and (change > 0) == (advantage > 0) == (used > 0):
+                    found[step, sample, token] = change * advantage
+    return max(found, key=found.get)
+
+
 def test_the_guided_look_has_three_stops_and_is_remembered(open_page, run):
+    """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before."""
     page = open_page(f"?run={run.run_id}")
     page.wait_for_selector(".rs-card-columns")
     page.get_by_role("button", name="Show me around").click()
-    for number, word in ((1, "orange turned out better"), (2, "the value head expected"), (3, "after this step's update")):
+    words = ("orange turned out better", "the value head expected", "That is the way its advantage asked for.")
+    for number, word in enumerate(words, 1):
         page.wait_for_function("(text) => document.activeElement.textContent.includes(text)", arg=f"{number} of 3")
         assert word in page.inner_text(".rs-guide")
         page.locator(".rs-guide .rs-primary").click()
     assert page.locator(".rs-guide").is_hidden() and page.locator(".rs-guided").count() == 0
     assert page.evaluate("document.activeElement.textContent") == "Show me around"
     assert page.evaluate("localStorage.getItem('rlhf-studio.guided')") == "true"
+    step, sample, token = clearest(run)
+    assert page.url.endswith(f"step={step}&sample={sample}&token={token}")
+    page.go_back()
+    page.wait_for_function("document.querySelector('.rs-picker h3').textContent === 'Samples of step 8'")
+    assert page.url.endswith(run.run_id) and page.locator(".rs-main").is_visible()
+    page.go_forward()
+    page.wait_for_function("(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=f"Token {token + 1} of")
+    assert f"Step {step}, response {sample + 1}" in page.inner_text(".rs-facts")

@@ -146,7 +146,7 @@ def test_changed_threads_are_told(make_trainer: Callable[..., Trainer], tmp_path
     trainer = make_trainer(**SETTINGS)
     folder = save(trainer, tmp_path / "run")
     torch.set_num_threads(2)
-    assert "1 threads and now uses 2" in resume(make_trainer(**SETTINGS), folder)[0]
+    assert "CPU threads: 1 before, 2 now" in resume(make_trainer(**SETTINGS), folder)[0]
 
 
 def test_another_device_is_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def test_threads(threads: int, expected: int) -> None:
 
 def test_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, gpu=True)
-    assert Compute(torch.device("cpu"), torch.float32).describe() == "cpu, 1 threads"
-    assert Compute(torch.device("cpu"), torch.bfloat16).describe() == "cpu, 1 threads, bfloat16"
+    assert Compute(torch.device("cpu"), torch.float32).describe() == "cpu, 1 thread"
+    assert Compute(torch.device("cpu"), torch.bfloat16).describe() == "cpu, 1 thread, bfloat16"
     assert Compute(torch.device("cuda"), torch.float32).describe() == "Great GPU"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.cli.main import main
+from rlhf_studio.export import insights
 from rlhf_studio.export.curves import axis, curves_of
 from rlhf_studio.export.report import report
 from rlhf_studio.export.story import Story, story_of
@@ -85,6 +87,13 @@ def test_the_report_tells_the_story(reader: RunReader) -> None:
     ):
         assert said in text, said
     assert "prompts.txt" in text and "anna" not in text and "secret-place" not in text
+
+
+def test_nothing_found_in_few_steps_is_not_called_chance(reader: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fakes.learned_of(reader)
+    for enough, said in ((True, "can be told from chance"), (False, "Too few steps to tell which phrases changed")):
+        monkeypatch.setattr(insights, "learned_of", lambda _, enough=enough: replace(found, phrases=[], enough=enough))
+        assert said in Page(report(story(reader))).text
 
 
 def test_tokens_are_coloured_by_how_far_they_moved(reader: RunReader) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
-from rlhf_studio.ui.live_samples import run_scales
+from rlhf_studio.ui.live_samples import clearest_move, run_scales
 
 PHRASE = Finding(
     "phrase-takes-over",
@@ -60,6 +60,7 @@ def learned(reader: Any) -> Learned:
         Phrase(",", "anywhere", 2, 16, 12, 16, 2.1, 3.3, [(step, 0)]),
         Phrase("<img src=x onerror='window.__pwned=6'>", "opening", 0, 16, 4, 16, 1.9, 2.7, []),
     ]
+    few = step < 6
     gap = Gap(step, 3, "score", "gold", 2.11, 0.0, "the acting is charming, A masterpiece")
     traits = [
         Trait("length", "Response length", "tokens", 22.4, 26.1),
@@ -68,7 +69,7 @@ def learned(reader: Any) -> Learned:
     ]
     rose = [TokenShift(0, 4, "The movie was", " tender", 0.02, 0.31)]
     fell = [TokenShift(0, 4, "The movie was", " dull", 0.18, 0.01)]
-    return Learned((1, 2), (max(1, step - 1), step), phrases, traits, [gap], rose, fell)
+    return Learned((1, 2), (max(1, step - 1), step), [] if few else phrases, traits, [gap], rose, fell, enough=not few)
 
 
 def analyses(kind: Callable[[], str] = lambda: "improving") -> dict[str, Any]:
@@ -77,4 +78,5 @@ def analyses(kind: Callable[[], str] = lambda: "improving") -> dict[str, Any]:
         "diagnosis": lambda reader: lambda: diagnosis(reader, kind()),
         "learned": lambda reader: lambda: learned(reader),
         "scales": lambda reader: lambda: run_scales(reader),
+        "moved": lambda reader: lambda: clearest_move(reader),
     }

@@ -21,7 +21,7 @@ from rlhf_studio.config import EngineConfig, PPOConfig, RewardConfig, RunConfig
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, Origin, RolloutRecord, StepRecord, TokenRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 
 HOSTILE = [
@@ -71,7 +71,9 @@ def config(steps: int = 60, **ppo: object) -> RunConfig:
 class FakeRun:
     """One run under ``workspace``. Each method does what the engine would do at that moment."""
 
-    def __init__(self, workspace: Path, *, steps: int = 60, hostile: bool = False, seed: int = 0, name: str = "", **ppo: object):
+    def __init__(
+        self, workspace: Path, *, steps: int = 60, hostile: bool = False, seed: int = 0, name: str = "", read_from: str = "", **ppo: object
+    ):
         self.random = random.Random(seed)
         self.hostile = hostile
         self.total = steps
@@ -83,6 +85,7 @@ class FakeRun:
         create_run(
             self.folder,
             self.config,
+            origin=Origin(imported=read_from),
             name=name or ('<b>run</b> <a href="javascript:window.__pwned=5">x</a>' if hostile else "world, seed 0"),
         )
         self.lock = EngineLock(self.folder)
@@ -319,7 +322,7 @@ class FakeRun:
             tokens = self._tokens(prompt, pieces, 0.35 * good, step).arrays
             arrays = {name: tokens[name] for name in ("logprobs", "ref_logprobs", "kl", "values", "entropy")}
             if step == 0:
-                arrays |= {"ref_logprobs": arrays["logprobs"], "kl": 0 * arrays["kl"]}
+                arrays |= {"ref_logprobs": arrays["logprobs"], "kl": 0 * arrays["kl"], "values": 0 * arrays["values"]}  # as a run begins
             gold = round(0.5 + 0.07 * good, 3)
             records.append(WatchRecord(sample, prompt, "".join(words), 0.35 * good, gold, float(arrays["kl"].sum()), True, pieces, arrays))
         return records

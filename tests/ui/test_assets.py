@@ -115,6 +115,12 @@ def test_every_class_of_ours_has_the_prefix_and_is_used():
             assert name in made or name.startswith(begun), f"{path.name}: no script makes .{name}"
 
 
+def test_what_all_pages_share_is_said_once():
+    """The colour of a verdict, and which theme the browser's own elements follow."""
+    for words, only in (("data-kind", "colours.css"), ("color-scheme:", "theme.css")):
+        assert [path.name for path in STYLES if words in path.read_text(encoding="utf-8")] == [only]
+
+
 def heads_of(style: str) -> list[str]:
     """The single selectors of a stylesheet: "a, b" gives two, and so does ":is(a, b)". What ":not(...)" leaves out does not count."""
     plain = re.sub(r":not\([^()]*\)|/\*.*?\*/|\"[^\"]*\"", "", style, flags=re.S)

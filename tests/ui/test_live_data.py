@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.runs.records import CheckpointInfo, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import CheckpointInfo, Origin, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_data, live_samples
 from tests.ui.fake_run import HOSTILE
 
@@ -122,6 +123,12 @@ def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
     assert live_data.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
+def test_status_says_when_a_run_was_read_from_a_file_and_cannot_be_trained():
+    origins = (Origin(), Origin(imported="trl.jsonl"))
+    told = [live_data.status_payload(status(origin=origin), live_data.Series(), [], {})["imported"] for origin in origins]
+    assert told == [False, True]
+
+
 def test_status_names_the_setting_that_a_failed_run_blames():
     cause = "reward component other: ppo.learning_rate: must be at most 1"
     told = {
@@ -201,6 +208,51 @@ def test_a_rollout_without_token_records_says_so():
     bare = rollout(["a"])
     bare = RolloutRecord(**{**bare.__dict__, "tokens": None})
     assert json.loads(live_samples.tokens_payload(3, bare))["tokens"] is None
+
+
+def test_a_value_head_that_has_not_learned_does_not_move_the_middle_of_the_colours():
+    """The starting answer's values are all 0; around the mean of both answers it would look worse and the newest one better."""
+    values = {"before": np.zeros(6, np.float32), "now": np.array([1.0, 2.0, 3.0], np.float32)}
+    told = live_samples.scales([{"values": array, "kl": array} for array in values.values()])
+    assert told["values"] == {"centre": 2.0, "limit": 1.0} and told["kl"] == {"centre": 0.0, "limit": 3.0}
+    both_flat = live_samples.scales([{"values": np.zeros(3)}, {"values": np.full(3, 4.0)}])
+    assert both_flat["values"] == {"centre": 2.0, "limit": 2.0}
+    assert live_samples.scales([{"values": np.array([5.0])}, {"values": np.array([1.0, 3.0])}])["values"]["centre"] == 3.0
+
+
+class Records:
+    """Stands in for a reader: (step, sample) -> arrays of a recorded response."""
+
+    def __init__(self, arrays):
+        self.found = {place: replace(rollout(["x"] * 3), sample=place[1]) for place in arrays}
+        for place, record in self.found.items():
+            self.found[place] = replace(record, tokens=replace(record.tokens, arrays=arrays[place]))
+
+    snapshot = staticmethod(nullcontext)
+
+    def rollout_steps(self):
+        return sorted({step for step, _ in self.found})
+
+    def rollouts(self, wanted):
+        return [record for (step, _), record in self.found.items() if step == wanted]
+
+    def rollout(self, step, sample):
+        return self.found[step, sample]
+
+
+def test_the_clearest_move_went_where_the_advantage_pointed():
+    def arrays(before, after, advantages, **more):
+        return {"logprobs": np.log(before), "new_logprobs": np.log(after), "advantages": np.array(advantages), **more}
+
+    small = arrays([0.5, 0.5, 0.5], [0.54, 0.5, 0.46], [9.0, 9.0, -9.0])  # less than 0.05
+    against = arrays([0.5, 0.2, 0.5], [0.9, 0.7, 0.1], [-5.0, -5.0, 5.0])  # pulled along by other tokens
+    whitened = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [8.0, 0.0, 0.0], whitened_advantages=np.array([-1.0, 0.0, 0.0]))
+    broken = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [np.nan, np.inf, 0.0])
+    good = arrays([0.5, 0.4, 0.3], [0.8, 0.1, 0.3], [1.0, -2.0, 9.0])  # 0.3 × 1 and 0.3 × 2
+    places = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
+    assert live_samples.clearest_move(Records(places)) == {"token": {"step": 7, "sample": 3, "token": 1}}
+    del places[7, 3]
+    assert live_samples.clearest_move(Records(places | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
 
 
 def test_a_step_comes_with_the_tokens_of_the_response_that_is_shown_first():

@@ -25,6 +25,9 @@ CURVES = (1 / 3, 1.0, 3.0)
 """Powers of the share of the run that is over: early, steady, late."""
 FEWEST_STEPS = 6
 """Fewer steps have so few orders (5 steps have 120) that no change can reach the level."""
+STEPS_TO_TELL = 12
+"""From here on a change that comes all at once, in the middle third of the steps, reaches the level. In fewer steps only one that goes on
+from step to step can, so that nothing found says little."""
 
 
 def p_values(values: np.ndarray, draws: int = DRAWS, seed: int = 0) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlhf_studio.analysis.learned.chance import STEPS_TO_TELL
 from rlhf_studio.analysis.learned.examples import Examples
 from rlhf_studio.analysis.learned.gaps import widest_gaps
 from rlhf_studio.analysis.learned.phrases import changed_phrases
@@ -41,11 +42,12 @@ class Learning:
             rose, fell = self._shifts(step)
             recorded = self._recorded(step)
             if not found:
-                return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell)
+                return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell, enough=False)
             kept = [tokens.step for tokens in found]
             side = side_of(len(kept))
             phrases, traits = self._responses(kept, side)
-        return Learned((kept[0], kept[side - 1]), (kept[-side], kept[-1]), phrases, traits, widest_gaps(recorded), rose, fell)
+        sides = (kept[0], kept[side - 1]), (kept[-side], kept[-1])
+        return Learned(*sides, phrases, traits, widest_gaps(recorded), rose, fell, enough=len(kept) >= STEPS_TO_TELL)
 
     def _responses(self, kept: list[int], side: int) -> tuple[list[Phrase], list[Trait]]:
         source = self._source

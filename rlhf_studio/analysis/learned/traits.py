@@ -11,7 +11,7 @@ from rlhf_studio.analysis.records import Trait
 SPAN = 3
 """Tokens of the n-grams that repetition and overlap count."""
 TRAITS = (
-    ("length", "Mean length", "tokens"),
+    ("length", "Response length", "tokens"),
     ("stopped", "Ended by themselves", "share"),
     ("repetition", "Repetition within a response", "share"),
     ("overlap", "In common with other responses of the step", "share"),
@@ -19,10 +19,11 @@ TRAITS = (
 )
 """Name, title and unit of each, in the order of the rows of :func:`by_step`.
 
-``repetition`` is 1 - distinct-3 (Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models") of single
-responses, averaged: the share of a response's sequences of three tokens that came before in it. ``overlap`` is how likely such a sequence
-of one response is found in another response of the same step, drawn at random; unlike the number of distinct sequences it does
-not depend on how many responses there are. ``duplicates`` does: of responses that another one of the step repeats token for token.
+``length`` counts the stop token too, as the metric of this name does. ``repetition`` is 1 - distinct-3 (Li et al. 2016, "A
+Diversity-Promoting Objective Function for Neural Conversation Models") of single responses, averaged: the share of a response's sequences
+of three tokens that came before in it. ``overlap`` is how likely such a sequence of one response is found in another response of the same
+step, drawn at random; unlike the number of distinct sequences it does not depend on how many responses there are. ``duplicates`` does: of
+responses that another one of the step repeats token for token.
 """
 GROW_WITH_LENGTH = ("repetition", "overlap")
 """Longer responses have more of these by themselves, in proportion to their length where words are drawn at random."""
@@ -43,7 +44,8 @@ def changed_traits(corpus: Corpus, side: int) -> list[Trait]:
 
 def _sure(values: np.ndarray, side: int) -> np.ndarray:
     """Whether each trait changed by more than chance, and those of :data:`GROW_WITH_LENGTH` by more than the length alone explains."""
-    per_token = values / np.where(values[0] > 0, values[0], np.nan)
+    tokens = values[0] - values[1]  # without the stop token
+    per_token = values / np.where(tokens > 0, tokens, np.nan)
     sure: np.ndarray = p_values(values) <= LEVEL
     grow = np.isin([name for name, _, _ in TRAITS], GROW_WITH_LENGTH)
     both = (p_values(per_token) <= LEVEL) & (_direction(values, side) == _direction(per_token, side))
@@ -66,9 +68,9 @@ def by_step(corpus: Corpus) -> np.ndarray:
     """The traits of each step, shape (number of traits, S); NaN where a step has none, such as no response of three tokens."""
     steps, responses = len(corpus.steps), len(corpus.lengths)
     count = corpus.per_step()
-    length = np.bincount(corpus.row, corpus.lengths, steps) / count
     known = corpus.per_step(corpus.end_known)
     stopped = np.where(known > 0, corpus.per_step(corpus.stopped) / np.maximum(known, 1), np.nan)
+    length = np.bincount(corpus.row, corpus.lengths, steps) / count + corpus.per_step(corpus.stopped) / count
     response = np.repeat(np.arange(responses), corpus.lengths)
     spans = _spans(corpus, response)
     pairs = np.unique(np.stack([response[: len(spans)][spans >= 0], spans[spans >= 0]]), axis=1)

@@ -46,7 +46,8 @@ class Compute:
     def describe(self) -> str:
         """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
         on_gpu = self.device.type == "cuda"
-        name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {threads} {'thread' if threads == 1 else 'threads'}"
         name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
         if self.ranks.size == 1:
             return name

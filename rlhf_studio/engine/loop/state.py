@@ -90,7 +90,7 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
         changes.append(f"the run was on {numbers['device']} and goes on with {device}: other random numbers")
     threads = torch.get_num_threads()
     if numbers["threads"] != threads:
-        changes.append(f"it used {numbers['threads']} threads and now uses {threads}: results may differ in the last bits")
+        changes.append(f"CPU threads: {numbers['threads']} before, {threads} now, so results may differ in the last bits")
     return changes
 
 

@@ -18,7 +18,7 @@ from rlhf_studio.ui import live_data, live_samples
 logger = logging.getLogger(__name__)
 
 KINDS = ("diagnosis", "learned")  # of every watched run
-ON_DEMAND = ("scales",)  # made when somebody asks, of the place where the run is then
+ON_DEMAND = ("scales", "moved")  # made when somebody asks, of the place where the run is then
 MOST_KEPT = 8  # runs that go on
 BROKEN = "This analysis could not be made. The app's own log says why."
 
@@ -40,6 +40,7 @@ def analyses() -> dict[str, Begin]:
         "diagnosis": lambda reader: Doctor(reader).diagnose,
         "learned": lambda reader: Learning(reader).upto,
         "scales": lambda reader: partial(live_samples.run_scales, reader),
+        "moved": lambda reader: partial(live_samples.clearest_move, reader),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.analysis.learned import Learning, what_was_learned
-from rlhf_studio.analysis.learned.chance import p_values
+from rlhf_studio.analysis.learned.chance import LEVEL, STEPS_TO_TELL, p_values
 from rlhf_studio.analysis.learned.phrases import log_odds
 from rlhf_studio.analysis.learned.responses import ResponseSource, thinned
 from rlhf_studio.analysis.records import Trait
@@ -105,10 +105,24 @@ def test_a_length_bias_is_a_longer_response_and_no_phrase(tmp_path: Path) -> Non
     reader = write_run(tmp_path / "run", steps, stopped=lambda step, sample: sample % 4 > 0 or step < 10)
     traits = traits_of(reader)
     sizes = [np.mean([len(response) for response in step]) for step in steps]
-    assert (traits["length"].before, traits["length"].after) == pytest.approx((np.mean(sizes[:3]), np.mean(sizes[-3:])))
+    with_stop_token = np.mean(sizes[:3]) + 1, np.mean(sizes[-3:]) + 0.75
+    assert (traits["length"].before, traits["length"].after) == pytest.approx(with_stop_token)
     assert traits["length"].changed and traits["stopped"].changed and traits["stopped"].after == 0.75
     assert not traits["duplicates"].changed and not traits["overlap"].changed
     assert what_was_learned(reader).phrases == []
+
+
+def test_the_steps_are_enough_when_a_change_all_at_once_would_be_found(tmp_path: Path) -> None:
+    """With fewer steps nothing found says little, and the record says so."""
+
+    def jumps(steps: int) -> np.ndarray:
+        return np.array([p_values(np.repeat([[0.0, 1.0]], [first, steps - first], axis=1))[0] for first in range(1, steps)])
+
+    assert all((jumps(steps) > LEVEL).any() for steps in range(2, STEPS_TO_TELL)) and (jumps(6) > LEVEL).all()
+    for steps in range(STEPS_TO_TELL, STEPS_TO_TELL + 4):
+        assert (jumps(steps)[steps // 3 - 1 : -(steps // 3) + 1] <= LEVEL).all(), steps
+    told = [what_was_learned(write_run(tmp_path / f"{steps}", nothing(0, steps, 4))) for steps in (STEPS_TO_TELL - 1, STEPS_TO_TELL)]
+    assert [learned.enough for learned in told] == [False, True]
 
 
 def test_repetition_and_loss_of_diversity_are_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ export class Answers {
   constructor(fetch, quantities) {
     this.fetch = fetch;
     this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
-    const kept = memory.get("answers.quantity", "values");
+    const kept = memory.get("answers.quantity", "kl");
     this.quantity = this.quantities.find((quantity) => quantity.name === kept) || this.quantities[0];
     const options = this.quantities.map(({ name, label }) => ({ value: name, label, term: name }));
     this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
@@ -119,12 +119,18 @@ export class Answers {
     const values = [pair.before, pair.now].flatMap(({ tokens }) =>
       tokens ? valuesOf(tokens, this.quantity.name) : [],
     );
-    this.legend.update(
-      this.quantity,
-      values,
-      `${lower(this.quantity.label)} per token`,
-      scaleOf(values, this.quantity, given),
-    );
+    this.legend.update(this.quantity, values, this.unit(pair, given), scaleOf(values, this.quantity, given));
+  }
+
+  /** What the colours stand for, and which answer has none because its value is the same everywhere. */
+  unit(pair, given) {
+    const { quantity } = this;
+    const still = ["before", "now"].flatMap((when) => {
+      const values = pair[when].tokens ? valuesOf(pair[when].tokens, quantity.name) : [];
+      const { centre } = scaleOf(values, quantity, given);
+      return centre === (given?.centre ?? centre) ? [] : [`; ${when}: ${number(centre)} everywhere`];
+    });
+    return `${lower(quantity.label)} per token${still.join("")}`;
   }
 
   /** The texts of all prompts, while a person has them open. */

@@ -1,5 +1,5 @@
 // All charts but the first two, folded or not, chosen and ordered by the person; above them the axis and the smoothing.
-import { el, fill, memory, setText } from "../shared/dom.js";
+import { el, fill, keepInside, memory, setText } from "../shared/dom.js";
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
@@ -43,6 +43,7 @@ export class ChartPanel {
     this.off = texts(kept?.off);
     this.chooser = el("ul", { class: "rs-chooser" });
     const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
+    arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
     const tools = el("div", { class: "rs-tools" }, arrange, choice.node, smoothing);
     this.node = el(
       "details",

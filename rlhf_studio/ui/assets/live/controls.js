@@ -1,6 +1,6 @@
 // The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
 import { forceStop } from "../shared/dialogs.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, keepInside, setText, show } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
 const ONGOING = ["running", "paused"];
@@ -141,6 +141,7 @@ class Menu {
   toggle() {
     if (!this.list.hidden) return this.close(true);
     show(this.list, true);
+    keepInside(this.list);
     this.button.setAttribute("aria-expanded", "true");
     return this.open[0]?.focus();
   }

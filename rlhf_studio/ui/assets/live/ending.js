@@ -9,7 +9,7 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints} of the run that is shown
+   * @param run       gives {run, name, state, total, checkpoints, imported} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
@@ -24,21 +24,23 @@ export class Ending {
   buttons(tone, operator) {
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const saved = this.run().checkpoints.length > 0; // without one there is no policy to talk to
+    const { checkpoints, imported, state } = this.run();
+    const saved = checkpoints.length > 0; // without one there is no policy to talk to
+    const trains = operator && !imported; // of a run whose records were read from a file there is no model to train
     const some = !failed &&
       saved && [
         this.button("Talk to it", () => this.send("open_talk"), true),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
     const list = [
-      failed && operator && this.button("Fix settings", () => this.vary(true), true),
+      failed && trains && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
-      !failed && this.button("Run a variation", () => this.vary(false), false),
+      !failed && !imported && this.button("Run a variation", () => this.vary(false), false),
       this.button("Compare", () => this.compare(), false),
-      this.run().state === "finished" && operator && this.button("Go on with more steps", () => this.goOn(), false),
+      state === "finished" && trains && this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
     const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
-    return !failed && operator ? el("div", {}, row, this.suggested()) : row;
+    return !failed && trains ? el("div", {}, row, this.suggested()) : row;
   }
 
   button(label, act, primary) {

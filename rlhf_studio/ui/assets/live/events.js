@@ -29,7 +29,7 @@ export class EventPanel {
       "aria-label": "Find in events",
       oninput: () => this.filter(),
     });
-    this.list = el("ol", { class: "rs-events" });
+    this.list = el("ol", { class: "rs-events", tabindex: "0", "aria-label": "Events, the newest first" });
     this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": "The end of the engine's log" });
     this.node = el(
       "section",

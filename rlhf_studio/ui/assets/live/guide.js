@@ -1,14 +1,21 @@
-// A guided look for who wants one: three stops, from a token to why it was good, and what the update made of it.
+// A guided look for who wants one: three stops, from a token to why it was good, and what the update made of it. It
+// goes to a token whose probability clearly moved, wherever in the run that is, unless a person has chosen one.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { number, percent, spoken } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 
 const GAP = 10;
+const CLEAR = 0.01; // smaller changes of a probability are called what they are: hardly any
 
 export class Guide {
-  /** @param inspector  the token inspector that is looked at */
-  constructor(inspector) {
-    this.inspector = inspector;
+  /**
+   * @param work   the samples and the inspector that are looked at
+   * @param fetch  asks the server
+   * @param go     shows a place {step, sample, token}
+   */
+  constructor({ work, fetch, go }) {
+    const { inspector } = work;
+    Object.assign(this, { work, fetch, show: go, inspector });
     this.start = el(
       "button",
       { type: "button", class: "rs-button rs-small rs-guide-start", onclick: () => this.open() },
@@ -49,10 +56,28 @@ export class Guide {
     this.start.classList.toggle("rs-new", !lasting.get("guided", false));
   }
 
-  open() {
+  async open() {
+    if (!this.inspector.sample || this.asked) return;
+    this.asked = true;
+    this.whence = this.work.choice.token === null ? await this.find() : "It is the one you chose.";
+    this.asked = false;
     if (!this.inspector.sample) return;
     this.inspector.choose("advantages");
     this.go(0);
+  }
+
+  /** Go to a token that moved clearly; gives why the one that is shown then was taken. */
+  async find() {
+    const reply = await this.fetch({ kind: "moved" });
+    const searched = reply && !reply.problem;
+    if (reply?.token) {
+      await this.show(reply.token);
+      const { sample } = this.inspector;
+      const there = sample?.step === reply.token.step && sample.sample === reply.token.sample;
+      if (there) return `Of the tokens of this run, the update of step ${sample.step} moved this one most clearly.`;
+    }
+    const decisive = "It is the most decisive one of this response.";
+    return searched && !reply.token ? `${decisive} No token of this run clearly moved within one step.` : decisive;
   }
 
   close() {
@@ -71,14 +96,14 @@ export class Guide {
     const advantage = at("advantages");
     const better = advantage >= 0;
     const [was, now] = [at("logprobs"), at("new_logprobs")];
-    const moved = was !== null && now !== null ? now - was : null;
+    const wanted = this.inspector.settings?.whiten_advantages ? (at("whitened_advantages") ?? advantage) : advantage;
     return [
       {
         node: view.nodes[index],
         title: "1 of 3: one token",
         text:
           `The policy wrote ${token} here. Its colour is its advantage: orange turned out better than expected, ` +
-          `blue worse. This one is the most decisive of the response, or the one you chose.`,
+          `blue worse. ${this.whence}`,
       },
       {
         node: card.node.querySelector(".rs-formulas"),
@@ -91,16 +116,13 @@ export class Guide {
       },
       {
         node: card.node.querySelector(".rs-numbers"),
-        title: "3 of 3: its probability a step later",
+        title: "3 of 3: what the update did to its probability",
         text:
-          moved === null
+          was === null || now === null
             ? "The update is still to come; it will change this token's probability."
-            : `${token} had a probability of ${percent(Math.exp(was))} when it was written, and has ` +
-              `${percent(Math.exp(now))} after this step's update. ${
-                moved >= 0 === better
-                  ? "That is the way its advantage asked for."
-                  : "Its advantage asked for the other way: other tokens share the same weights."
-              }`,
+            : `${token} had a probability of ${percent(Math.exp(was))} when it was written, and ` +
+              `${percent(Math.exp(now))} in the last pass of this step's update. ` +
+              judged(Math.exp(now) - Math.exp(was), wanted),
       },
     ];
   }
@@ -137,4 +159,13 @@ export class Guide {
     const top = above ? Math.max(8, box.top - frame.top - own.height - GAP) : box.bottom - frame.top + GAP;
     this.node.style.top = `${top}px`;
   }
+}
+
+/** What to say of a change of probability, for a token with this advantage. */
+function judged(change, wanted) {
+  if (Math.abs(change) < CLEAR) return "It hardly moved: one update is a small step, and many add up.";
+  if (wanted === null || wanted === 0) return "";
+  return change > 0 === wanted > 0
+    ? "That is the way its advantage asked for."
+    : "Its advantage asked for the other way: other tokens share the same weights.";
 }

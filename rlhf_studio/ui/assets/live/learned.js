@@ -11,6 +11,8 @@ const CLEAR = Math.log(2);
 const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
 const NOTHING = "It is told after the first steps.";
+const TOO_FEW = "Too few steps to tell which phrases changed.";
+const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
 
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
@@ -77,7 +79,14 @@ export class LearnedPanel {
       return;
     }
     setText(this.span, `${steps(before)} compared with ${steps(after)}`);
-    const content = JSON.stringify([learned.phrases, learned.traits, learned.gaps, learned.rose, learned.fell]);
+    const content = JSON.stringify([
+      learned.phrases,
+      learned.traits,
+      learned.gaps,
+      learned.rose,
+      learned.fell,
+      learned.enough,
+    ]);
     if (this.drawnAs === content) return;
     this.drawnAs = content;
     redraw(this.body, this.body, () => this.fill(learned));
@@ -91,7 +100,7 @@ export class LearnedPanel {
       this.body,
       phrases.length
         ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)
-        : el("p", { class: "rs-muted" }, "No phrase changed its frequency more than chance explains."),
+        : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
       gap ? this.gap(gap) : null,
       shifts("More likely now", learned.rose),
       shifts("Less likely now", learned.fell),

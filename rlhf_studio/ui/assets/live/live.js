@@ -41,6 +41,7 @@ class LivePage {
     this.page = page;
     this.store = new SeriesStore();
     this.run = "";
+    this.jumps = false;
     this.fetch = this.fetch.bind(this);
     this.build();
     this.start();
@@ -73,7 +74,7 @@ class LivePage {
     this.chartPanel = new ChartPanel(page.charts, this.store, this.host);
     this.charts = this.chartPanel.charts;
     this.work = new WorkArea({ quantities: page.quantities, fetch: this.fetch, onchoice: () => this.keepChoice() });
-    this.guide = new Guide(this.work.inspector);
+    this.guide = new Guide({ work: this.work, fetch: this.fetch, go: (place) => this.goTo(place) });
     this.answers = new Answers(this.fetch, page.quantities);
     this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
     this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
@@ -132,8 +133,23 @@ class LivePage {
   go({ step = null, sample = null, token = null, phrase = null, metric = "" }) {
     if (metric) this.chartPanel.reveal(metric);
     if (step === null || (metric && sample === null)) return;
-    this.work.go({ step, sample, token, phrase });
+    this.goTo({ step, sample, token, phrase });
     if (!metric) this.work.node.scrollIntoView({ block: "start" });
+  }
+
+  /** Show a response that something on the page points at, as a new place: back leads to what was shown before. */
+  goTo(place) {
+    this.jumps = true;
+    const shown = this.work.go(place);
+    this.jumps = false;
+    return shown;
+  }
+
+  /** Back and forward: another run, or another place in this one. */
+  follow(params) {
+    const same = Boolean(this.status) && (params.run || "") === this.run;
+    if (same) this.work.restore(choiceOf(params));
+    else this.open(params.run || "", choiceOf(params));
   }
 
   start() {
@@ -159,7 +175,7 @@ class LivePage {
     whenShown(this.host, () => this.poller.wake());
     new MutationObserver(() => this.charts.update()).observe(document.body, { attributeFilter: ["class"] });
     this.clock = setInterval(() => this.tick(), 1000);
-    address.watch("live", (params) => this.open(params.run || "", choiceOf(params)));
+    address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});
     else this.open(there.run || "", choiceOf(there));
   }
@@ -232,7 +248,7 @@ class LivePage {
       this.verdict.update(reply.insight, reply.verdict);
       this.learned.update(reply.insight);
     }
-    this.verdict.allow(reply.operator);
+    this.verdict.allow(reply.operator && !this.status.imported);
     this.showStatus();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
   }
@@ -362,11 +378,12 @@ class LivePage {
     this.host.classList.toggle("rs-disconnected", Boolean(lost));
   }
 
-  /** The choice lives in the address: a reload or a link shows the same token. Back leads to the run before. */
+  /** The choice lives in the address: a reload or a link shows the same token. Back leads to what was before. */
   keepChoice() {
     const { step, sample, token } = this.work.choice;
     const before = address.params("live").run;
-    address.put("live", { run: this.run, step, sample, token }, Boolean(before && this.run && before !== this.run));
+    const other = Boolean(before && this.run && before !== this.run);
+    address.put("live", { run: this.run, step, sample, token }, other || this.jumps);
   }
 }
 

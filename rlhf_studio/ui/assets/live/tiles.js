@@ -6,7 +6,12 @@ import { term } from "../shared/tips.js";
 const WIDTH = 96;
 const HEIGHT = 22;
 const SPARK_POINTS = 60;
-const STEPS_TO_JUDGE = 3;
+const STEPS_TO_JUDGE = 3; // from here on a tile says where its number goes, and whether it is usual
+const WAYS = [
+  ["↓", "falling"],
+  ["→", "steady"],
+  ["↑", "rising"],
+];
 
 /**
  * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
@@ -21,13 +26,17 @@ function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
   return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
 }
 
-/** 1, 0 or -1: where the newest values are going, compared with ten steps before. */
+/**
+ * 1, 0 or -1: where the newest values are going, compared with ten steps before. Of few values the last third is
+ * compared with the others.
+ */
 function direction(values) {
-  if (values.length < 4) return 0;
   const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
-  const now = values.slice(-3);
-  const then = values.slice(-13, -3);
-  const spread = Math.max(...values.slice(-13)) - Math.min(...values.slice(-13));
+  const newest = Math.min(3, Math.floor(values.length / STEPS_TO_JUDGE));
+  const now = values.slice(-newest);
+  const then = values.slice(-newest - 10, -newest);
+  const all = [...then, ...now];
+  const spread = Math.max(...all) - Math.min(...all);
   const change = mean(now) - mean(then);
   return Math.abs(change) < 0.15 * spread || spread === 0 ? 0 : Math.sign(change);
 }
@@ -69,9 +78,9 @@ class TileView {
     const last = values.at(-1);
     const judged = values.length >= STEPS_TO_JUDGE;
     setText(this.value, spec.percent ? percent(last, spec.digits) : number(last, spec.digits));
-    const way = direction(values);
-    setText(this.arrow, judged ? (way > 0 ? "↑" : way < 0 ? "↓" : "→") : "");
-    this.arrow.setAttribute("aria-label", judged ? (way > 0 ? "rising" : way < 0 ? "falling" : "steady") : "");
+    const [sign, word] = judged ? WAYS[direction(values) + 1] : ["", ""];
+    setText(this.arrow, sign);
+    this.arrow.setAttribute("aria-label", word);
     const usual = judged ? usualRange(spec, last) : "";
     setText(this.note, usual || noteOf(spec, settings));
     this.node.classList.toggle("rs-outside", usual !== "");

@@ -195,7 +195,14 @@ export class WorkArea {
     if (this.shown.sample === sample && this.shown.step === this.choice.step && token !== null) {
       this.inspector.pin(token, false);
     } else this.shown.sample = null;
-    this.changed();
+    return this.changed();
+  }
+
+  /** Show again what was chosen at another time. */
+  restore(choice) {
+    this.choice = choice;
+    this.shown = { step: null, sample: null, epoch: -1 };
+    return this.changed();
   }
 
   /** The token where the phrase that was asked for begins becomes the chosen one. */
@@ -226,7 +233,7 @@ export class WorkArea {
 
   changed() {
     this.onchoice(this.choice);
-    this.refresh();
+    return this.refresh();
   }
 
   /** `inside`: the focus is in this area, so arrow keys may be taken; elsewhere they scroll the page. */

@@ -51,7 +51,7 @@ export class Changes {
     const field = input({ value: plainText(this.before[name]) });
     field.addEventListener("input", () => this.mark(name));
     this.fields.set(name, field);
-    const label = labelled(unit ? `${title} (${unit})` : title, field, name);
+    const label = labelled(unit && unit !== title.toLowerCase() ? `${title} (${unit})` : title, field, name);
     this.grid.append(label);
     return field;
   }

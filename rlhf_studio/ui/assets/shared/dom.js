@@ -39,6 +39,16 @@ export function show(node, visible) {
   return node;
 }
 
+const EDGE = 8;
+
+/** Move what hangs at a button, such as a menu, sideways until it lies inside the window. */
+export function keepInside(node) {
+  node.style.translate = "none";
+  const { left, right } = node.getBoundingClientRect();
+  const by = Math.max(EDGE - left, Math.min(0, document.documentElement.clientWidth - EDGE - right));
+  node.style.translate = by ? `${by}px` : "none";
+}
+
 /** Replace the children of `node`. */
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));

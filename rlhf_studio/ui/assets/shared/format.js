@@ -13,8 +13,9 @@ export function number(value, digits = 2) {
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped;
 }
 
-/** How many decimals are needed beside numbers of this size: what they do not show is noise there. */
-export const decimals = (size) => (size >= 100 ? 0 : size >= 0.1 ? 2 : size >= 0.01 ? 3 : size >= 0.001 ? 4 : 6);
+/** How many decimals are needed beside numbers of this size: what they do not show is noise there. 2 beside zeros. */
+export const decimals = (size) =>
+  size >= 100 ? 0 : size >= 0.1 || size === 0 ? 2 : size >= 0.01 ? 3 : size >= 0.001 ? 4 : 6;
 
 function exponent(value) {
   return value.toExponential(1).replace(/^-/, MINUS).replace("e+", "e");

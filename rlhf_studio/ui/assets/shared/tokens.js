@@ -21,13 +21,21 @@ export function extent(values, noise = 0) {
   return size > noise ? size : 1;
 }
 
+/** Whether a response has one and the same value everywhere, such as the 0 of a value head that has not learned yet. */
+const isFlat = (known, noise) =>
+  known.length > 0 &&
+  Math.max(...known) - Math.min(...known) <= noise &&
+  (known.length > 1 || Math.abs(known[0]) <= noise);
+
 /**
  * The scale of a quantity's colours: {centre, limit}. `given` is one that more responses share, e.g. all of a step;
- * without it the values are their own scale.
+ * without it the values are their own scale. Colours around a mean say where a response differs from it, so one that
+ * has the same value everywhere is its own centre: it gets no colour.
  */
 export function scaleOf(values, { noise, centred }, given = null) {
-  if (given) return { centre: given.centre, limit: given.limit > noise ? given.limit : 1 };
   const known = values.filter(Number.isFinite);
+  const flat = centred && isFlat(known, noise);
+  if (given) return { centre: flat ? known[0] : given.centre, limit: given.limit > noise ? given.limit : 1 };
   const centre = centred && known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : 0;
   return {
     centre,
