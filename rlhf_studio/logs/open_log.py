@@ -109,7 +109,9 @@ def _settings_of(index: Index, title: str, file_name: str) -> tuple[RunConfig, O
         data["data"] = {"prompts": UNKNOWN, **given.get("data", {})}
         data["ppo"] = {"steps": index.steps[-1] + index.shift, **given.get("ppo", {})}
         data["name"] = title
-    return parse_config(data), Origin(imported=file_name, settings_known=whole)
+    named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
+    named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
+    return parse_config(data), Origin(imported=file_name, settings_known=whole, settings_given=[] if whole else named)
 
 
 def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> None:

@@ -149,6 +149,8 @@ def test_a_line_of_rl_logging_board(tmp_path: Path) -> None:
     assert any("ref_response, ref_reward" in note for note in result.notes)
     assert any("settings" in note for note in result.notes) and not reader.origin().settings_known
     assert reader.config().model.policy == "unknown" and reader.status().state == "finished"
+    about = {"kind": "run", "model": "gpt2", "settings": {"ppo.kl_coef": 0.3, "engine": {"seed": 5}}}
+    assert opened(tmp_path, about, BOARD)[1].origin().settings_given == ["ppo.kl_coef", "engine.seed", "model.policy"]
 
 
 def test_steps_in_any_order_and_from_zero(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.verdict import judge, shown
 from rlhf_studio.analysis.series import rounded
-from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config.changes import flat
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
@@ -24,6 +25,7 @@ MOST_TOLD = 3
 """Settings that tell runs of the same name apart."""
 LABELS = ("name", "recipe")
 """Parts of the configuration that set nothing."""
+_ALL = {section: RunConfig.model_validate({}).model_dump()[section].keys() for section in SECTIONS}
 SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
@@ -67,17 +69,26 @@ def check_number(readers: Sequence[RunReader]) -> None:
 
 
 def plain_settings(reader: RunReader) -> dict[str, Any]:
-    """A run's configuration as nested mappings, without what sets nothing."""
-    return {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
+    """A run's configuration as nested mappings, without what sets nothing, and without what the log that it was read from does not give."""
+    settings = {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
+    origin = reader.origin()
+    if origin.settings_known:
+        return settings
+    given = set(origin.settings_given)
+    return {section: {name: value for name, value in own.items() if f"{section}.{name}" in given} for section, own in settings.items()}
 
 
 def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
-    """For each run the place of its group: runs with the same settings but the seed, and the same changes while they ran."""
+    """For each run the place of its group: runs with the same settings but the seed, and the same changes while they ran.
+
+    A run whose settings are not all known is a group of its own: what is not known may differ.
+    """
     known: dict[str, int] = {}
     places = []
-    for plain, own in zip(settings, changed, strict=True):
+    for run, (plain, own) in enumerate(zip(settings, changed, strict=True)):
         without_seed = {**plain, "engine": {name: value for name, value in plain["engine"].items() if name != "seed"}}
-        key = json.dumps([without_seed, [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
+        alone = None if all_known(plain) else run
+        key = json.dumps([alone, without_seed, [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
         places.append(known.setdefault(key, len(known)))
     return places
 
@@ -93,11 +104,27 @@ def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
     """The settings that are not the same in all runs, in the order of the configuration, the seed last."""
-    against_first = [{change.setting: change for change in changes_between(settings[0], other)} for other in settings]
-    found = {name: change for changes in against_first for name, change in changes.items()}
-    rows = [SettingRow(name, [own[name].new if name in own else found[name].old for own in against_first]) for name in found]
+    leaves = [flat(plain) for plain in settings]
+    chosen = [flat(plain) for plain in settings if not all_known(plain)]  # what a log gives, somebody wanted to be known
+    rows = []
+    for name in dict.fromkeys(name for own in leaves for name in own):
+        known = [is_known(plain, name) for plain in settings]
+        row = SettingRow(name, [own.get(name) for own in leaves], known)
+        if row.differs() or (not all(known) and any(name in own for own in chosen)):
+            rows.append(row)
     sections = list(settings[0])
     return sorted(rows, key=lambda row: (row.setting == SEED, sections.index(row.setting.split(".")[0])))
+
+
+def is_known(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether a run's plain settings say anything of one, by dotted name, or of the list that it is in."""
+    section, _, rest = name.partition(".")
+    return rest.split(".")[0] in settings[section]
+
+
+def all_known(settings: Mapping[str, Any]) -> bool:
+    """Whether a run's plain settings are all there."""
+    return all(settings[section].keys() >= names for section, names in _ALL.items())
 
 
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
@@ -110,8 +137,8 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
 
 def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
     same = [place for place, name in enumerate(names) if name == names[run]]
-    telling = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
-    parts = [f"{row.setting.rpartition('.')[2]} {shown(row.values[run])}" for row in telling]
+    telling = [row for row in rows if all(row.known[place] for place in same) and len({shown(row.values[place]) for place in same}) > 1]
+    parts = [f"{row.setting.rpartition('.')[2]} {shown(row.values[run])}" for row in telling[:MOST_TOLD]]
     return f"{names[run]} ({', '.join(parts)})" if parts else names[run]
 
 
@@ -124,7 +151,8 @@ def _compared(
         label=label,
         state=status.state,
         group=group,
-        seed=settings["engine"]["seed"],
+        seed=settings["engine"].get("seed"),
+        settings_known=all_known(settings),
         step=status.step,
         total_steps=status.total_steps,
         first={name: first for name, (first, _) in tenths.items()},

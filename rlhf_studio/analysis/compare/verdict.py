@@ -56,28 +56,28 @@ def judge(
     if len(results) == 1:
         return _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
-        return f"These runs were scored differently, so their {NAMES[metric]}s cannot be compared; {_differ(rows, there)}.", notes
+        return f"These runs were scored differently, so their {NAMES[metric]}s cannot be compared; {_differ(rows, runs, there)}.", notes
     notes += _other_way(results, runs, metric)
     if all(len(result.runs) == 1 for result in results):
         notes.append("There is one run of each setting: more seeds would show whether another draw of luck turns the order round.")
-    return _sentence(results, rows, metric), notes
+    return _sentence(results, rows, runs, metric), notes
 
 
 def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
     """Whether the runs' values of this metric come from different judges."""
-    of_gold = [row for row in rows if row.setting == "reward.gold"]
-    of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold"]
+    of_gold = [row for row in rows if row.setting == "reward.gold" and row.differs()]
+    of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold" and row.differs()]
     return bool(of_gold if metric == GOLD else of_reward)
 
 
-def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], metric: str) -> str:
+def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
     sure = best.value - second.value > margin
     name, first, next_to = NAMES[metric], _number(best.value), _number(second.value)
     by = "seeds" if any(len(result.runs) > 1 for result in results) else "the noise from step to step"
     chance = f"{by} alone can make a difference of {_number(margin)}"
-    kl, differ = _kl(best, second), _differ(rows, [result.runs[0] for result in results])
+    kl, differ = _kl(best, second), _differ(rows, runs, [result.runs[0] for result in results])
     if len(results) == 2:
         if sure:
             return f"{best.text} reaches a {name} of {first} against {next_to} for {second.text}{kl}; {differ}."
@@ -149,14 +149,16 @@ def _kl(best: Result, other: Result | None = None) -> str:
     return f", at a KL of {_number(best.kl)}{against}"
 
 
-def _differ(rows: Sequence[SettingRow], order: Sequence[int]) -> str:
+def _differ(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: Sequence[int]) -> str:
     """What differs; of a single setting also its values, in the order of these runs."""
-    named = [row for row in rows if row.setting != SEED]
+    named = [row for row in rows if row.setting != SEED and row.differs()]
+    if not named and not all(run.settings_known for run in runs):
+        return "in which settings they differ is not known"
     if not named:
         return "they differ in what was changed while they ran"
     texts = [row.setting for row in named[:MOST_NAMED]]
     if len(named) == 1:
-        values = list(dict.fromkeys(shown(named[0].values[run]) for run in order))
+        values = list(dict.fromkeys(shown(named[0].values[run]) for run in order if named[0].known[run]))
         return f"they differ in {texts[0]} ({' against '.join(values)})"
     more = len(named) - len(texts)
     return f"they differ in {', '.join(texts)} and {more} more" if more else f"they differ in {', '.join(texts[:-1])} and {texts[-1]}"
@@ -186,6 +188,12 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> li
         notes.append(f"Not finished yet: {', '.join(going)}.")
     if metric == SCORE and any(runs[run].last[GOLD] is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
+    notes += [
+        f"“{run.label}” was read from a log that does not give all settings: it is taken for no seed of another run, what its log does not "
+        "give is shown as “–”, and its score may come from another reward."
+        for run in runs
+        if not run.settings_known
+    ]
     for run in runs:
         notes += [
             f"“{run.label}”: {setting} was changed to {shown(value)} at step {step}, while it ran." for step, setting, value in run.changed

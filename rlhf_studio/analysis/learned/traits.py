@@ -105,5 +105,5 @@ def _duplicates(corpus: Corpus, count: np.ndarray) -> np.ndarray:
     keys = [(row, ids.tobytes()) for row, ids in zip(rows, responses_of(corpus.ids, corpus.lengths), strict=True)]
     for key in keys:
         texts[key] = texts.get(key, 0) + 1
-    repeats = np.array([texts[key] > 1 for key in keys])
+    repeats = np.array([texts[key] > 1 for key in keys], bool)
     return np.where(count > 1, np.bincount(corpus.row, repeats, len(corpus.steps)) / count, np.nan)
