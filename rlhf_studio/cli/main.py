@@ -12,6 +12,7 @@ from rlhf_studio import __version__
 from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.export.text import readable
 from rlhf_studio.runs.errors import StoreError
 
 TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
@@ -35,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except ConfigError as error:
         for problem in error.problems:
-            print(f"rlhf-studio: {problem}", file=sys.stderr)
+            print(f"rlhf-studio: {readable(str(problem))}", file=sys.stderr)
         return BAD_INPUT
     except StoreError as error:  # a folder that is not a run, or that cannot be read or written
-        print(f"rlhf-studio: {error}", file=sys.stderr)
+        print(f"rlhf-studio: {readable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the program that reads our output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes
