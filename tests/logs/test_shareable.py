@@ -93,6 +93,23 @@ def test_an_exported_log_names_no_place_of_this_machine(tmp_path: Path, monkeypa
     assert "anna" not in shown.replace(f"{HOME}/notes", "")
 
 
+def test_an_exported_log_holds_no_secret_but_in_texts_of_the_data(tmp_path: Path) -> None:
+    token, address = "hf_abcdefghijklmnop", "https://anna:pw@example.org/a"
+    both = f"{token} {address}"
+    components = [{"kind": "regex", "pattern": both}]
+    create_run(tmp_path / "run", RunConfig.model_validate({"reward": {"components": components}}), name=both)
+    event = EventRecord("error", "log", f"Asked {both}", {"headers": [token, {address: both}], both: 1})
+    with RunWriter(tmp_path / "run") as writer:
+        writer.set_state("running")
+        change = SettingChange(1, "model.policy", both, token)
+        writer.commit_step(StepRecord(1, {"objective/scores": 1.0}, [rollout(0, prompt=both)], events=[event], changes=[change]))
+    lines = [json.loads(line) for line in lines_of(RunReader(tmp_path / "run"))]
+    kept = json.dumps([line for line in lines if line["kind"] != "rollout"])
+    assert token not in kept and "anna" not in kept and kept.count("example.org/a") == 7
+    assert told(RunReader(tmp_path / "run"))[0] == "Asked hf_\u2026 https://example.org/a"
+    assert next(line for line in lines if line["kind"] == "rollout")["prompt"] == both
+
+
 def test_every_setting_that_names_a_file_or_folder_is_known() -> None:
     """Each text whose help speaks of files or folders is one that may name a place, or is named here as one that may not."""
     not_a_place = {"data.split", "data.eval_split", "data.column", "data.subset", "data.revision"}
