@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names out of files may hold what the terminal's coding has no place for
     try:
         if arguments[:1] == ["app"]:
             return _app(arguments[1:])

@@ -377,6 +377,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["open-log", str(path), "--ppo.steps", "4"]) == 2
     assert main(["open-log", str(log(tmp_path, {**GOOD, "step": "one"}))]) == 2
     assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err
+    half = {"kind": "step", "step": 1, "metrics": {"\ud800": 1}}
+    result = open_log(log(tmp_path, half), tmp_path / "half")
+    assert main(["runs", "show", str(tmp_path / "half" / "runs" / result.run_id)]) == 0 and "\\ud800" in capsys.readouterr().out
     steering = "\x1b[2J"
     assert main(["open-log", str(log(tmp_path, {**BOARD, steering: 1})), "--workspace", str(tmp_path / "w")]) == 0
     assert main(["open-log", str(log(tmp_path, {"kind": "run", "settings": {steering: 1}}))]) == 2
