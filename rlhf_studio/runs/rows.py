@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -215,7 +216,7 @@ def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -
             AND step IN (SELECT step FROM steps WHERE {OF_NOW} ORDER BY step {order} LIMIT ?)""",
         (metric, steps),
     ).fetchone()[0]
-    return mean
+    return mean if mean is None or math.isfinite(mean) else None  # a sum of huge numbers overflows
 
 
 def tenth(steps: int) -> int:
