@@ -24,6 +24,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _open_log(options: argparse.Namespace) -> int:
+    from rlhf_studio.export.text import readable
     from rlhf_studio.logs.open_log import open_log
 
     others = options.overrides.keys() - {"name"}
@@ -33,5 +34,5 @@ def _open_log(options: argparse.Namespace) -> int:
     print(f"run: {options.workspace / 'runs' / opened.run_id}")
     print(f"{opened.steps} steps, {opened.rollouts} responses")
     for note in opened.notes:
-        print(note)
+        print(readable(note))
     return DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from rlhf_studio import __version__
 from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.export.text import readable
 from rlhf_studio.runs.errors import StoreError
 
 TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
@@ -20,6 +22,8 @@ TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names out of files may hold what the terminal's coding has no place for
     try:
         if arguments[:1] == ["app"]:
             return _app(arguments[1:])
@@ -35,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except ConfigError as error:
         for problem in error.problems:
-            print(f"rlhf-studio: {problem}", file=sys.stderr)
+            print(f"rlhf-studio: {readable(str(problem))}", file=sys.stderr)
         return BAD_INPUT
     except StoreError as error:  # a folder that is not a run, or that cannot be read or written
-        print(f"rlhf-studio: {error}", file=sys.stderr)
+        print(f"rlhf-studio: {readable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the program that reads our output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes

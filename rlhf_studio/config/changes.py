@@ -59,7 +59,7 @@ def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[C
 
     A setting that one of them does not know, because another version wrote it, is no change.
     """
-    old, new = _flat(before), _flat(now)
+    old, new = flat(before), flat(now)
     lists = {name for name in (*old, *new) if any(part.isdigit() for part in name.split("."))}
     names = [*new, *(name for name in old if name not in new)]
     return [
@@ -69,11 +69,12 @@ def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[C
     ]
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as one mapping by dotted name; entries of lists are numbered from 0."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if items is None:
         return {name: value}
-    return {key: leaf for part, item in items for key, leaf in _flat(item, f"{name}.{part}" if name else str(part)).items()}
+    return {key: leaf for part, item in items for key, leaf in flat(item, f"{name}.{part}" if name else str(part)).items()}
 
 
 def refusals(changes: list[Change], stays: Mapping[str, str] = STAYS) -> list[tuple[str, str]]:

@@ -29,12 +29,12 @@ def _go_on() -> None:
     """Nobody wants to end it."""
 
 
-def open_log_apart(file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on) -> Opened:
+def open_log_apart(file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, called: str = "") -> Opened:
     """As :func:`~rlhf_studio.logs.open_log.open_log`, in a process of its own; ``tick`` is called again and again, and may raise to end it.
 
     Raises ConfigError and StoreError as that does, and StoreError too when the process needs too much memory or does not answer.
     """
-    task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name}
+    task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name, "called": called}
     try:
         with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, tick=tick)) as answers:
             for said in answers:
@@ -58,7 +58,8 @@ def open_log_text(text: str, file_name: str, workspace: Path, name: str = "", ti
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
         place = Path(folder) / "log.jsonl"
         place.write_bytes(text.encode("utf-8", "surrogatepass"))
-        return open_log_apart(place, workspace, (name.strip() or Path(plain).stem or "log")[:MAX_NAME], tick)
+        called = plain[:MAX_NAME] or place.name
+        return open_log_apart(place, workspace, (name.strip() or Path(plain).stem or "log")[:MAX_NAME], tick, called=called)
 
 
 # --- inside the child --------------------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def main() -> None:
     """Open the log that the task names; say how far it is, and at the end what became of it."""
     task = read_task()
     try:
-        opened = open_log(Path(task["file"]), Path(task["workspace"]), task["name"], _Teller())
+        opened = open_log(Path(task["file"]), Path(task["workspace"]), task["name"], _Teller(), called=task["called"])
     except ConfigError as error:
         answer({"problems": [[problem.field, problem.message] for problem in error.problems]})
     except StoreError as error:

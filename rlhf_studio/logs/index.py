@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.logs import records
-from rlhf_studio.logs.line import LogLine
+from rlhf_studio.logs.line import LogLine, meant
 from rlhf_studio.logs.shape import (
     FORMAT,
     MOST_LINE_BYTES,
     MOST_LINES,
+    MOST_NAMES,
     MOST_PIECES,
     MOST_PIECES_TEXT,
     MOST_PROBES,
@@ -38,7 +39,7 @@ class Index:
 
     Attributes:
         run: the line that says what the run is.
-        passed_over: names of fields that are not read, 20 at most.
+        passed_over: names of fields that are not read, 20 at most, each with what was most likely meant, or an empty text.
         rollouts, tokens: of the whole file.
         shift: 1 where the file counts its steps from 0.
         steps: those that the run gets, as the file counts them, in order.
@@ -50,11 +51,12 @@ class Index:
         self.run: LogLine | None = None
         self.probes: dict[int, Probe] = {}
         self.pieces: dict[int, str] = {}
-        self.passed_over: set[str] = set()
+        self.passed_over: dict[str, str] = {}
         self.rollouts = self.tokens = self.shift = 0
         self.steps: list[int] = []
         self.without_metrics: set[int] = set()
         self._pieces_text = self.too_likely = self.first_too_likely = 0
+        self._names: dict[str, set[str]] = {"metrics": set(), "components": set()}
         self._columns = {name: array("q") for name in ("step", "number", "place", "size", "kind", "sample")}
         self._rows: dict[str, np.ndarray] = {}
 
@@ -66,7 +68,9 @@ class Index:
     def add(self, line: LogLine, place: int, size: int) -> None:
         """Check one line, and remember where it is. Raises ConfigError."""
         if len(self.passed_over) < 20:
-            self.passed_over |= {name[:60] for name in line.fields.keys() - records.READ[line.kind]}
+            new = line.fields.keys() - records.READ[line.kind] - self.passed_over.keys()
+            for name in sorted(new)[: 20 - len(self.passed_over)]:
+                self.passed_over[name[:60]] = meant(name, records.READ[line.kind] - line.fields.keys())
         if line.kind in _OF_RUN:
             _OF_RUN[line.kind](self, line)
         if line.kind in OF_STEPS:
@@ -156,6 +160,7 @@ class Index:
 
     def _check_rollout(self, line: LogLine) -> int | None:
         record = records.rollout(line, 0)
+        self._count_names(line, "components", record.parts)
         self.rollouts += 1
         if self.rollouts > MOST_RESPONSES:
             line.fail("", f"the file has more than {MOST_RESPONSES:,} responses; open a part of it")
@@ -166,13 +171,15 @@ class Index:
         return line.whole("sample", MOST_SAMPLES)
 
     def _check_metrics(self, line: LogLine) -> None:
-        line.numbers("metrics")
+        self._count_names(line, "metrics", line.numbers("metrics"))
 
     def _check_watched(self, line: LogLine) -> None:
         self._count(line, len(records.watched(line).pieces))
 
     def _check_episodes(self, line: LogLine) -> None:
-        self._count(line, len(records.episodes(line, {}).response_ids))
+        found = records.episodes(line, {})
+        self._count_names(line, "components", found.parts)
+        self._count(line, len(found.response_ids))
 
     def _check_probe_score(self, line: LogLine) -> None:
         self._count(line, len(records.probe_score(line, self.probes).logprobs))
@@ -182,6 +189,12 @@ class Index:
 
     def _check_event(self, line: LogLine) -> None:
         records.event(line)
+
+    def _count_names(self, line: LogLine, field: str, found: Iterable[str]) -> None:
+        """Each name is a curve of its own, with a place for each step."""
+        self._names[field].update(found)
+        if len(self._names[field]) > MOST_NAMES:
+            line.fail(field, f"the file has more than {MOST_NAMES:,} different names here up to this line; a name is not to be made anew")
 
     def _count(self, line: LogLine, tokens: int) -> None:
         self.tokens += tokens

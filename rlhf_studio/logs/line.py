@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
 
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, SPECIAL
+from rlhf_studio.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, OTHER_NAMES, SPECIAL
 
 LARGEST = float(np.finfo(np.float32).max)
 MOST_MEMBERS = 1000
@@ -51,14 +52,16 @@ class LogLine:
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
-        raise ConfigError([Problem(f"line {self.number}" + (f", {field}" if field else ""), message)])
+        raise ConfigError([Problem(f"line {self.number}" + (f", {plain_name(field)}" if field else ""), message)])
 
     def has(self, name: str) -> bool:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
         return self.fields.get(name) is not None
 
     def missing(self, name: str, wanted: str) -> NoReturn:
-        self.fail(name, f"it is missing; {wanted}")
+        """Raise the error for a field that is needed, with the one in its place where there is one that looks like it."""
+        other = next((given for given in self.fields if given != name and meant(given, [name])), "")
+        self.fail(name, f"it is missing; {wanted}" + (f"; if that is {_shown(other)}, call it {name}" if other else ""))
 
     def whole(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
@@ -139,6 +142,13 @@ class LogLine:
             found[int(key)] = piece
         return found
 
+    def flags(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """As :meth:`reals`, where each number says yes or no: true and false are 1 and 0."""
+        value = self.fields.get(name)
+        if isinstance(value, list):
+            value = [int(item) if type(item) is bool else item for item in value]
+        return self.reals(name, shape, {name: value})
+
     def reals(self, name: str, shape: tuple[int, ...] | None = None, of: dict[str, Any] | None = None) -> np.ndarray | None:
         """A list of numbers as float32, NaN where a number is ``null``; None when it is not given. Lists of lists for two dimensions.
 
@@ -196,10 +206,11 @@ class _Unusable(ValueError):
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Unusable(f"{_shown(next(name for name in names if names.count(name) > 1))} stands twice in one object")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Unusable(f"{_shown(name)} stands twice in one object")
+        found[name] = value
     return found
 
 
@@ -227,3 +238,16 @@ def _type(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     return ascii(value)[:60]
+
+
+def plain_name(name: str) -> str:
+    """A name out of a file as part of a sentence: at most 100 characters, and nothing in it can steer a terminal."""
+    return name[:100] if name[:100].isprintable() else ascii(name[:100])[1:-1]
+
+
+def meant(given: str, names: Iterable[str]) -> str:
+    """The one of these field names that a person most likely meant by another; empty when it looks like none of them."""
+    words = given.strip().lower().replace("-", "_")
+    names = sorted(names)
+    likely = next((name for name in names if words == name or words in OTHER_NAMES.get(name, ())), "")
+    return likely or next(iter(get_close_matches(words, names, 1, 0.85)), "")

@@ -17,7 +17,7 @@ from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.logs import records
 from rlhf_studio.logs.index import MARK, OF_STEPS, Index, given_settings, index_of, wrong
-from rlhf_studio.logs.line import LogLine
+from rlhf_studio.logs.line import LogLine, plain_name
 from rlhf_studio.logs.shape import MOST_FILE_BYTES, MOST_STEPS
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run, new_folder
@@ -44,8 +44,10 @@ class Opened:
     notes: list[str]
 
 
-def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fraction: None) -> Opened:
+def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fraction: None, *, called: str = "") -> Opened:
     """Make a run of a file of JSON Lines (``docs/logs.md``). ``told`` hears how far it is, from 0 to 1.
+
+    ``called`` is what a person calls the file where it has another name here, as one that a page has sent.
 
     Raises:
         ConfigError: the file cannot be used; the line and the field are named. Nothing was made then.
@@ -58,7 +60,7 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
         size = os.fstat(source.fileno()).st_size
         index = index_of(source, lambda done: told(0.5 * done / max(1, size)))
         _refuse_without_room(Path(workspace), size)
-        config, origin = _settings_of(index, title, Path(file).name)
+        config, origin = _settings_of(index, title, called or Path(file).name)
         run_id = paths.new_run_id()
         with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
             create_run(building, config, name=title, origin=origin)
@@ -109,7 +111,9 @@ def _settings_of(index: Index, title: str, file_name: str) -> tuple[RunConfig, O
         data["data"] = {"prompts": UNKNOWN, **given.get("data", {})}
         data["ppo"] = {"steps": index.steps[-1] + index.shift, **given.get("ppo", {})}
         data["name"] = title
-    return parse_config(data), Origin(imported=file_name, settings_known=whole)
+    named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
+    named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
+    return parse_config(data), Origin(imported=file_name, settings_known=whole, settings_given=[] if whole else named)
 
 
 def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> list[str]:
@@ -249,5 +253,7 @@ def _notes(index: Index, origin: Origin, computed: set[str]) -> list[str]:
     if not origin.settings_known:
         notes.append("The log does not give all settings; those that it does not give are defaults, not what was trained with.")
     if index.passed_over:
-        notes.append(f"Fields that are not read: {', '.join(sorted(index.passed_over))}.")
+        hints = {name: f" (if that is the {other}, call it {other})" if other else "" for name, other in index.passed_over.items()}
+        said = [plain_name(name) + hint for name, hint in hints.items()]
+        notes.append(f"Fields that are not read: {', '.join(sorted(said))}.")
     return notes

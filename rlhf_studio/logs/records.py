@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.logs.line import LogLine
-from rlhf_studio.logs.shape import MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
+from rlhf_studio.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
 from rlhf_studio.runs.records import (
     EPISODE_TOKENS,
     EventRecord,
@@ -111,7 +111,7 @@ def _kl(line: LogLine, tokens: TokenRecord | None) -> float:
 
 def _tokens(line: LogLine, pieces: list[str]) -> TokenRecord:
     count = len(pieces)
-    given = {ours: line.reals(key, (count,)) for key, ours in TOKEN_KEYS.items()}
+    given = {ours: (line.flags if key in FLAG_KEYS else line.reals)(key, (count,)) for key, ours in TOKEN_KEYS.items()}
     arrays = {name: array for name, array in given.items() if array is not None}
     if "kl" not in arrays and {"logprobs", "ref_logprobs"} <= arrays.keys():
         arrays["kl"] = arrays["logprobs"] - arrays["ref_logprobs"]

@@ -31,6 +31,27 @@ TOKEN_KEYS = {
 }
 """Arrays with one number for each token of the response: key of the line -> name in our records."""
 
+FLAG_KEYS = {"clipped"}
+"""Those of them that say yes or no."""
+
+OTHER_NAMES = {
+    "reward": {"score", "scores", "rewards", "return", "total_reward"},
+    "rewards": {"score", "scores", "reward"},
+    "prompt": {"query", "queries", "question", "instruction", "input", "prompts"},
+    "response": {"completion", "answer", "output", "generation", "responses", "text"},
+    "response_tokens": {"tokens", "completion_tokens", "output_tokens", "pieces"},
+    "response_ids": {"completion_ids", "output_ids", "token_ids"},
+    "step": {"steps", "iteration", "iter", "global_step", "training_step"},
+    "ref_logprobs": {"reference_logprobs", "ref_log_probs", "ref_log_prob"},
+    "logprobs": {"log_probs", "old_logprobs", "old_log_probs"},
+    "new_logprobs": {"new_log_probs"},
+    "gold": {"gold_score", "gold_reward", "true_reward"},
+    "components": {"reward_components", "parts"},
+    "length": {"response_length", "num_tokens"},
+    "metrics": {"stats"},
+}
+"""What other programs call a field; never read under that name, but named where the right one is missing."""
+
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON has no such numbers; they are written as these texts. Python's own ``NaN`` without quotes is read as well."""
 
@@ -47,6 +68,7 @@ MOST_ALTERNATIVES = 20
 MOST_TEXT = 2_000_000  # characters
 MOST_PIECES, MOST_PIECES_TEXT = 1_000_000, 20_000_000  # token ids that a file gives a text, and characters of these texts
 MOST_PROBES = 1000
+MOST_NAMES = 4000  # different names of metrics, or of reward components, that a file has
 MOST_DEPTH = 8
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -36,8 +37,11 @@ def shareable(value: str) -> str:
 
 
 def shareable_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as ``model_dump`` gives it, with what :data:`PLACES` name made :func:`shareable`. It stays a valid one."""
-    found = {section: dict(values) if isinstance(values, dict) else values for section, values in settings.items()}
+    """A configuration as ``model_dump`` gives it, without secrets in its texts, and with what :data:`PLACES` name made :func:`shareable`.
+
+    It stays a valid one.
+    """
+    found: dict[str, Any] = _each_text(settings, without_secrets)
     for section, names in PLACES.items():
         found[section] |= {name: shareable(found[section][name]) for name in names if name in found.get(section, {})}
     if "reward" in found:
@@ -48,6 +52,15 @@ def shareable_settings(settings: dict[str, Any]) -> dict[str, Any]:
 def _shareable_component(component: dict[str, Any]) -> dict[str, Any]:
     given = {name: component[name] for name in PLACES_OF_COMPONENTS if name in component}
     return component | {name: "".join(map(shareable, re.split(r"(\s*[,\n]\s*)", value))) for name, value in given.items()}
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """JSON data anew, with ``change`` done to every text in it, names of members among them."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _each_text(item, change) for key, item in value.items()}
+    return [_each_text(item, change) for item in value] if isinstance(value, list) else value
 
 
 class Shareable:
@@ -74,7 +87,7 @@ class Shareable:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {key: self.settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
+            return {self.text(key): self.settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
         return [self.data(item) for item in value] if isinstance(value, list) else value
 
 

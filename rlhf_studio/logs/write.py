@@ -75,10 +75,8 @@ def _of_no_step(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Li
         yield {"kind": "probe", "probe": probe.probe, "prompt": probe.prompt, "pieces": probe.pieces}
     for step, score in scores:
         yield {"kind": "probe_score", "step": step, **_probe_score(score)}
-    for step in range(1, last + 1):
-        if found := reader.episodes(step):
-            yield {"kind": "pieces", "pieces": {str(token): piece for token, piece in found[step].pieces.items()}}
-            return
+    if pieces := reader.pieces():
+        yield {"kind": "pieces", "pieces": {str(token): piece for token, piece in pieces.items()}}
 
 
 def _events(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:

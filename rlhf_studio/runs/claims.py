@@ -13,6 +13,7 @@ from typing import Literal
 
 from rlhf_studio.runs import liveness, status, studio
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
+from rlhf_studio.runs.lab.longer import waits_for_more_steps
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.workspace import Workspace
@@ -54,12 +55,16 @@ def claim_next(workspace: Workspace) -> Claim | None:
 def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Entry) -> Claim | None:
     try:
         folder = workspace.run_dir(entry.run_id)
-        state, seq = RunReader(folder).stored()
+        reader = RunReader(folder)
+        state, seq = reader.stored()
         if (state == "finished" and seq != entry.seq) or (state != "queued" and entry.mode == "train"):
             studio.set_entry(connection, entry.run_id, "done", seq=seq)  # somebody ran it from a shell meanwhile
             return None
         ticket = liveness.StartTicket(folder)
         ticket.take()
+        if state == "finished" and not _has_more_steps(reader, seq, ticket):
+            studio.set_entry(connection, entry.run_id, "done", seq=seq)  # an app was killed before it changed the settings, or after it
+            return None
     except AlreadyRunning:  # at this moment deleted, or started by hand: it keeps its place
         return None
     except StoreError as error:  # one damaged run must not hold up the others
@@ -67,6 +72,17 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.E
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
     return Claim(entry.run_id, folder, entry.mode, ticket)
+
+
+def _has_more_steps(reader: RunReader, seq: int, ticket: liveness.StartTicket) -> bool:
+    """Asked with the ticket in hand: until then the settings may still be changed. It is given back unless there are more."""
+    more = False
+    try:
+        more = waits_for_more_steps(reader, seq)
+    finally:
+        if not more:
+            ticket.close()
+    return more
 
 
 def note_started(workspace: Workspace, run_id: str, pid: int) -> None:

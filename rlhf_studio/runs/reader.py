@@ -39,7 +39,7 @@ from rlhf_studio.runs.records import (
 )
 from rlhf_studio.runs.rows import OF_NOW as _OF_NOW
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.values import decode_number, decode_text
+from rlhf_studio.runs.values import DAMAGE, check_whole, decode_number, decode_text
 
 _WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) FROM watched WHERE {_OF_NOW})"
 
@@ -108,7 +108,7 @@ class RunReader:
             yield connection
         except sqlite3.Error as error:
             raise store_error(error, self.path) from error
-        except (ValueError, TypeError, KeyError, IndexError) as error:  # a row that no writer of ours made
+        except DAMAGE as error:  # a row that no writer of ours made
             raise StoreError(f"{self.path} is damaged: {type(error).__name__} {error}.", "damaged") from error
         finally:
             if moment is None:
@@ -142,6 +142,7 @@ class RunReader:
         """(state, seq) as the engine wrote them last, whether it still runs or not."""
         with self._reading() as connection:
             state, seq = connection.execute("SELECT state, seq FROM run").fetchone()
+            check_whole(seq)
         return state, seq
 
     def config(self) -> RunConfig:

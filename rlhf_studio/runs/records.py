@@ -254,6 +254,7 @@ class Origin:
         sweep: id that all runs of one sweep share; empty for none.
         imported: the name of the file that a run's records were read from; such a run cannot be trained. Empty for runs of our own.
         settings_known: false for an imported run whose log does not give all settings: the others are defaults that nobody chose.
+        settings_given: of such a run the dotted names of the settings that its log gives; empty otherwise.
     """
 
     parent: str = ""
@@ -262,6 +263,7 @@ class Origin:
     sweep: str = ""
     imported: str = ""
     settings_known: bool = True
+    settings_given: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

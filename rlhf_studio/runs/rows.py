@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -13,10 +14,13 @@ import numpy as np
 
 from rlhf_studio.runs.records import EventRecord, ResponseTokens, RolloutRecord, StoredEvent, TokenRecord
 from rlhf_studio.runs.values import (
+    check_real,
+    check_whole,
     decode_array,
-    decode_json,
+    decode_members,
     decode_number,
     decode_numbers,
+    decode_pieces,
     decode_text,
     encode_array,
     encode_json,
@@ -81,11 +85,14 @@ def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecor
     """A row of :data:`ROLLOUT_COLUMNS` as a record."""
     sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped = row
     numbers = decode_numbers({"score": score, "gold": gold, "kl": kl}, flags)
+    check_whole(sample, length)
+    known_parts = decode_members(parts, parts_flags)
+    check_real(*known_parts.values())
     return RolloutRecord(
         sample=sample,
         prompt=decode_text(prompt),
         response=decode_text(response),
-        parts=decode_json(parts, parts_flags),
+        parts=known_parts,
         length=length,
         stopped=_ended(stopped),
         tokens=tokens,
@@ -120,9 +127,9 @@ def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> Token
     )
     arrays: dict[str, Any] = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in stored}
     return TokenRecord(
-        prompt_pieces=decode_json(row[0], None),
-        response_pieces=decode_json(row[1], None),
-        top_pieces={int(key): piece for key, piece in decode_json(row[2], None).items()},
+        prompt_pieces=decode_pieces(row[0]),
+        response_pieces=decode_pieces(row[1]),
+        top_pieces={int(key): decode_text(piece) for key, piece in decode_members(row[2], None).items()},
         arrays={name.removeprefix(_QUANTITY): array for name, array in arrays.items() if name.startswith(_QUANTITY)},
         **{name: arrays[name] for name in (*_WHOLE_ARRAYS, *_REAL_ARRAYS)},
         **decode_numbers({"gamma": row[3], "lam": row[4], "kl_coef": row[5]}, row[6]),
@@ -147,7 +154,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
             sample=sample,
             response=decode_text(response),
             stopped=_ended(stopped),
-            pieces=[] if pieces is None else decode_json(pieces, None),
+            pieces=[] if pieces is None else decode_pieces(pieces),
             ids=None if kind is None else decode_array(kind, shape, data),
         )
         for sample, response, stopped, pieces, kind, shape, data in found
@@ -172,7 +179,7 @@ def read_event(row: Sequence[Any]) -> StoredEvent:
         level=decode_text(level),
         kind=decode_text(kind),
         text=decode_text(text),
-        data=decode_json(data, flags),
+        data=decode_members(data, flags),
     )
 
 
@@ -223,7 +230,7 @@ def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -
             AND step IN (SELECT step FROM steps WHERE {OF_NOW} ORDER BY step {order} LIMIT ?)""",
         (metric, steps),
     ).fetchone()[0]
-    return mean
+    return mean if mean is None or math.isfinite(mean) else None  # a sum of huge numbers overflows
 
 
 def tenth(steps: int) -> int:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
 from rlhf_studio.runs.step_rows import read_origin
 from rlhf_studio.runs.studio import Entry, Studio
-from rlhf_studio.runs.values import decode_text
+from rlhf_studio.runs.values import check_real, check_whole, decode_text
 
 JUST_CREATED_SECONDS = 5.0
 SILENT_AFTER = 10.0  # seconds; the engine's heart beats once a second
@@ -64,13 +65,15 @@ def look_at_locks(run_dir: Path) -> Locks:
 
 
 def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> RunStatus:
-    """The run's row as it stands, with the name a person gave it. Raises ValueError or TypeError when it is damaged."""
+    """The run's row as it stands, with the name a person gave it. Raises one of ``values.DAMAGE`` when it is damaged."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
     if row is None:
         raise ValueError("the run's row is missing")
     name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, asked, last = row
     if state not in get_args(State):
         raise ValueError(f"unknown state {state!r}")
+    check_whole(step, total, epoch, seq, last, *(() if pid is None else (pid,)))
+    check_real(created, fraction, started, ended, beat, asked)
     return RunStatus(
         run_id=run_dir.name,
         name=studio.names.get(run_dir.name) or decode_text(name),
@@ -185,11 +188,14 @@ def read_log(run_dir: Path, size: int) -> str:
     """
     path = Path(run_dir) / paths.LOG
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise store_error(error, path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path} is not a file, so the engine's log cannot be read.", "damaged")
     with os.fdopen(descriptor, "rb") as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - size))

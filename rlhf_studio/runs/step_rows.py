@@ -26,9 +26,12 @@ from rlhf_studio.runs.records import (
     WatchRecord,
 )
 from rlhf_studio.runs.values import (
+    check_whole,
     decode_array,
     decode_json,
+    decode_members,
     decode_numbers,
+    decode_pieces,
     decode_text,
     encode_array,
     encode_json,
@@ -58,7 +61,14 @@ def read_origin(connection: sqlite3.Connection) -> Origin:
     if int(connection.execute("PRAGMA user_version").fetchone()[0]) < ORIGIN_SINCE:
         return Origin()
     stored = connection.execute("SELECT origin FROM run").fetchone()[0]
-    return Origin() if stored is None else Origin(**decode_json(stored, None))
+    if stored is None:
+        return Origin()
+    origin = Origin(**decode_members(stored, None))
+    texts = (origin.parent, origin.sweep, origin.imported, *origin.changes.keys(), *origin.settings_given)
+    if not all(isinstance(text, str) for text in texts) or type(origin.settings_known) is not bool:
+        raise ValueError("the run's origin has other kinds of values than it should")
+    check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
+    return origin
 
 
 def _insert_arrays(connection: sqlite3.Connection, step: int, owner: str, sample: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -172,7 +182,7 @@ def _watched(row: Sequence[Any], arrays: dict[tuple[int, int], dict[str, np.ndar
         prompt=decode_text(prompt),
         response=decode_text(response),
         stopped=None if stopped is None else bool(stopped),
-        pieces=decode_json(pieces, None) if pieces is not None else [],
+        pieces=decode_pieces(pieces) if pieces is not None else [],
         arrays=arrays.get((step, sample), {}),
         **decode_numbers({"score": score, "gold": gold, "kl": kl}, flags),
     )
@@ -201,7 +211,7 @@ def read_probes(connection: sqlite3.Connection) -> list[Probe]:
     if not has_table(connection, "probes"):
         return []
     rows = connection.execute("SELECT probe, prompt, pieces FROM probes ORDER BY probe")
-    return [Probe(probe, decode_text(prompt), decode_json(pieces, None)) for probe, prompt, pieces in rows]
+    return [Probe(probe, decode_text(prompt), decode_pieces(pieces)) for probe, prompt, pieces in rows]
 
 
 def read_probe_scores(connection: sqlite3.Connection, condition: str) -> list[tuple[int, ProbeScore]]:

@@ -19,7 +19,7 @@ from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import Marks
 from rlhf_studio.runs.start import StartMode
-from rlhf_studio.runs.values import decode_json, decode_text, encode_json, encode_text
+from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_json, encode_text
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -112,7 +112,7 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
         return Studio(load_entries(connection, run_id), names, load_marks(connection, run_id) if version >= MARKS_SINCE else {})
     except sqlite3.Error as error:
         raise store_error(error, path) from error
-    except (ValueError, TypeError) as error:
+    except DAMAGE as error:
         raise StoreError(
             f"{path} is damaged: {error}. Move it away to go on; the runs stay, the queue, names and notes are lost.", "damaged"
         ) from error
@@ -208,7 +208,7 @@ def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
 def load_marks(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Marks]:
     """What people noted, by run id: of all runs, or of this one."""
     rows = connection.execute("SELECT run_id, tags, note, archived FROM marks WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
-    return {run: Marks(tuple(decode_json(tags, None)), decode_text(note), bool(archived)) for run, tags, note, archived in rows}
+    return {run: Marks(tuple(decode_pieces(tags)), decode_text(note), bool(archived)) for run, tags, note, archived in rows}
 
 
 def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None:

@@ -2,7 +2,7 @@
 
 Three things SQLite cannot hold as they are: text with lone surrogates (kept as a blob, utf-8 with "surrogatepass"), numbers
 that are not finite (NULL, with a flag ``nan``, ``inf`` or ``-inf`` beside it) and arrays (little-endian blobs with a shape).
-Every decoder raises ValueError for what no encoder wrote; the reader turns that into "damaged".
+Every decoder raises one of :data:`DAMAGE` for what no encoder wrote; the reader turns that into "damaged".
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 FLAGS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError)
+"""What a row that no writer of ours made can raise while it is read."""
 _DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 
 
@@ -66,7 +68,9 @@ def encode_numbers(numbers: Mapping[str, float | None]) -> tuple[list[float | No
 
 def decode_numbers(values: Mapping[str, float | None], flags: str | None) -> dict[str, Any]:
     """The inverse of :func:`encode_numbers`. The values are typed Any because only the caller knows which may be None."""
-    known = json.loads(flags) if flags else {}
+    known = decode_json(flags, None) if flags else {}
+    if not isinstance(known, dict):
+        raise ValueError(f"flags by name expected, not {type(known).__name__}")
     return {name: decode_number(value, known.get(name)) for name, value in values.items()}
 
 
@@ -102,8 +106,8 @@ def encode_pieces(pieces: Sequence[str] | Mapping[str, str]) -> str | bytes:
 
 def decode_json(stored: str | bytes, flags: str | bytes | None) -> Any:
     """The inverse of :func:`encode_json`."""
-    value = json.loads(decode_text(stored))
-    for path, flag in json.loads(decode_text(flags)) if flags is not None else []:
+    value = _JSON.decode(decode_text(stored))
+    for path, flag in _JSON.decode(decode_text(flags)) if flags is not None else []:
         if not path:
             return FLAGS[flag]
         target = value
@@ -111,6 +115,49 @@ def decode_json(stored: str | bytes, flags: str | bytes | None) -> Any:
             target = target[part]
         target[path[-1]] = FLAGS[flag]
     return value
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"a number that is not finite: {digits[:40]}")
+    return number
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+"""Other numbers than finite ones stand in the flags."""
+
+
+def decode_pieces(stored: str | bytes) -> list[str]:
+    """A list of texts that :func:`encode_pieces` wrote."""
+    value = decode_json(stored, None)
+    if not isinstance(value, list) or not all(isinstance(piece, str) for piece in value):
+        raise ValueError("a list of texts expected")
+    return value
+
+
+def decode_members(stored: str | bytes, flags: str | bytes | None) -> dict[str, Any]:
+    """An object that :func:`encode_json` wrote."""
+    value = decode_json(stored, flags)
+    if not isinstance(value, dict):
+        raise ValueError(f"names and values expected, not {type(value).__name__}")
+    return value
+
+
+def check_whole(*values: Any) -> None:
+    """Raises ValueError for what is no whole number: a column of SQLite holds whatever is put into it."""
+    _check(values, int, "whole number")
+
+
+def check_real(*values: Any) -> None:
+    """Raises ValueError for what is no number; None is allowed."""
+    _check([value for value in values if value is not None], (int, float), "number")
+
+
+def _check(values: Sequence[Any], kind: Any, name: str) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise ValueError(f"{name} expected, not {str(value)[:40]!r}")
 
 
 def encode_array(array: Any, kind: str) -> tuple[str, str, bytes]:

@@ -124,7 +124,8 @@ class Workspace:
     ) -> list[str]:
         """Queue a run for each combination of values of one or two settings, 20 at most; returns their ids in that order.
 
-        All of them are queued, or none is made. ``axes``: plain JSON values by dotted name. ``estimate`` gives the memory of a
+        All of them are queued, or none is made; where the app is killed on the way, those that it had made show as interrupted, and a
+        resume starts them. ``axes``: plain JSON values by dotted name. ``estimate`` gives the memory of a
         configuration, as :meth:`submit` takes it. ``parent`` is the id of the run that the sweep follows from, if any: its working
         folder is theirs, so that relative paths mean the same.
 
@@ -240,7 +241,12 @@ class Workspace:
                 run = reader.status_in(studio.Studio(studio.load_entries(connection), {}))
                 longer.with_more_steps(run, config, steps)  # as it is now that the queue is locked
                 position = _append(connection, run_id, "resume", run.seq)
-                replace_config(folder, config)
+            try:
+                replace_config(folder, config)  # after the commit: killed in between, it is still the run that finished
+            except StoreError:
+                with studio.change(self.root) as connection:
+                    studio.set_entry(connection, run_id, "cancelled", seq=run.seq)
+                raise
         finally:
             ticket.close()
         return position
@@ -258,7 +264,7 @@ class Workspace:
             studio.set_entry(connection, run_id, "cancelled", seq=entry.seq)
             folder = self.root / paths.RUNS / run_id
             if entry.mode == "resume" and _waits_for_more_steps(folder, entry.seq):
-                undo_replace(folder)
+                undo_replace(folder)  # before the commit: killed in between, the queue finds nothing to do
 
     def move(self, run_id: str, position: int) -> None:
         """Give a waiting run another place in the queue: 1 is the next to start; more than there are means the last.
@@ -352,9 +358,9 @@ def _check_name(name: str) -> None:
 
 
 def _waits_for_more_steps(folder: Path, seq: int) -> bool:
-    """Whether a queued run had finished when it was queued, see :meth:`Workspace.go_on`. One that cannot be read did not."""
+    """As :func:`longer.waits_for_more_steps`; a run that cannot be read does not."""
     try:
-        return RunReader(folder).stored() == ("finished", seq)
+        return longer.waits_for_more_steps(RunReader(folder), seq)
     except StoreError:
         return False
 

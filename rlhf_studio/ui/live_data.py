@@ -172,7 +172,7 @@ def status_payload(
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,
         "may_force_stop": may_force_stop(status),
-        "step_seconds": step_seconds(series),
+        "step_seconds": finite(step_seconds(series)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
         "summary": summary_rows(first_and_last, series.count),

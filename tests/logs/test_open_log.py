@@ -149,6 +149,39 @@ def test_a_line_of_rl_logging_board(tmp_path: Path) -> None:
     assert any("ref_response, ref_reward" in note for note in result.notes)
     assert any("settings" in note for note in result.notes) and not reader.origin().settings_known
     assert reader.config().model.policy == "unknown" and reader.status().state == "finished"
+    about = {"kind": "run", "model": "gpt2", "settings": {"ppo.kl_coef": 0.3, "engine": {"seed": 5}}}
+    assert opened(tmp_path, about, BOARD)[1].origin().settings_given == ["ppo.kl_coef", "engine.seed", "model.policy"]
+
+
+def test_fields_under_other_names_are_told_with_ours(tmp_path: Path) -> None:
+    line = {"step": 1, "prompt": "p", "response_tokens": ["r"], "score": 1, "ref_logprob": [0], "zebra": 1, "\x1b[2J": 1}
+    (note,) = (note for note in opened(tmp_path, line)[0].notes if "not read" in note)
+    assert note == (
+        "Fields that are not read: \\x1b[2J, ref_logprob (if that is the ref_logprobs, call it ref_logprobs), "
+        "score (if that is the reward, call it reward), zebra."
+    )
+    both = next(note for note in opened(tmp_path, {**line, "reward": 2})[0].notes if "not read" in note)
+    assert ", score, zebra" in both  # the reward is there
+
+
+def test_yes_and_no_are_flags(tmp_path: Path) -> None:
+    tokens = opened(tmp_path, {**BOARD, "clipped": [True, False]})[1].rollout(1, 0).tokens
+    assert tokens is not None and tokens.arrays["clipped"].tolist() == [1.0, 0.0]
+
+
+def test_many_fields_in_one_object_are_read_once(tmp_path: Path) -> None:
+    """A thousand fields in a line; one that stands twice is looked for by its name, not by counting all of them."""
+    names = ", ".join(f'"f{number}": 1' for number in range(60_000))
+    with pytest.raises(ConfigError, match="line 1: 'f59999' stands twice"):
+        opened(tmp_path, "{" + names + ', "f59999": 2}')
+
+
+def test_an_export_asks_for_no_step_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    _, reader = opened(tmp_path, {**GOOD, "step": 1_000_000})
+    episodes = RunReader.episodes
+    monkeypatch.setattr(RunReader, "episodes", lambda self, first, last=None: (asked.append(first), episodes(self, first, last))[1])
+    assert len(list(lines_of(reader))) > 2 and asked == [1_000_000]
 
 
 def test_steps_in_any_order_and_from_zero(tmp_path: Path) -> None:
@@ -193,6 +226,15 @@ WRONG: dict[str, tuple[Any, str]] = {
     "very deep": ('{"step": 1, "x": ' + "[" * 50 + "]" * 50 + "}", "line 2: its lists and objects lie more than"),
     "endlessly deep": ("[" * 100_000, "line 2: its lists and objects lie more than"),
     "a million digits": ('{"step": 1, "reward": ' + "9" * 1_000_000 + "}", "line 2: a number has 1,000,000 digits"),
+    "no prompt but a query": (
+        {**GOOD, "prompt": None, "query": "p"},
+        "line 2, prompt: .*; if that is 'query', call it prompt",
+    ),
+    "a name that steers the terminal": (
+        {"kind": "step", "step": 1, "metrics": {"\x1b[2J": "x"}},
+        r"metrics\.\\x1b\[2J: 'x' is not",
+    ),
+    "two as a flag": ({**GOOD, "clipped": ["yes"]}, r"line 2, clipped\[0\]: 'yes' is not a number"),
     "a name twice": ('{"step": 1, "step": 2}', "line 2: 'step' stands twice in one object"),
     "not UTF-8": ("\udcff", "line 2: it is not UTF-8"),
 }
@@ -235,6 +277,8 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
         ("MOST_TOKENS_IN_ALL", 5, [BOARD, {**BOARD, "prompt_tokens": ["a", "b"]}], "line 2: the file has more than 5 tokens"),
         ("MOST_PIECES", 2, [{"kind": "pieces", "pieces": {"1": "a", "2": "b", "3": "c"}}, GOOD], "line 1, pieces: .*more than 2 token ids"),
         ("MOST_PIECES_TEXT", 5, [{"kind": "pieces", "pieces": {"1": "abcdef"}}, GOOD], "line 1, pieces: .*5 characters"),
+        ("MOST_NAMES", 3, [GOOD, *({"kind": "step", "step": n, "metrics": {f"a{n}": 1, f"b{n}": 1}} for n in (1, 2))], "line 3, metrics"),
+        ("MOST_NAMES", 1, [{**GOOD, "components": {name: 1}} for name in ("a", "b")], "line 2, components: .*more than 1 different names"),
         ("MOST_PROBES", 1, [*({"kind": "probe", "probe": n, "prompt": "p", "pieces": ["a"]} for n in (0, 1)), GOOD], "line 2, probe: .*1"),
     ],
 )  # fmt: skip
@@ -293,6 +337,7 @@ def test_a_mark_at_the_beginning_blank_lines_and_a_last_line_without_an_end(tmp_
 def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path) -> None:
     result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path)
     assert Workspace(tmp_path).status(result.run_id).name == "my run" and (result.steps, result.rollouts) == (1, 1)
+    assert Workspace(tmp_path).status(result.run_id).origin.imported == "my run.jsonl"
     with pytest.raises(ConfigError, match="line 1, step: it is missing"):
         open_log_text(json.dumps({**GOOD, "step": None}), "x", tmp_path)
     assert len(Workspace(tmp_path).runs()) == 1
@@ -332,3 +377,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["open-log", str(path), "--ppo.steps", "4"]) == 2
     assert main(["open-log", str(log(tmp_path, {**GOOD, "step": "one"}))]) == 2
     assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err
+    half = {"kind": "step", "step": 1, "metrics": {"\ud800": 1}}
+    result = open_log(log(tmp_path, half), tmp_path / "half")
+    assert main(["runs", "show", str(tmp_path / "half" / "runs" / result.run_id)]) == 0 and "\\ud800" in capsys.readouterr().out
+    steering = "\x1b[2J"
+    assert main(["open-log", str(log(tmp_path, {**BOARD, steering: 1})), "--workspace", str(tmp_path / "w")]) == 0
+    assert main(["open-log", str(log(tmp_path, {"kind": "run", "settings": {steering: 1}}))]) == 2
+    assert main(["open-log", str(tmp_path / steering)]) == 2
+    printed = capsys.readouterr()
+    assert "[2J" in printed.out and printed.err.count("[2J") == 2 and "\x1b" not in printed.out + printed.err

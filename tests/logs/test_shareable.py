@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config import REWARD_KINDS, RunConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.export.report import report
@@ -21,6 +22,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.live_feed import _Follower
 from tests.export import fakes
 from tests.runs.store_helpers import new_run, rollout
 
@@ -91,6 +93,39 @@ def test_an_exported_log_names_no_place_of_this_machine(tmp_path: Path, monkeypa
     shown = report(story_of(reader))
     assert "wrote &#x27;checkpoints&#x27;" in shown and "(bin|lib)/\\d+$" in shown
     assert "anna" not in shown.replace(f"{HOME}/notes", "")
+
+
+def test_an_exported_log_holds_no_secret_but_in_texts_of_the_data(tmp_path: Path) -> None:
+    token, address = "hf_abcdefghijklmnop", "https://anna:pw@example.org/a"
+    both = f"{token} {address}"
+    components = [{"kind": "regex", "pattern": both}]
+    create_run(tmp_path / "run", RunConfig.model_validate({"reward": {"components": components}}), name=both)
+    event = EventRecord("error", "log", f"Asked {both}", {"headers": [token, {address: both}], both: 1})
+    with RunWriter(tmp_path / "run") as writer:
+        writer.set_state("running")
+        change = SettingChange(1, "model.policy", both, token)
+        writer.commit_step(StepRecord(1, {"objective/scores": 1.0}, [rollout(0, prompt=both)], events=[event], changes=[change]))
+    lines = [json.loads(line) for line in lines_of(RunReader(tmp_path / "run"))]
+    kept = json.dumps([line for line in lines if line["kind"] != "rollout"])
+    assert token not in kept and "anna" not in kept and kept.count("example.org/a") == 7
+    assert told(RunReader(tmp_path / "run"))[0] == "Asked hf_\u2026 https://example.org/a"
+    assert next(line for line in lines if line["kind"] == "rollout")["prompt"] == both
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_huge_numbers_are_reported_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums and squares overflow."""
+    fakes.install(monkeypatch)
+    huge = {"objective/scores": 1e308, "objective/scores_std": 1e308, "loss/value_avg": -1e308, "time/total": 1e308}
+    steps = [{"kind": "step", "step": step, "metrics": {n: -v if step == 1 else v for n, v in huge.items()}} for step in range(1, 31)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    reader = Workspace(tmp_path).reader(open_log(tmp_path / "log.jsonl", tmp_path).run_id)
+    assert reader.first_and_last(["objective/scores"]) == {"objective/scores": (pytest.approx(1e308 / 3), None)}
+    assert diagnose(reader).step == 30
+    assert "<svg" in report(story_of(reader))
+    follower = _Follower(reader, "boot")
+    follower.refresh(0.0)
+    assert follower.snapshot is not None and json.loads(follower.snapshot.status)["step_seconds"] is None
 
 
 def test_every_setting_that_names_a_file_or_folder_is_known() -> None:

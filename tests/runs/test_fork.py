@@ -14,6 +14,7 @@ import pytest
 
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.runs import checkpoints, claims, liveness, studio
+from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run, remove_unstarted
 from rlhf_studio.runs.errors import StoreError
@@ -361,6 +362,53 @@ def test_going_on_needs_a_checkpoint_and_a_run_that_nobody_starts(workspace: Wor
     with pytest.raises(StoreError, match="it has no checkpoint"):
         workspace.go_on(parent, 20)
     assert (folder / "config.yaml").read_text() == before
+
+
+class Killed(BaseException):
+    """Nothing that the program does about errors happens after it."""
+
+
+@pytest.mark.parametrize("where", ["before the settings change", "after the settings changed back"])
+def test_an_app_that_is_killed_leaves_a_finished_run_with_the_settings_that_it_has(
+    workspace: Workspace, parent: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace.run_dir(parent)
+    before = (folder / "config.yaml").read_text()
+
+    def killed(*arguments: object) -> None:
+        raise Killed
+
+    if where == "before the settings change":
+        monkeypatch.setattr(workspace_module, "replace_config", killed)
+        with pytest.raises(Killed):
+            workspace.go_on(parent, 20)
+    else:
+        workspace.go_on(parent, 20)
+        undo = workspace_module.undo_replace
+        monkeypatch.setattr(workspace_module, "undo_replace", lambda run: (undo(run), killed()))
+        with pytest.raises(Killed):
+            workspace.cancel(parent)
+    monkeypatch.undo()
+    assert (folder / "config.yaml").read_text() == before and workspace.status(parent).state == "queued"
+    (folder / "config-1.yaml").write_text("of an earlier change")
+    shutil.copytree(workspace.root, workspace.root.with_name("again"))
+    workspace.cancel(parent)  # nothing to take back
+    again = Workspace(workspace.root.with_name("again"))
+    assert claims.claim_next(again) is None  # nothing to train
+    for one in (workspace, again):
+        assert one.status(parent).state == "finished" and one.queue_position(parent) is None
+        assert (one.run_dir(parent) / "config.yaml").read_text() == before
+        assert not liveness.is_starting(one.run_dir(parent))
+
+
+def test_more_steps_that_cannot_be_written_down_leave_the_queue(workspace: Workspace, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise StoreError("The disk is full", "full")
+
+    monkeypatch.setattr(workspace_module, "replace_config", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        workspace.go_on(parent, 20)
+    assert workspace.status(parent).state == "finished" and workspace.queue_position(parent) is None
 
 
 def test_cancelling_gives_back_only_what_more_steps_changed(workspace: Workspace, parent: str) -> None:

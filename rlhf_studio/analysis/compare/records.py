@@ -14,6 +14,8 @@ class ComparedRun:
         label: the run's name; where several have the same, with what tells them apart.
         group: place of its group in :attr:`Comparison.groups`.
         step, total_steps: the newest step, and how many were planned.
+        seed: None where the log that the run was read from does not give it.
+        settings_known: false for a run whose log does not give all settings.
         first, last: for each metric of the summary its mean over the first and the last tenth of the run's steps, or None.
         changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
     """
@@ -22,7 +24,8 @@ class ComparedRun:
     label: str
     state: str
     group: int
-    seed: int
+    seed: int | None
+    settings_known: bool
     step: int
     total_steps: int
     first: dict[str, float | None]
@@ -32,8 +35,10 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have all settings in common but the seed and what is only kept of a run. ``runs`` are their places; ``label`` is the name
-    of a single one, of several what their names have in common, or their settings."""
+    """Runs that have all settings in common but the seed and what is only kept of a run; one whose settings are not all known is alone.
+
+    ``runs`` are their places; ``label`` is the name of a single one, of several what their names have in common, or their settings.
+    """
 
     label: str
     runs: list[int]
@@ -41,10 +46,22 @@ class Group:
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting that is not the same in all runs: its dotted name and its value in each; None where a run has no such entry."""
+    """A setting that is not the same in all runs, or that one log gives and another does not.
+
+    Attributes:
+        setting: its dotted name.
+        values: its value in each run; None where a run has no such entry.
+        known: false where the log that a run was read from does not give it; its value is None then.
+    """
 
     setting: str
     values: list[Any]
+    known: list[bool]
+
+    def differs(self) -> bool:
+        """Whether two runs are known to have different values."""
+        values = [value for value, known in zip(self.values, self.known, strict=True) if known]
+        return any(value != values[0] for value in values)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group,
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, shown, telling, title, what_teaches
 from rlhf_studio.analysis.series import rounded
-from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config.changes import flat
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
@@ -26,6 +27,7 @@ MOST_TOLD = 3
 LABELS = ("name", "recipe")
 """Parts of the configuration that set nothing."""
 _SEED_PART = re.compile(r"[\s,;_(-]*\bseed[\s_=:-]*\d+\)?\s*$", re.IGNORECASE)
+_ALL = {section: RunConfig.model_validate({}).model_dump()[section].keys() for section in SECTIONS}
 SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
@@ -69,18 +71,26 @@ def check_number(readers: Sequence[RunReader]) -> None:
 
 
 def plain_settings(reader: RunReader) -> dict[str, Any]:
-    """A run's configuration as nested mappings, without what sets nothing."""
-    return {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
+    """A run's configuration as nested mappings, without what sets nothing, and without what the log that it was read from does not give."""
+    settings = {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
+    origin = reader.origin()
+    if origin.settings_known:
+        return settings
+    given = set(origin.settings_given)
+    return {section: {name: value for name, value in own.items() if f"{section}.{name}" in given} for section, own in settings.items()}
 
 
 def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
     """For each run the place of its group: runs with the same settings but the seed and what is only kept of a run (checkpoints, watched
     prompts, names of components), and with the same changes while they ran.
+
+    A run whose settings are not all known is a group of its own: what is not known may differ.
     """
     known: dict[str, int] = {}
     places = []
-    for plain, own in zip(settings, changed, strict=True):
-        key = json.dumps([what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
+    for run, (plain, own) in enumerate(zip(settings, changed, strict=True)):
+        alone = None if all_known(plain) else run
+        key = json.dumps([alone, what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
         places.append(known.setdefault(key, len(known)))
     return places
 
@@ -108,11 +118,27 @@ def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> lis
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
     """The settings that are not the same in all runs, in the order of the configuration, the seed last."""
-    against_first = [{change.setting: change for change in changes_between(settings[0], other)} for other in settings]
-    found = {name: change for changes in against_first for name, change in changes.items()}
-    rows = [SettingRow(name, [own[name].new if name in own else found[name].old for own in against_first]) for name in found]
+    leaves = [flat(plain) for plain in settings]
+    chosen = [flat(plain) for plain in settings if not all_known(plain)]  # what a log gives, somebody wanted to be known
+    rows = []
+    for name in dict.fromkeys(name for own in leaves for name in own):
+        known = [is_known(plain, name) for plain in settings]
+        row = SettingRow(name, [own.get(name) for own in leaves], known)
+        if row.differs() or (not all(known) and any(name in own for own in chosen)):
+            rows.append(row)
     sections = list(settings[0])
     return sorted(rows, key=lambda row: (row.setting == SEED, sections.index(row.setting.split(".")[0])))
+
+
+def is_known(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether a run's plain settings say anything of one, by dotted name, or of the list that it is in."""
+    section, _, rest = name.partition(".")
+    return rest.split(".")[0] in settings[section]
+
+
+def all_known(settings: Mapping[str, Any]) -> bool:
+    """Whether a run's plain settings are all there."""
+    return all(settings[section].keys() >= names for section, names in _ALL.items())
 
 
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
@@ -125,9 +151,10 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
 
 
 def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
-    """The run's name, with the settings in which it differs from others of that name; these alone where it has none."""
+    """The run's name, with the settings in which it is known to differ from others of that name; these alone where it has none."""
     same = [place for place, name in enumerate(names) if name == names[run] or not names[run]]
-    apart = [row for row in rows if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
+    known = [row for row in rows if all(row.known[place] for place in same)]
+    apart = [row for row in known if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
     parts = ", ".join(f"{title(row.setting)} {shown(row.values[run])}" for row in apart)
     return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
 
@@ -141,7 +168,8 @@ def _compared(
         label=label,
         state=status.state,
         group=group,
-        seed=settings["engine"]["seed"],
+        seed=settings["engine"].get("seed"),
+        settings_known=all_known(settings),
         step=status.step,
         total_steps=status.total_steps,
         first={name: first for name, (first, _) in tenths.items()},

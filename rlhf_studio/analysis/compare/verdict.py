@@ -58,23 +58,24 @@ def judge(
     if len(results) == 1:
         return _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
-        return f"These runs were scored differently, so their {NAMES[metric]}s cannot be compared. {difference(rows, there)}", notes
+        differ = difference(rows, runs, there)
+        return f"These runs were scored differently, so their {NAMES[metric]}s cannot be compared. {differ}", notes
     if metric == GOLD and not judged_differently(rows, SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
         notes.append("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round.")
-    return _sentence(results, rows, metric), notes
+    return _sentence(results, rows, runs, metric), notes
 
 
 def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
     """Whether the runs' values of this metric come from different judges."""
-    rows = [row for row in rows if teaches(row.setting)]
+    rows = [row for row in rows if teaches(row.setting) and row.differs()]
     of_gold = [row for row in rows if row.setting == "reward.gold"]
     of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold"]
     return bool(of_gold if metric == GOLD else of_reward)
 
 
-def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], metric: str) -> str:
+def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
     sure = best.value - second.value > margin
@@ -83,7 +84,7 @@ def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], metric: str
     chance = (
         f"{by} alone can make a difference of {_number(margin)}" if np.isfinite(margin) else "so few steps do not tell what chance can do"
     )
-    differ = difference(rows, [result.runs[0] for result in results])
+    differ = difference(rows, runs, [result.runs[0] for result in results])
     if len(results) == 2:
         if sure:
             return f"{best.text} reaches a {name} of {first} against {next_to} for {second.text}{_kl(best, second)}. {differ}"
@@ -201,6 +202,12 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> li
         notes.append(f"Not finished yet: {', '.join(going)}.")
     if metric == SCORE and any(runs[run].last[GOLD] is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
+    notes += [
+        f"“{run.label}” was read from a log that does not give all settings: it is taken for no seed of another run, what its log does not "
+        "give is shown as “–”, and its score may come from another reward."
+        for run in runs
+        if not run.settings_known
+    ]
     for run in runs:
         notes += [
             f"“{run.label}”: {title(setting)} was changed to {shown(value)} at step {step}, while it ran."

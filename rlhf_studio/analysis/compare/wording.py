@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlhf_studio.analysis.compare.records import SettingRow
+from rlhf_studio.analysis.compare.records import ComparedRun, SettingRow
 from rlhf_studio.config import SECTIONS, RunConfig, short_name
 
 SEED = "engine.seed"
@@ -40,8 +40,10 @@ def what_teaches(settings: Mapping[str, Any]) -> dict[str, Any]:
     for section, own in settings.items():
         plain = own if not isinstance(own, Mapping) else {name: value for name, value in own.items() if _counts(f"{section}.{name}")}
         found[section] = plain
-    components = [{name: value for name, value in one.items() if name not in OF_COMPONENT} for one in settings["reward"]["components"]]
-    return {**found, "reward": {**found["reward"], "components": components}}
+    if "components" in found["reward"]:  # a log may not give them
+        components = settings["reward"]["components"]
+        found["reward"]["components"] = [{name: value for name, value in one.items() if name not in OF_COMPONENT} for one in components]
+    return found
 
 
 def _counts(setting: str) -> bool:
@@ -90,14 +92,16 @@ def telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
     return [row for row in parts if not any(row.setting.startswith(kind) and row.setting != f"{kind}kind" for kind in kinds)]
 
 
-def difference(rows: Sequence[SettingRow], order: Sequence[int]) -> str:
+def difference(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: Sequence[int]) -> str:
     """What differs, as a sentence; of a single setting also its values, in the order of these runs."""
-    named = telling(rows)
+    named = [row for row in telling(rows) if row.differs()]
+    if not named and not all(run.settings_known for run in runs):
+        return "In which settings they differ is not known."
     if not named:
         return "They differ in what was changed while they ran."
     titles = list(dict.fromkeys(title(row.setting) for row in named))
     if len(named) == 1:
-        given = list(dict.fromkeys(named[0].values[run] for run in order))
+        given = list(dict.fromkeys(named[0].values[run] for run in order if named[0].known[run]))
         names = [shown(value) for value in given]
         values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
         return f"They differ in {titles[0]} ({' against '.join(values)})."

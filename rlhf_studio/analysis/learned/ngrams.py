@@ -102,9 +102,7 @@ def is_mark(piece: str) -> bool:
 
 def marks(corpus: Corpus) -> np.ndarray:
     """Which of the corpus' tokens are marks, shape (T,)."""
-    if not corpus.pieces:
-        return np.zeros(0, bool)
-    found: np.ndarray = np.array([is_mark(piece) for piece in corpus.pieces])[corpus.ids]
+    found: np.ndarray = np.array([is_mark(piece) for piece in corpus.pieces], bool)[corpus.ids]
     return found
 
 

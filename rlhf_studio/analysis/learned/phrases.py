@@ -122,9 +122,9 @@ def readable(table: PhraseTable, corpus: Corpus) -> PhraseTable:
     runs = np.concatenate([[0], np.cumsum(mark)])
     only_marks = runs[last + 1] - runs[table.first] == table.length
     whole = ~mark[table.first] & ~mark[last]
-    spaced = np.array([piece[:1].isspace() for piece in corpus.pieces])[corpus.ids]
+    spaced = np.array([piece[:1].isspace() for piece in corpus.pieces], bool)[corpus.ids]
     begins = spaced[table.first] | (table.place == 1) | (spaced.mean() < SPACED)
-    blank = np.array([not piece.strip() for piece in corpus.pieces])[corpus.ids]
+    blank = np.array([not piece.strip() for piece in corpus.pieces], bool)[corpus.ids]
     empty = (table.length == 1) & blank[table.first]
     return table.chosen(((whole & begins) | (only_marks & (table.place == ANYWHERE))) & ~empty)
 
@@ -150,8 +150,8 @@ class Occurrences:
         self._response = np.repeat(np.arange(len(corpus.lengths)), corpus.lengths)
         self._left = np.repeat(corpus.starts + corpus.lengths, corpus.lengths) - np.arange(len(corpus.ids))
         mark = marks(corpus)
-        self._continues = np.array([bool(piece) and piece[0].isalnum() for piece in corpus.pieces])[corpus.ids] & ~mark
-        spaced = np.array([piece[:1].isspace() for piece in corpus.pieces])[corpus.ids]
+        self._continues = np.array([bool(piece) and piece[0].isalnum() for piece in corpus.pieces], bool)[corpus.ids] & ~mark
+        spaced = np.array([piece[:1].isspace() for piece in corpus.pieces], bool)[corpus.ids]
         self._has_spaces = spaced.mean() >= SPACED if len(spaced) else False
         rest = np.concatenate([np.cumsum(~mark[::-1])[::-1], [0]]) if len(mark) else np.zeros(1, int)
         self._words_from = rest  # words from a place to the end of all responses

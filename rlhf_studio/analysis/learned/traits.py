@@ -44,7 +44,7 @@ def changed_traits(corpus: Corpus, side: int) -> list[Trait]:
 
 def _sure(values: np.ndarray, side: int) -> np.ndarray:
     """Whether each trait changed by more than chance, and those of :data:`GROW_WITH_LENGTH` by more than the length alone explains."""
-    tokens = values[0] - values[1]  # without the stop token
+    tokens = values[0] - np.nan_to_num(values[1])  # without the stop token
     per_token = values / np.where(tokens > 0, tokens, np.nan)
     sure: np.ndarray = p_values(values) <= LEVEL
     grow = np.isin([name for name, _, _ in TRAITS], GROW_WITH_LENGTH)
@@ -108,5 +108,5 @@ def _duplicates(corpus: Corpus, count: np.ndarray) -> np.ndarray:
     keys = [(row, ids.tobytes()) for row, ids in zip(rows, responses_of(corpus.ids, corpus.lengths), strict=True)]
     for key in keys:
         texts[key] = texts.get(key, 0) + 1
-    repeats = np.array([texts[key] > 1 for key in keys])
+    repeats = np.array([texts[key] > 1 for key in keys], bool)
     return np.where(count > 1, np.bincount(corpus.row, repeats, len(corpus.steps)) / count, np.nan)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, with_values
+from rlhf_studio.runs import studio
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 
 
@@ -21,6 +23,17 @@ def with_more_steps(run: RunStatus, config: RunConfig, steps: int) -> RunConfig:
         done = max(run.step, run.total_steps)
         raise ConfigError([Problem("ppo.steps", f"{done} steps are done; use more than that, not {steps}")])
     return with_values(config, {"ppo.steps": steps})
+
+
+def waits_for_more_steps(reader: RunReader, seq: int) -> bool:
+    """Whether a run that was queued when its ``seq`` was this one had finished then, and its settings have more steps than it has.
+
+    Raises StoreError.
+    """
+    if reader.stored() != ("finished", seq):
+        return False
+    run = reader.status_in(studio.EMPTY)
+    return reader.config().ppo.steps > max(run.step, run.total_steps)
 
 
 def schedule_note(config: RunConfig, steps: int) -> str:

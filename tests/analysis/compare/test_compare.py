@@ -179,6 +179,32 @@ def test_one_difference_is_told_with_its_values(one: dict[str, Any], other: dict
 NAMED = {"components": [{**RunConfig().model_dump(mode="json")["reward"]["components"][0], "name": "another name"}]}
 
 
+def test_logs_that_do_not_give_all_settings_are_no_seeds_of_each_other(tmp_path: Path) -> None:
+    """Their files of settings are alike, since what a log does not give has the program's default there."""
+
+    def log(name: str, height: float, **given: Any) -> RunReader:
+        origin = Origin(imported=f"{name}.jsonl", settings_known=False, settings_given=[f"ppo.{setting}" for setting in given])
+        return run(tmp_path / name, None, scores=level(height), origin=origin, ppo=given)
+
+    bare = compare([log("a", 0.1), log("b", 0.9)])
+    assert [group.runs for group in bare.groups] == [[0], [1]] and bare.settings == []
+    assert bare.verdict.startswith("“b” reaches a score of 0.90 against 0.10 for “a”")
+    assert bare.verdict.endswith("In which settings they differ is not known.") and "seed" not in bare.verdict
+    assert [run.seed for run in bare.runs] == [None, None]
+    assert sum("from a log that does not give all settings" in note for note in bare.notes) == 2
+
+    ours = run(tmp_path / "ours", None, seed=3, scores=level(0.5), ppo={"kl_coef": 0.2})
+    seed = run(tmp_path / "seed", None, seed=4, scores=level(0.5), ppo={"kl_coef": 0.2})
+    mixed = compare([ours, log("c", 0.1, kl_coef=0.2, steps=7), seed, log("d", 0.1, kl_coef=0.3)])
+    assert [group.runs for group in mixed.groups] == [[0, 2], [1], [3]]
+    assert {row.setting: [v if known else "–" for v, known in zip(row.values, row.known, strict=True)] for row in mixed.settings} == {
+        "ppo.kl_coef": [0.2, 0.2, 0.2, 0.3],
+        "ppo.steps": [60, 7, 60, "–"],
+        "engine.seed": [3, "–", 4, "–"],
+    }
+    assert [run.settings_known for run in mixed.runs] == [True, False, True, False]
+
+
 def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> None:
     other = {"components": [{"kind": "length", "name": "length", "target": 20}]}
     readers = [run(tmp_path / "a", None, scores=level(5.0)), run(tmp_path / "b", None, scores=level(1.0), reward=other)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.doctor import Doctor
 from rlhf_studio.analysis.learned import Learning, what_was_learned
 from rlhf_studio.analysis.learned.chance import LEVEL, STEPS_TO_TELL, p_values
 from rlhf_studio.analysis.learned.phrases import log_odds
@@ -41,6 +42,15 @@ def planted(phrase: Response, place: str, *, seed: int = 0, per_step: int = 16, 
 def nothing(seed: int, steps: int = STEPS, per_step: int = 12) -> list[list[Response]]:
     draw = np.random.default_rng(seed)
     return [[babble(draw, int(draw.integers(8, 16))) for _ in range(per_step)] for _ in range(steps)]
+
+
+@pytest.mark.parametrize("episodes", [True, False])
+def test_a_run_whose_responses_are_all_empty_has_nothing_to_say(tmp_path: Path, episodes: bool) -> None:
+    """The policy ends at once: numpy takes an empty list for one of numbers, not of yes and no."""
+    reader = write_run(tmp_path / "run", [[[] for _ in range(4)] for _ in range(STEPS)], episodes=episodes, recorded=4)
+    learned = what_was_learned(reader)
+    assert learned.phrases == [] and learned.after_steps == (18, 20)
+    assert Doctor(reader).diagnose().step == STEPS
 
 
 def having(text: str, responses: list[Response]) -> int:

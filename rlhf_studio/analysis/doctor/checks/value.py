@@ -52,7 +52,7 @@ def critic_no_use(run: RunData) -> Course | None:
 )
 def value_loss_overflow(run: RunData) -> Course | None:
     loss = run.column("loss/value_avg")
-    usual = np.nanmax([0.5 * at_start(run.column("objective/scores_std")) ** 2, at_start(loss), 1e-3])
+    usual = np.nanmax([0.5 * np.clip(at_start(run.column("objective/scores_std")), 0, 1e150) ** 2, at_start(loss), 1e-3])
     high = streak(loss > OVERFLOW * usual, OVERFLOW_STEPS)
     evidence = seen(run, "loss/value_avg", f"value loss {{}}; {at_start(loss):.3g} at the start")
     changes = {"reward.scaling": "scale"} if run.config.reward.scaling == "none" else {}

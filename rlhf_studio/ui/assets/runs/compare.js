@@ -121,7 +121,8 @@ export class CompareView {
   }
 
   drawLegend({ runs, groups }) {
-    const seeds = (run) => (groups[run.group].runs.length > 1 ? ` \u00b7 seed ${run.seed}` : "");
+    const seeds = (run) => (groups[run.group].runs.length > 1 ? ` \u00b7 seed ${run.seed ?? "\u2013"}` : "");
+    const settings = (run) => (run.settings_known ? "" : " \u00b7 not all settings known");
     fill(
       this.legend,
       runs.map((run) =>
@@ -134,7 +135,7 @@ export class CompareView {
             { href: `?tab=live&run=${run.run_id}`, onclick: (event) => this.open(event, { id: run.run_id }) },
             readable(run.label, 200),
           ),
-          el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}`),
+          el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
           runs.length > 1
             ? el(
                 "button",
@@ -158,20 +159,18 @@ export class CompareView {
   }
 
   drawSettings({ runs, settings }) {
+    const known = runs.every((run) => run.settings_known);
+    const same = known ? "All settings are the same." : "Of the settings that are known, none differs.";
     const body = settings.length
       ? table(
           ["Setting", ...runs.map((run) => runHead(run))],
           settings.map((row) => [
             el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
-            ...row.values.map((value) => el("td", {}, written(value))),
+            ...row.values.map((value, run) => el("td", {}, row.known[run] ? written(value) : "\u2013")),
           ]),
           "Settings that differ",
         )
-      : el(
-          "p",
-          { class: "rs-hint" },
-          runs.length > 1 ? "All settings are the same." : "One run alone has nothing to differ from.",
-        );
+      : el("p", { class: "rs-hint" }, runs.length > 1 ? same : "One run alone has nothing to differ from.");
     fill(this.settings, el("h3", {}, "Settings that differ"), body);
   }
 

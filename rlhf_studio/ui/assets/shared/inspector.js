@@ -230,7 +230,7 @@ export class Inspector {
   }
 
   edge(last) {
-    if (this.sample) this.onpin(last ? this.sample.tokens.response_ids.length - 1 : 0, true);
+    if (this.sample && this.index !== null) this.onpin(last ? this.sample.tokens.response_ids.length - 1 : 0, true);
   }
 }
 
