@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a run may hold half a surrogate pair, which UTF-8 has no bytes for
     try:
         if arguments[:1] == ["app"]:
             return _app(arguments[1:])

@@ -94,6 +94,8 @@ def test_what_cannot_be_asked(run: FakeRun) -> None:
         ({"what": "html"}, "no such run"),
         ({"run": "../..", "what": "html"}, "no such run"),
         ({"run": run.run_id, "what": "everything"}, "no such export"),
+        ({"run": run.run_id, "what": []}, "no such export"),
+        ({"run": run.run_id, "what": {}}, "no such export"),
         ({"run": run.run_id, "what": "merged", "at": 7}, "no checkpoint of this step"),
         ({"run": run.run_id, "what": "merged", "at": True}, "no checkpoint of this step"),
         ({"run": run.run_id, "what": "merged", "push": "--help"}, "cannot be a model on the hub"),

@@ -150,7 +150,7 @@ class Occurrences:
         self._response = np.repeat(np.arange(len(corpus.lengths)), corpus.lengths)
         self._left = np.repeat(corpus.starts + corpus.lengths, corpus.lengths) - np.arange(len(corpus.ids))
         mark = marks(corpus)
-        self._continues = np.array([bool(piece) and piece[0].isalnum() for piece in corpus.pieces])[corpus.ids] & ~mark
+        self._continues = np.array([bool(piece) and piece[0].isalnum() for piece in corpus.pieces], dtype=bool)[corpus.ids] & ~mark
         spaced = np.array([piece[:1].isspace() for piece in corpus.pieces])[corpus.ids]
         self._has_spaces = spaced.mean() >= SPACED if len(spaced) else False
         rest = np.concatenate([np.cumsum(~mark[::-1])[::-1], [0]]) if len(mark) else np.zeros(1, int)
