@@ -349,7 +349,7 @@ class LivePage {
       const reply = await fetch(`${this.api}/app_id`, { cache: "no-store" });
       const now = reply.ok ? (await reply.json()).app_id : null;
       if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
-      if (await this.server.poll({ run: "", view: true })) return;
+      if (await this.server.poll({ run: "", view: true }).catch(() => null)) return;
       memory.set("reloaded", now); // reload once for each start of the app, or it might never end
       location.reload();
     } catch {
