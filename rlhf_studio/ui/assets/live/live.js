@@ -109,11 +109,11 @@ class LivePage {
     const run = this.run;
     if (event === "resume_run") {
       // no answer: go on without a question; if the run cannot be resumed, the event says why
-      const answer = await this.server.resume_question({ run }).catch(() => ({}));
+      const answer = await this.server.resume_question({ run, view: onlyWatches() }).catch(() => ({}));
       if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
       if (answer.text) more.from_start = true;
     }
-    this.trigger(event, { run, ...more });
+    this.trigger(event, { run, view: onlyWatches(), ...more });
     return true;
   }
 
