@@ -22,6 +22,7 @@ from rlhf_studio.config.wording import sentence, shortened
 from rlhf_studio.from_trl.table import answer
 
 MAX_YAML_BYTES = 1_000_000
+LONGEST_NAME = 500  # characters of a setting's dotted name
 DEEPEST = 20  # mappings and lists inside each other; settings need 5
 LONGEST_NUMBER = 40  # characters
 MOST_PROBLEMS = 50
@@ -228,7 +229,7 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     """
     result: dict[str, Any] = _deep_copy(data)
     for name, raw in overrides.items():
-        _set(result, name, name.split("."), parse_value(name, raw))
+        _set(result, name, _parts(name), parse_value(name, raw))
     return result
 
 
@@ -247,8 +248,15 @@ def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """
     data = config.model_dump(mode="json")
     for name, value in values.items():
-        _set(data, name, name.split("."), value)
+        _set(data, name, _parts(name), value)
     return parse_config(data)
+
+
+def _parts(name: str) -> list[str]:
+    """A dotted name in its parts. Raises :class:`ConfigError` for one that leads deeper than any setting."""
+    if len(parts := name.split(".")) > DEEPEST or len(name) > LONGEST_NAME:
+        raise ConfigError([Problem(shortened(name), "there is no such setting: no name is that long")])
+    return parts
 
 
 _NULL = re.compile(r'("*)null\1')
@@ -280,7 +288,7 @@ def _deep_copy(value: Any) -> Any:
 def _set(target: Any, name: str, path: list[str], value: Any) -> None:
     head, rest = path[0], path[1:]
     if isinstance(target, list):
-        if not head.isdigit() or int(head) >= len(target):
+        if not head.isdecimal() or len(head) > LONGEST_NUMBER or int(head) >= len(target):
             raise ConfigError([Problem(name, f"there is no entry {head}; the list has {len(target)}")])
         key: Any = int(head)
     elif isinstance(target, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -21,7 +22,7 @@ from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 
@@ -180,3 +181,15 @@ def test_the_newest_events_are_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
     events = json.loads(capsys.readouterr().out)["events"]
     assert [event["text"] for event in events] == [f"event {number}" for number in range(5, 205)]
+
+
+def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_run(tmp_path / "run", RunConfig(), name="half \ud800")
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(1, {"odd \udfff": 1.0}, []))
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    out.flush()
+    shown = out.buffer.getvalue().decode("utf-8")
+    assert "half \\ud800 (run)" in shown and "odd \\udfff" in shown

@@ -24,6 +24,7 @@ from rlhf_studio.config_io import (
     mapping_from_yaml,
     parse_config,
     walk_fields,
+    with_values,
 )
 from tools.settings_page import settings_document
 
@@ -238,10 +239,17 @@ def test_settings_of_a_file_are_changed_before_they_are_checked(tmp_path: Path) 
     assert "data.prompts: needs a value" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["reward.components.7.weight", "reward.components.x", "ppo.steps.deeper"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("reward.components.7.weight", "reward.components.x", "reward.components.².weight", "reward.components.-1.weight"),
+        *(f"reward.components.{'9' * 5000}.weight", "ppo.steps.deeper", "ppo" + ".a" * 3000),
+    ],
+)
 def test_overrides_that_lead_nowhere(name: str) -> None:
-    with pytest.raises(ConfigError, match="no entry|no such setting"):
-        apply_overrides(RunConfig().model_dump(mode="json"), {name: "1"})
+    for change in (lambda: apply_overrides(RunConfig().model_dump(mode="json"), {name: "1"}), lambda: with_values(RunConfig(), {name: 1})):
+        with pytest.raises(ConfigError, match="no entry|no such setting"):
+            change()
 
 
 def test_override_that_is_not_yaml() -> None:

@@ -19,7 +19,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _step(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"should be a step from 1 on, not {text[:40]!r}")
     return int(text)
 

@@ -46,7 +46,7 @@ def _export(options: argparse.Namespace) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     targets = {kind: path for kind in KINDS if (path := getattr(options, kind)) is not None}
     wanted = Wanted(targets, options.at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
-    told = _Teller() if options.json else _silent
+    told = _Teller() if options.json else _only_the_upload
     try:
         made = export(options.folder, wanted, told)
     except (ConfigError, StoreError) as error:
@@ -65,8 +65,12 @@ def _export(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _silent(text: str, fraction: float | None) -> None:
-    """Nobody wants to hear how far it is."""
+def _only_the_upload(text: str, fraction: float | None) -> None:
+    """The rest is done soon, and an upload may take an hour."""
+    from rlhf_studio.export.command import PUSHING
+
+    if text.startswith(PUSHING):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from rlhf_studio.config_io import ConfigError
 from rlhf_studio.export import hub, places
 from rlhf_studio.export.card import Exported, write_card
 from rlhf_studio.export.report import report
@@ -16,11 +18,13 @@ from rlhf_studio.export.tables import write_csv
 from rlhf_studio.export.weights import Chosen, Told, base_of, choose, write_adapter, write_policy
 from rlhf_studio.logs.write import lines_of
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.create import clear_left
 from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.reader import RunReader
 
 Kind = Literal["adapter", "merged", "html", "csv", "jsonl"]
 WEIGHTS: tuple[Kind, ...] = ("adapter", "merged")
+PUSHING = "Pushing to the hub"
 ONLY_MERGED = "this run trained all weights of the policy, so there is no adapter to take; --merged gives the policy itself"
 
 
@@ -55,26 +59,31 @@ class Made:
 def export(run_dir: Path, wanted: Wanted, told: Told) -> Made:
     """Make what was asked for. ``told`` hears what is being done, and how far that is from 0 to 1, None where nobody knows.
 
+    A push comes last: where it fails, everything is in its place here.
+
     Raises:
-        ConfigError: what was asked for cannot be; nothing was made.
+        ConfigError: what was asked for cannot be, and nothing was made; or the hub refuses, and the message says what was made.
         StoreError: the run cannot be read, or the disk is full or may not be written.
     """
     reader = RunReader(run_dir)
     status = reader.status()
     _check(wanted)
+    for target in wanted.targets.values():
+        places.check_outside_runs(target)
     chosen = choose(reader, wanted.at) if wanted.targets.keys() & set(WEIGHTS) else None
     if chosen is not None and not chosen.is_adapter and "adapter" in wanted.targets:
         raise places.refuse(ONLY_MERGED)
-    files: list[tuple[Path, int]] = []
+    files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in wanted.targets}
     address = ""
-    for kind, target in wanted.targets.items():
+    for kind in sorted(wanted.targets, key=lambda kind: kind in WEIGHTS and bool(wanted.push)):
+        target = wanted.targets[kind]
+        places.make_folders(target, reader.run_dir)
         if kind in WEIGHTS:
             assert chosen is not None
-            made, address = _weights(reader, kind, chosen, target, wanted, told, status.device)
-            files += made
+            files[kind], address = _weights(reader, kind, chosen, target, wanted, told, status.device)
         else:
-            files.append(_file(reader, kind, target, wanted.replace, told))
-    return Made(files, address)
+            files[kind] = [_file(reader, kind, target, wanted.replace, told)]
+    return Made(list(chain.from_iterable(files.values())), address)
 
 
 def _check(wanted: Wanted) -> None:
@@ -116,10 +125,6 @@ def _weights(
         if only_zip or wanted.zip:
             places.check_room(target, places.bytes_of(folder))
             places.write_zip(folder, _plain(title), zipped, partial(told, "Writing the zip"))
-        address = ""
-        if wanted.push:
-            told("Pushing to the hub", None)
-            address = hub.push(folder, wanted.push, public=wanted.public)
         made = []
         if zipped.exists():
             place = target if only_zip else _zip_beside(target)
@@ -129,7 +134,16 @@ def _weights(
         if not only_zip:
             places.put_folder(folder, target)
             made.insert(0, (target, places.bytes_of(target)))
-    return made, address
+        return made, _push(folder if only_zip else target, made[0][0], wanted, told) if wanted.push else ""
+
+
+def _push(folder: Path, kept: Path, wanted: Wanted, told: Told) -> str:
+    """Upload the weights; returns their address. What was made here stays, and a refusal says where it lies."""
+    told(f"{PUSHING} as {wanted.push}", None)
+    try:
+        return hub.push(folder, wanted.push, public=wanted.public)
+    except ConfigError as error:
+        raise places.refuse(f"{str(error).rstrip('.')}. Nothing is lost: the export itself is done, and lies in {kept}") from None
 
 
 def _plain(title: str) -> str:
@@ -169,4 +183,4 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, told: Told
 
 def clear(run_dir: Path) -> None:
     """Remove what an export that was killed left in the run's own folder of exports."""
-    places.clear_leftovers(run_dir / paths.EXPORTS)
+    clear_left(run_dir / paths.EXPORTS, paths.EXPORT_PREFIX)

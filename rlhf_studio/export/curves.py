@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlhf_studio.logs.line import LARGEST
 from rlhf_studio.metrics.table import METRICS
 
 DRAWN = {
@@ -60,12 +61,17 @@ class Curve:
 
 
 def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
-    """The curves of metrics given as name -> (steps, values); what was not recorded, or never finite, is left out."""
+    """The curves of metrics given as name -> (steps, values); what was not recorded, or never finite, is left out.
+
+    A value beyond float32 is a gap, as it is in the app's charts.
+    """
     known = {metric.name: metric for metric in METRICS}
     found = []
     for name, colour in DRAWN.items():
-        if name in series and np.isfinite(series[name][1]).any():
-            steps, values = _thin(*series[name])
+        steps, values = series.get(name, (np.zeros(0), np.zeros(0)))
+        values = np.where(np.abs(values) <= LARGEST, values, np.nan)
+        if np.isfinite(values).any():
+            steps, values = _thin(steps, values)
             low, high, ticks = axis(values[np.isfinite(values)])
             metric = known.get(name)
             title, unit = (metric.title, metric.unit) if metric else (name, "")

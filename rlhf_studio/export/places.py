@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -11,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.create import clear_left, temporary_folder
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.paths import is_plain_path
 from rlhf_studio.units import format_bytes
 
-TEMPORARY = ".export-"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold: the same files give the same zip
 CHUNK = 1 << 20
 
@@ -35,10 +34,36 @@ def check_target(target: Path, *, replace: bool = False) -> None:
     raise refuse(f"{target} {what}; choose another name")
 
 
-def check_room(target: Path, needed: int) -> None:
-    """Raises StoreError when the disk of the target has less than ``needed`` bytes and a little more. Makes the folders above it."""
+def check_outside_runs(target: Path) -> None:
+    """Raises ConfigError for a target in a run's own folder, except in its folder of exports: the rest is the run's record."""
+    place = target.resolve()
+    for folder in place.parents:
+        inside = place.relative_to(folder).parts
+        if (folder / paths.DATABASE).is_file() and (inside[0] != paths.EXPORTS or len(inside) == 1):
+            raise refuse(f"{target} is in the folder of the run {folder.name}; choose a place outside it, or in {folder / paths.EXPORTS}")
+
+
+def make_folders(target: Path, run_dir: Path) -> None:
+    """Make the folders above the target. The run's own is not made again, should somebody have deleted it. Raises StoreError."""
+    above, run = target.resolve().parent, run_dir.resolve()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if above.is_relative_to(run):
+            make_inside(run, above)
+        else:
+            above.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error(error, target.parent) from error
+
+
+def make_inside(folder: Path, place: Path) -> None:
+    """Make the folders between ``folder``, which has to be there, and ``place``, and that one. Raises OSError."""
+    for above in [*reversed(place.relative_to(folder).parents), place.relative_to(folder)][1:]:
+        (folder / above).mkdir(exist_ok=True)
+
+
+def check_room(target: Path, needed: int) -> None:
+    """Raises StoreError when the disk of the target has less than ``needed`` bytes and a little more, or its folder is gone."""
+    try:
         free = shutil.disk_usage(target.parent).free
     except OSError as error:
         raise store_error(error, target.parent) from error
@@ -48,19 +73,16 @@ def check_room(target: Path, needed: int) -> None:
 
 @contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside the target, removed afterwards with what is left in it. Raises StoreError."""
-    folder = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+    """An empty folder beside the target, removed afterwards with what is left in it; and so is what a killed export left there.
+
+    Raises StoreError.
+    """
+    clear_left(target.parent, paths.EXPORT_PREFIX)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
+        with temporary_folder(target.parent, paths.EXPORT_PREFIX) as folder:
+            yield folder
     except OSError as error:
         raise store_error(error, target) from error
-    try:
-        yield folder
-    except OSError as error:
-        raise store_error(error, target) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -93,7 +115,7 @@ def write_zip(folder: Path, top: str, path: Path, told: Callable[[float], None] 
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for file in files:
             name = f"{top}/{file.relative_to(folder).as_posix()}"
-            if file.is_symlink() or not is_plain_path(name):
+            if file.is_symlink() or not paths.is_plain_path(name):
                 raise ValueError(f"{name!r} cannot be put into a zip")
             entry = zipfile.ZipInfo(name, LONG_AGO)
             entry.external_attr = 0o100644 << 16
@@ -107,9 +129,3 @@ def write_zip(folder: Path, top: str, path: Path, told: Callable[[float], None] 
 def bytes_of(folder: Path) -> int:
     """The bytes of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what an export that was killed left in a run's own folder of exports."""
-    for left in folder.glob(f"{TEMPORARY}*"):
-        shutil.rmtree(left, ignore_errors=True)

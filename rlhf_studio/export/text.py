@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 MOST_MARKS = 4  # combining marks on one letter: more are drawn over the lines above and below
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_FORMULA = re.compile("(?:^|(?<=[;,|\t\r\n]))(?=[ \"']*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+\-!|<>&~$^:=\"']")
 
 
@@ -43,12 +43,12 @@ def readable(text: str, limit: int = 4000) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table that spreadsheets open: one that would be taken for a formula gets an apostrophe in front.
+    """A text as a cell of a table that spreadsheets open: what would be taken for a formula gets an apostrophe in front.
 
+    Also behind a semicolon, a comma, a bar, a tab or a new line: some spreadsheets begin a new cell there.
     After https://owasp.org/www-community/attacks/CSV_Injection.
     """
-    plain = readable(text)
-    return "'" + plain if text.startswith(_FORMULA) else plain
+    return readable(_FORMULA.sub("'", text))
 
 
 def markdown(text: str, limit: int = 600) -> str:

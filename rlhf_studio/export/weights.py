@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.export.places import bytes_of, check_room, refuse
+from rlhf_studio.export.places import bytes_of, check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.logs.shareable import shareable
@@ -161,6 +161,7 @@ def write_adapter(chosen: Chosen, base: Base, folder: Path, config: RunConfig, t
     if base.included:
         source = Path(base.place)
         names = [file.relative_to(source).as_posix() for file in sorted(source.rglob("*")) if file.is_file() and not file.is_symlink()]
+        (folder / BASE).mkdir()
         _copy(source, names, folder / BASE, told)
     write_generation(folder, config)
 
@@ -178,7 +179,7 @@ def _copy(source: Path, names: list[str], folder: Path, told: Told) -> None:
     for place, name in enumerate(names):
         told("Copying weights and tokenizer", place / len(names))
         target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_inside(folder, target.parent)
         shutil.copyfile(source / name, target)
 
 

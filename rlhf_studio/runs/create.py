@@ -1,7 +1,7 @@
 """Preparing a run folder: all of it appears at once, or nothing does.
 
 It is filled as ``.new-…`` beside its place. As long as its maker lives, the kernel holds a lock on the file ``.new-….lock`` for it; what
-a maker that was killed has left is cleared away when the next run is made there.
+a maker that was killed has left is cleared away when the next run is made there. Exports are made in the same way, as ``.export-…``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
 LONG_UNTOUCHED = 86400.0  # seconds
 _LOCK = ".lock"
-_UNFINISHED = re.compile(re.escape(paths.NEW_PREFIX) + "[0-9a-f]{16}")
+_UNFINISHED = re.compile(r"\.[a-z]+-[0-9a-f]{16}")
 
 
 def create_run(
@@ -72,25 +72,55 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_unfinished(target.parent)
         _refuse_occupied(target)
-        temporary, lock = _locked_name(target.parent)
+        with temporary_folder(target.parent, paths.NEW_PREFIX) as temporary:
+            try:
+                yield temporary
+                sync_folder(temporary)
+                os.rename(temporary, target)  # replaces an empty folder, refuses any other
+                sync_folder(target.parent)
+            except StoreError as error:  # name the folder that people know
+                raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
+            except OSError as error:
+                if temporary.exists() and target.exists():  # somebody else was quicker
+                    raise _exists(target) from error
+                raise
     except OSError as error:
         raise store_error(error, target) from error
+
+
+@contextmanager
+def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """An empty folder in ``parent``, removed afterwards with what is left in it. Raises OSError, also where the disk cannot lock files."""
+    temporary, lock = _locked_name(parent, prefix)
     try:
         temporary.mkdir()
         yield temporary
-        sync_folder(temporary)
-        os.rename(temporary, target)  # replaces an empty folder, refuses any other
-        sync_folder(target.parent)
-    except StoreError as error:  # name the folder that people know
-        raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
-    except OSError as error:
-        if temporary.exists() and target.exists():  # somebody else was quicker
-            raise _exists(target) from error
-        raise store_error(error, target) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
+        shutil.rmtree(temporary, ignore_errors=True)  # gone already where it was given another name
         _lock_of(temporary).unlink(missing_ok=True)
-        os.close(lock)  # after the rename: until then nobody takes the folder for one that was left
+        os.close(lock)  # at the very end: until then nobody takes the folder for one that was left
+
+
+def clear_left(parent: Path, prefix: str) -> bool:
+    """Remove the temporary folders in ``parent`` whose makers were killed. Returns whether there is one that is still being filled.
+
+    That one stays, whoever fills it; and so does what cannot be removed.
+    """
+    busy = False
+    for lock in parent.glob(f"{prefix}*{_LOCK}"):
+        if not _UNFINISHED.fullmatch(lock.name.removesuffix(_LOCK)):
+            continue
+        with contextlib.suppress(OSError):  # gone already, or somebody else's
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_left(lock.with_name(lock.name.removesuffix(_LOCK)))
+                lock.unlink()
+            except BlockingIOError:
+                busy = True
+            finally:
+                os.close(descriptor)
+    return busy
 
 
 def clear_unfinished(parent: Path) -> None:
@@ -98,17 +128,7 @@ def clear_unfinished(parent: Path) -> None:
 
     Folders of versions that had no locks go from a workspace when nothing in them has changed for a day. What cannot be removed stays.
     """
-    for lock in parent.glob(f"{paths.NEW_PREFIX}*{_LOCK}"):
-        if not _UNFINISHED.fullmatch(lock.name.removesuffix(_LOCK)):
-            continue
-        with contextlib.suppress(OSError):  # in use, gone already, or somebody else's
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove_left(lock.with_name(lock.name.removesuffix(_LOCK)))
-                lock.unlink()
-            finally:
-                os.close(descriptor)
+    clear_left(parent, paths.NEW_PREFIX)
     if parent.name == paths.RUNS:
         for folder in parent.glob(f"{paths.NEW_PREFIX}*"):
             with contextlib.suppress(OSError):
@@ -130,10 +150,10 @@ def _lock_of(temporary: Path) -> Path:
     return temporary.with_name(temporary.name + _LOCK)
 
 
-def _locked_name(parent: Path) -> tuple[Path, int]:
+def _locked_name(parent: Path, prefix: str) -> tuple[Path, int]:
     """(a free name for a new folder, the descriptor that holds its lock). Raises OSError, also where the disk cannot lock files."""
     while True:
-        temporary = parent / f"{paths.NEW_PREFIX}{secrets.token_hex(8)}"
+        temporary = parent / f"{prefix}{secrets.token_hex(8)}"
         descriptor = os.open(_lock_of(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

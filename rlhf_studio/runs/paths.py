@@ -24,6 +24,7 @@ STATE = "state.json"
 STUDIO_DATABASE = "studio.db"
 TRASH_PREFIX = ".trash-"
 NEW_PREFIX = ".new-"
+EXPORT_PREFIX = ".export-"
 
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: they are read wrongly
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
-from rlhf_studio.runs.create import clear_unfinished, create_run, replace_config, undo_replace
+from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config, undo_replace
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.lab import fork as forks
 from rlhf_studio.runs.lab import longer, sweeps
@@ -313,13 +313,17 @@ class Workspace:
 
         Raises:
             AlreadyRunning: an engine works on it or is being started.
-            StoreError: no such run, or it could not be removed.
+            StoreError: no such run, an export is being made in its folder, or it could not be removed.
         """
         folder = self.run_dir(run_id)
         ticket, lock = liveness.StartTicket(folder), liveness.EngineLock(folder)
         try:
             ticket.take()  # nobody starts it through an app meanwhile ...
             lock.acquire()  # ... and nobody from a shell
+            if clear_left(folder / paths.EXPORTS, paths.EXPORT_PREFIX):
+                raise StoreError(
+                    f"The run {run_id} is being exported. Wait until that is done, or stop it, before deleting the run.", "state"
+                )
             with studio.change(self.root) as connection:
                 studio.forget(connection, run_id)
             trash = folder.parent / f"{paths.TRASH_PREFIX}{run_id}-{secrets.token_hex(4)}"

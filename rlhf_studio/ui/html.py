@@ -74,8 +74,9 @@ const preload = (name) => {
 };
 (async () => {
   SCRIPTS.forEach(preload);
-  const [page] = await Promise.all([import(asset(ENTRY)), ...STYLES.map(loadStyle)]);
-  await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
+  const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
+  const [page, { answering }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);
+  await page.mount({ host, server: answering(server), trigger, watch, props, api, plotly: file(PLOTLY) });
 })().catch((error) => {
   console.error(error);
   host.textContent = "This page could not load its scripts. Reload the page; if that does not help, restart the app.";

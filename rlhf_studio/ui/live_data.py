@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,25 @@ from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 
+LARGEST = float(np.finfo(np.float32).max)
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
 def encode_text(data: Any) -> bytes:
-    """JSON of plain data; text that is not valid Unicode survives as ``\\ud8xx`` escapes. Non-finite numbers raise ValueError."""
-    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    """JSON of plain data; text that is not valid Unicode survives as ``\\ud8xx`` escapes. NaN and infinities become ``null``."""
+    dumps = partial(json.dumps, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    try:
+        return dumps(data).encode("ascii")
+    except ValueError:  # seldom: only then is everything looked through
+        return dumps(_without_infinities(data)).encode("ascii")
+
+
+def _without_infinities(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_infinities(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_without_infinities(value) for value in data]
+    return finite(data) if isinstance(data, float) else data
 
 
 def encode_numbers(data: Any) -> bytes:
@@ -58,7 +72,7 @@ class Series:
         return int(self._steps[self.count - 1]) if self.count else 0
 
     def append(self, rows: Iterable[tuple[int, dict[str, float | None]]]) -> None:
-        """Add (step, metrics) rows in ascending order; missing and non-finite numbers are held as NaN."""
+        """Add (step, metrics) rows in ascending order; what is missing, not finite or beyond float32 is held as NaN."""
         for step, metrics in rows:
             if self.count == len(self._steps):
                 self._grow()
@@ -68,7 +82,7 @@ class Series:
                     self.names.append(name)
                     self._columns[name] = np.full(len(self._steps), np.nan, np.float32)
                 number = finite(value)
-                self._columns[name][self.count] = np.nan if number is None else number
+                self._columns[name][self.count] = np.nan if number is None or abs(number) > LARGEST else number
             self.count += 1
 
     def _grow(self) -> None:
@@ -130,7 +144,7 @@ def step_seconds(series: Series) -> float | None:
     """Mean wall-clock time of the last ten steps, in seconds; None before the first."""
     recent = series.column("time/total")[-10:]
     recent = recent[~np.isnan(recent)]
-    return float(recent.mean()) if len(recent) else None
+    return float(recent.mean(dtype=np.float64)) if len(recent) else None  # float32 has no room for the sum of large numbers
 
 
 def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
@@ -190,7 +204,8 @@ def settings_payload(config: RunConfig, changes: Sequence[SettingChange] = ()) -
     """
     ppo = config.ppo
     now = {name: getattr(getattr(config, name.split(".")[0]), name.split(".")[1]) for name in STEERED}
-    now.update({change.setting: change.new for change in changes if change.setting in now})
+    changes = [change for change in changes if change.setting in now and _is_number(change.new)]
+    now.update({change.setting: change.new for change in changes})
     adaptive = ppo.kl_controller == "adaptive"
     targets = [[1, ppo.kl_target], *([change.step, change.new] for change in changes if change.setting == "ppo.kl_target")]
     return {
@@ -205,6 +220,11 @@ def settings_payload(config: RunConfig, changes: Sequence[SettingChange] = ()) -
         "batch_size": ppo.batch_size,
         "watch_every": config.engine.watch_every,
     }
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a setting's value can be shown and drawn: a log of another program may hold anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:

@@ -39,6 +39,8 @@ MOST_DETAILS = 128
 MOST_WAITING = 200
 MOST_ASKED = 2000  # names in the polls of all viewers, whether there are such runs or not
 FORGET_MISSING = 2.0  # seconds after which a name that no run has is forgotten
+BROKEN_REST = 10.0  # seconds after which a run that could not be followed is looked at again
+BROKEN = "This cannot be shown: {error}. The app's own log has more."
 TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
 OPENING = b'"opening":true'
 MISSING = b'"missing":true'
@@ -151,12 +153,12 @@ class _Follower:
     def _read_settings(self) -> bytes:
         return live_data.encode_text(live_data.settings_payload(self._config, self.reader.changes()))
 
-    def refresh(self, now: float) -> None:
+    def refresh(self, now: float) -> Snapshot:
         """Read what is new. One small read when nothing changed; the data only when the run's sequence number moved."""
         with self.reader.snapshot():
-            self._refresh(now)
+            return self._refresh(now)
 
-    def _refresh(self, now: float) -> None:
+    def _refresh(self, now: float) -> Snapshot:
         status = self.reader.status()
         if self.status is not None and status.epoch != self.status.epoch:
             self._start_over()
@@ -182,6 +184,7 @@ class _Follower:
             )
         else:
             self.snapshot = self.snapshot.touched(now)
+        return self.snapshot
 
     def _read(self, status: RunStatus) -> None:
         while rows := self.reader.metrics_since(self._series.last_step if self._series.count else -1, limit=5000):
@@ -228,6 +231,7 @@ class LiveFeed:
         self._asked: dict[str, float] = {}
         self._followers: dict[str, _Follower] = {}
         self._answers: dict[str, Snapshot | bytes] = {}
+        self._broken: dict[str, tuple[float, str]] = {}  # by run: when it is looked at again, and what was wrong
         self._listing: bytes | None = None
         self._listing_asked = 0.0
         self._listing_read = 0.0
@@ -305,14 +309,26 @@ class LiveFeed:
             if now - asked > (FORGET_MISSING if self._answers.get(run) == MISSING else self._forget_after):
                 self._forget(run)
                 continue
-            try:
-                follower = self._follower(run)
-                follower.refresh(now)
-                self._answers[run] = follower.snapshot
-            except StoreError as error:
-                self._followers.pop(run, None)
-                self._answers[run] = MISSING if error.reason == "missing" else _problem(str(error))[1:-1]
+            self._answers[run] = self._look_at(run, now)
             self._serve_requests()
+
+    def _look_at(self, run: str, now: float) -> Snapshot | bytes:
+        """What the viewers of a run get. What is wrong with one run is said to them alone; the other runs go on."""
+        if self._broken.get(run, (now, ""))[0] > now:
+            return self._answers[run]
+        try:
+            snapshot = self._follower(run).refresh(now)
+            self._broken.pop(run, None)
+            return snapshot
+        except StoreError as error:
+            self._followers.pop(run, None)
+            return MISSING if error.reason == "missing" else _problem(str(error))[1:-1]
+        except Exception as error:
+            self._followers.pop(run, None)
+            if self._broken.get(run, (now, ""))[1] != repr(error):  # the same fault is logged once
+                logger.exception("the live feed cannot follow run %s", run)
+            self._broken[run] = now + BROKEN_REST, repr(error)
+            return _problem(BROKEN.format(error=type(error).__name__))[1:-1]
 
     def _follower(self, run: str) -> _Follower:
         self._workspace.run_dir(run)  # raises StoreError when the run was deleted
@@ -323,7 +339,7 @@ class LiveFeed:
         return self._followers[run]
 
     def _forget(self, run: str) -> None:
-        for held in (self._asked, self._followers, self._answers):
+        for held in (self._asked, self._followers, self._answers, self._broken):
             held.pop(run, None)
 
     def _refresh_listing(self) -> None:
@@ -346,7 +362,7 @@ class LiveFeed:
                 answer.set_result(_problem(str(error)))
             except Exception as error:
                 logger.exception("could not read %s of run %s", kind, run)
-                answer.set_result(_problem(f"This cannot be shown: {type(error).__name__}. The app's own log has more."))
+                answer.set_result(_problem(BROKEN.format(error=type(error).__name__)))
 
     def _read_detail(self, run: str, kind: str, step: int, sample: int) -> bytes:
         follower = self._follower(run)

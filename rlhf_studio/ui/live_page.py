@@ -209,7 +209,7 @@ def build(
 
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
     def handle(event: gr.EventData, request: gr.Request) -> None:
-        access.require_operator(request)
+        access.require_operator(request, event._data)
         steer(workspace, action, event._data)
         on_queue_change()
 

@@ -174,6 +174,7 @@ def test_another_tab_of_the_app_hardly_polls_either(open_page, app, run):
 def test_hostile_texts_appear_as_text(open_page, workspace):
     run = FakeRun(workspace, hostile=True)
     run.run()
+    run.writer.set_state("running", device="\u202eW" * 300)
     run.step(6)
     requests = []
     page = open_page(f"?run={run.run_id}&step=6&sample=0&token=0")
@@ -190,6 +191,8 @@ def test_hostile_texts_appear_as_text(open_page, workspace):
         page.wait_for_function(
             "(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=f"Token {index + 1} of"
         )
+    device = page.locator(".rs-run-device").inner_text()
+    assert "\u202e" not in device and "U+202E" in device and len(device) < 1500
     assert page.locator(".rs-name").inner_text() == '<b>run</b> <a href="javascript:window.__pwned=5">x</a>'
     assert HOSTILE[0] in page.locator(".rs-response").first.text_content()
     page.locator("[data-chart=kl] .rs-plot-frame").hover()

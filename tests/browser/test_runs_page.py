@@ -101,6 +101,11 @@ def test_the_keyboard_alone_opens_a_menu_and_varies_settings(open_page: Callable
     assert len(server.workspace.runs()) == 3
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
+    page.route("**/component_server/", lambda route: route.abort() if '"loss"' in route.request.post_data else route.continue_())
+    page.locator("[data-action=menu]").first.click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_text("The app does not answer. Try again in a moment.").wait_for()
+    assert page.locator("dialog[open]").count() == 0
 
 
 def test_a_phone_has_cards_and_nothing_that_scrolls_sideways(open_page: Callable[..., Any]) -> None:

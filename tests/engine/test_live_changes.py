@@ -16,7 +16,9 @@ import torch
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.live import PlannedChange
 from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.engine.loop.changed_settings import forgotten
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import control
 from rlhf_studio.engine.process.worker import run_engine
@@ -207,6 +209,29 @@ def test_beginning_again_forgets_the_changes(tmp_path: Path, monkeypatch: pytest
     assert [change.step for change in RunReader(run_dir).changes()] == [2]
     assert run_engine(run_dir, "from-start") == DONE
     assert RunReader(run_dir).changes(later_too=True) == []
+    said = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
+    assert said == ["The run starts again from step 0. Changes of settings that are not made again: KL coefficient to 0.9 in step 2."]
+
+
+def test_what_was_asked_for_before_the_first_step_is_made_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = prepare(tmp_path / "run", ppo={"steps": 2, "kl_controller": "fixed", "kl_coef": 0.1, "lr_schedule": "constant"})
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(run_dir, monkeypatch, changing(run_dir, ppo__kl_coef=0.3, ppo__learning_rate=5e-4), killed)
+    assert main(["resume", str(run_dir), "--ppo.learning_rate", "0.002"]) == DONE
+    metrics = dict(RunReader(run_dir).metrics_since(0))
+    assert [metrics[step]["objective/kl_coef"] for step in (1, 2)] == pytest.approx([0.3, 0.3])
+    assert [metrics[step]["lr"] for step in (1, 2)] == pytest.approx([0.002, 0.002], rel=1e-6), "what the resume itself says wins"
+    assert [(change.step, change.setting) for change in RunReader(run_dir).changes()] == [(1, "ppo.kl_coef")]
+
+
+def test_what_a_schedule_makes_again_is_not_said_to_be_lost() -> None:
+    changes = [SettingChange(2, "ppo.kl_coef", 0.1, 0.3), *(SettingChange(step, "ppo.kl_target", 1.0, 2.0) for step in range(3, 13))]
+    assert forgotten(changes[:1], [PlannedChange(2, "ppo.kl_coef", 0.3)]) == ""
+    assert forgotten(changes, []).endswith("in step 9, and 3 more.")
 
 
 def test_a_run_that_began_again_is_played_again_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,14 @@ def test_a_push_arrives_whole_and_private(
     assert b"snapshot_download('me/model')" in here["README.md"].replace(b'"', b"'")
     said = capfd.readouterr()
     assert "/me/model" in said.out and TOKEN not in said.out + said.err
+    assert "Pushing to the hub as me/model" in said.err
     assert not any(TOKEN.encode() in content for content in here.values())
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
+    wanted = ("--adapter", str(tmp_path / "b.zip"), "--csv", str(tmp_path / "m.csv"), "--push", "me/model")
+    assert main(["export", str(tmp_path / "run"), *wanted]) == 2
+    said = capfd.readouterr()
+    assert "HTTP 401" in said.err and f"the export itself is done, and lies in {tmp_path / 'b.zip'}" in said.err
+    assert (tmp_path / "b.zip").exists() and (tmp_path / "m.csv").exists() and len(list(tmp_path.iterdir())) == 4
 
 
 def folder(tmp_path: Path) -> Path:

@@ -17,6 +17,7 @@ from rlhf_studio.export import insights
 from rlhf_studio.export.curves import axis, curves_of
 from rlhf_studio.export.report import report
 from rlhf_studio.export.story import Story, story_of
+from rlhf_studio.export.svg import curve_svg
 from rlhf_studio.export.tables import write_csv
 from rlhf_studio.export.text import cell, markdown, number, readable
 from rlhf_studio.logs.shareable import shareable
@@ -116,6 +117,8 @@ def test_the_csv_has_the_numbers_and_no_formula(reader: RunReader) -> None:
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1"])
 def test_a_cell_is_never_a_formula(text: str) -> None:
     assert cell(text).startswith("'") and cell("plain = text") == "plain = text"
+    parts = re.split("[;,|\t\r\n]", cell(f"x;{text},{text}|{text}").replace("\u27e8U+000D\u27e9", "\r"))
+    assert not [part for part in parts if part.strip(' "')[:1] in [*"=+-@\uff1d"]]
 
 
 def test_texts_of_others() -> None:
@@ -142,6 +145,9 @@ def test_gaps_stay_gaps_and_peaks_stay_in_long_curves() -> None:
     values[2500], values[1234] = 9.0, np.nan
     (curve,) = curves_of({"objective/kl": (steps, values), "lr": (steps, np.full(5000, np.nan))})
     assert len(curve.values) <= 800 and np.nanmax(curve.values) == 9.0 and curve.steps[-1] == 5000
+    (large,) = curves_of({"objective/kl": (np.arange(4), np.array([1e308, -1e308, -3e38, 3e38]))})
+    assert large.low <= -3e38 and large.high >= 3e38 and [len(line) for line in large.at(100, 50)] == [2]
+    assert "svg" in str(curve_svg(large, []))
     short = curves_of({"objective/kl": (np.arange(5), np.array([1.0, np.nan, 2, 3, np.inf]))})[0]
     assert [len(line) for line in short.at(100, 50)] == [1, 2]
 

@@ -79,7 +79,9 @@ def test_what_fails_says_why_and_what_hangs_can_be_ended(run: FakeRun) -> None:
     asked.export_start({"run": run.run_id, "what": "csv"}, request())
     wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"].get("progress") == "Waiting")
     assert "Another export" in asked.export_start({"run": run.run_id, "what": "csv"}, request())["problem"]
-    (run.folder / "exports" / ".export-left").mkdir()
+    left = run.folder / "exports" / ".export-0123456789abcdef"
+    left.mkdir()
+    left.with_name(f"{left.name}.lock").touch()
     asked.export_cancel({}, request())
     assert ended(asked, run)["job"]["error"] == "Stopped." and not list((run.folder / "exports").iterdir())
     asked.close()
@@ -92,6 +94,8 @@ def test_what_cannot_be_asked(run: FakeRun) -> None:
         ({"what": "html"}, "no such run"),
         ({"run": "../..", "what": "html"}, "no such run"),
         ({"run": run.run_id, "what": "everything"}, "no such export"),
+        ({"run": run.run_id, "what": []}, "no such export"),
+        ({"run": run.run_id, "what": {}}, "no such export"),
         ({"run": run.run_id, "what": "merged", "at": 7}, "no checkpoint of this step"),
         ({"run": run.run_id, "what": "merged", "at": True}, "no checkpoint of this step"),
         ({"run": run.run_id, "what": "merged", "push": "--help"}, "cannot be a model on the hub"),

@@ -266,6 +266,8 @@ def test_a_start_that_failed_may_be_tried_again_with_the_same_nonce(desk: Desk, 
         {"how": "more steps", "changes": {"ppo.steps": "ten"}},
         {"how": "more steps", "changes": {"ppo.steps": 3}},
         {"how": "delete"},
+        {"how": "variation", "changes": {".".join("a" * 3000): 1}},
+        {"how": "sweep", "axes": {"reward.components.².weight": [1, 2]}},
     ],
 )
 def test_what_cannot_be_started_starts_nothing(wrong: Any, desk: Desk, workspace: Workspace) -> None:
@@ -368,6 +370,7 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
         ({"text": ""}, "Choose a file"),
         ({"path": "/nowhere/at/all.jsonl"}, "cannot be read"),
         ({"path": "/dev/null"}, "not a file"),
+        ({"path": "~nobody-of-this-name/x"}, "nobody's home folder"),
         ({"text": LINE, "name": "x" * 121}, "at most 120"),
         (None, "Choose a file"),
     ],

@@ -13,7 +13,16 @@ import pytest
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.runs.records import CheckpointInfo, Origin, RolloutRecord, RunStatus, StoredEvent, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import (
+    CheckpointInfo,
+    Origin,
+    RolloutRecord,
+    RunStatus,
+    SettingChange,
+    StoredEvent,
+    TokenRecord,
+    WatchRecord,
+)
 from rlhf_studio.ui import live_data, live_samples
 from tests.ui.fake_run import HOSTILE
 
@@ -285,9 +294,23 @@ def test_one_watched_answer_comes_with_the_list_of_all():
     assert "not watched" in json.loads(live_samples.answer_payload(answers, 5))["problem"]
 
 
-def test_text_encoding_refuses_numbers_that_json_has_no_word_for():
-    with pytest.raises(ValueError):
-        live_data.encode_text({"x": math.nan})
+def test_numbers_that_json_has_no_word_for_become_null_however_deep():
+    told = live_data.encode_text({"x": math.nan, "rows": [{"y": (math.inf, 1.5, "Infinity")}]})
+    assert json.loads(told) == {"x": None, "rows": [{"y": [None, 1.5, "Infinity"]}]}
+
+
+def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():
+    series = live_data.Series()
+    series.append([(1, {"time/total": 1e39, "a": -1e300}), (2, {"time/total": 3e38, "a": 1.0}), (3, {"time/total": 3e38})])
+    assert live_data.step_seconds(series) == pytest.approx(3e38)
+    assert json.loads(live_data.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
+
+
+@pytest.mark.parametrize("new", [math.inf, math.nan, "1", None, True, [1], 10**400])
+def test_a_stored_change_that_is_no_number_changes_nothing_on_the_page(new):
+    before = RunConfig(ppo=PPOConfig(kl_controller="adaptive", kl_target=4.0))
+    changes = [SettingChange(3, name, 1.0, new) for name in ("ppo.kl_coef", "ppo.kl_target", "ppo.unknown")]
+    assert live_data.settings_payload(before, changes) == live_data.settings_payload(before)
 
 
 def test_no_module_of_the_page_loads_torch():

@@ -206,6 +206,24 @@ def test_a_damaged_run_says_what_is_wrong(feed, tmp_path):
     assert "run.db" in ask(feed, Position(run=folder.name))["problem"]
 
 
+def test_what_goes_wrong_with_one_run_is_said_to_its_viewers_once_logged_and_nobody_elses_trouble(feed, run, tmp_path, monkeypatch, caplog):
+    odd = FakeRun(tmp_path)
+    of_all = CountingReader.rollout_steps
+    monkeypatch.setattr(CountingReader, "rollout_steps", lambda self: 1 / 0 if self.run_dir == odd.folder else of_all(self))
+    monkeypatch.setattr(live_feed, "BROKEN_REST", 0.0)
+    told = ask(feed, Position(run=odd.run_id))
+    assert "ZeroDivisionError" in told["problem"]
+    run.step()
+    later = ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 1)  # opened after the odd one
+    run.step()
+    assert ask(feed, position_after(run, later), until=lambda reply: not reply.get("same"))["last_step"] == 2
+    assert ask(feed, Position(), until=lambda reply: reply["newest"])["alive"] is True
+    assert len([record for record in caplog.records if odd.run_id in record.getMessage()]) == 1
+    monkeypatch.setattr(CountingReader, "rollout_steps", of_all)
+    assert ask(feed, Position(run=odd.run_id), until=lambda reply: "problem" not in reply)["last_step"] == 0
+    odd.close()
+
+
 def test_the_list_names_the_newest_run_and_prefers_one_that_is_alive(feed, workspace, tmp_path):
     assert ask(feed, Position()) == {"newest": None, "alive": False}
     alive = FakeRun(tmp_path)

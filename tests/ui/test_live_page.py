@@ -124,8 +124,8 @@ def server_function(app, name, data):
     return httpx.post(f"{app.url}gradio_api/component_server/", json=body, timeout=20).json()
 
 
-def press(app, action, run_id):
-    body = {"data": [], "event_data": {"run": run_id, "changes": {"ppo.kl_coef": 0.2}}, "session_hash": "test"}
+def press(app, action, run_id, **more):
+    body = {"data": [], "event_data": {"run": run_id, "changes": {"ppo.kl_coef": 0.2}, **more}, "session_hash": "test"}
     return httpx.post(f"{app.url}gradio_api/run/{action}", json=body, timeout=20)
 
 
@@ -144,6 +144,7 @@ def test_only_operators_change_anything(app, run):
     for action in live_page.COMMANDS:
         reply = press(app, action, run.run_id)
         assert (reply.status_code == 200) is not app.access.read_only, reply.text
+        assert press(app, action, run.run_id, view=True).status_code != 200, "a page that asked to watch"
     after = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
     assert after - before == (0 if app.access.read_only else len(live_page.COMMANDS))
 

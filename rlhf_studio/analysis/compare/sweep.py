@@ -48,7 +48,7 @@ def _value(settings: Mapping[str, Any], name: str) -> Any:
     for part in name.split("."):
         if isinstance(value, Mapping):
             value = value.get(part)
-        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
             return None

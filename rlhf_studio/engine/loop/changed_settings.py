@@ -7,10 +7,12 @@ from typing import Any
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.config.changes import changes_between
-from rlhf_studio.config.live import LIVE_SETTINGS
+from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.runs.records import EventRecord, SettingChange
+
+MOST_NAMED = 8  # changes in one sentence
 
 
 def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str) -> bool:
@@ -34,6 +36,20 @@ def change_events(changes: Sequence[SettingChange]) -> list[EventRecord]:
     parts = ", ".join(f"{LIVE_SETTINGS[change.setting]} from {change.old:.6g} to {change.new:.6g}" for change in changes)
     data = {"changes": [{"setting": change.setting, "old": change.old, "new": change.new} for change in changes]}
     return [EventRecord("info", "setting", f"{parts[0].upper()}{parts[1:]}, from step {changes[0].step} on.", data)]
+
+
+def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]) -> str:
+    """What a run that begins again at step 0 does not do again, as a sentence for people; empty for nothing.
+
+    Args:
+        changes: those on record.
+        planned: those that ``ppo.schedule`` makes again.
+    """
+    again = {(change.step, change.setting, change.value) for change in planned}
+    lost = [change for change in changes if (change.step, change.setting, change.new) not in again]
+    parts = [f"{LIVE_SETTINGS.get(change.setting, change.setting)} to {change.new:.6g} in step {change.step}" for change in lost]
+    more = [f"and {len(parts) - MOST_NAMED} more"] if len(parts) > MOST_NAMED else []
+    return f" Changes of settings that are not made again: {', '.join([*parts[:MOST_NAMED], *more])}." if parts else ""
 
 
 def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:

@@ -212,13 +212,16 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     return TrainingState(numbers, tensors, state, reference, start_at_probes)
 
 
-def go_on_from(run_dir: Path, step: int, trainer: Trainer) -> list[str]:
+def go_on_from(run_dir: Path, step: int | None, trainer: Trainer) -> list[str]:
     """Give a trainer the checkpoint of ``step``, and plan the changes of settings that later steps had when they were recorded.
 
+    With None, for a run that ended before its first step, it stays as it is, and only the changes are planned.
     Returns what may differ from before, a clause each. Raises :class:`CheckpointError` and StoreError.
     """
-    folder = checkpoint_dir(run_dir, step)
-    restore_policy(folder, trainer.models.policy)
-    clauses = restore(trainer, load_state(folder, trainer.updater.optimizer))
+    clauses: list[str] = []
+    if step is not None:
+        folder = checkpoint_dir(run_dir, step)
+        restore_policy(folder, trainer.models.policy)
+        clauses = restore(trainer, load_state(folder, trainer.updater.optimizer))
     replay(trainer, RunReader(run_dir).changes(later_too=True))
     return clauses

@@ -92,8 +92,9 @@ def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: St
         compute = choose_compute(config)
         trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
         # Rank 0 has looked which checkpoint is whole, and all load the same.
-        if mode == "resume" and (step := compute.ranks.broadcast(NO_CHECKPOINT)) != NO_CHECKPOINT:
-            go_on_from(run_dir, step, trainer)
+        if mode == "resume":
+            step = compute.ranks.broadcast(NO_CHECKPOINT)
+            go_on_from(run_dir, None if step == NO_CHECKPOINT else step, trainer)
         check_before_training(trainer)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # from here on rank 0, which gets them too, saves and says when to stop

@@ -17,7 +17,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.changed_settings import change_event
+from rlhf_studio.engine.loop.changed_settings import change_event, forgotten
 from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.watching.probes import Probes
@@ -231,16 +231,19 @@ class Worker:
         for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
         text, data = "The run starts again from step 0.", {"settings": self._config.model_dump(mode="json")}
-        if self._session.mode == "resume":  # the other ranks load as well, and must load the same
+        resumes, clauses = self._session.mode == "resume", list[str]()
+        if resumes:  # the other ranks load as well, and must load the same
             trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
+            clauses = go_on_from(self._run_dir, start.step, trainer)
+        else:
+            text += forgotten(RunReader(self._run_dir).changes(later_too=True), self._config.ppo.planned)
         if start.step is not None:
-            changes = go_on_from(self._run_dir, start.step, trainer)
             self._saved_step = trainer.progress.step
-            text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *changes]) + "."
+            text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *clauses]) + "."
             data = {}
         self._writer.go_back(trainer.progress.step)
         # Changes of settings that are on record are made again with their steps, but for those that this start overrules.
-        self._writer.forget_later_changes(None if start.step is None else trainer.live.overruled())
+        self._writer.forget_later_changes(trainer.live.overruled() if resumes else None)
         self._writer.event(EventRecord("info", "resume", text, data))
         self.console.say(text)
 

@@ -124,8 +124,8 @@ class Exports:
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
         folder = reader.run_dir / paths.EXPORTS
-        if what in RECORDS:
-            return run, [str(reader.run_dir), f"--{what}", str(folder / RECORDS[what]), "--replace"], str(what)
+        if isinstance(what, str) and what in RECORDS:
+            return run, [str(reader.run_dir), f"--{what}", str(folder / RECORDS[what]), "--replace"], what
         if what not in WEIGHTS or not isinstance(name, str):
             raise StoreError("There is no such export.", "missing")
         step = _step(reader, sent.member(data, "at"))

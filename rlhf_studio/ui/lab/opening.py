@@ -70,5 +70,13 @@ class Opening:
             file_name = sent.member(data, "file_name")
             return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name, self._tick)
         if isinstance(path, str) and path.strip():
-            return open_log_apart(Path(path.strip()).expanduser(), self._workspace.root, name, self._tick)
+            return open_log_apart(_own_place(path.strip()), self._workspace.root, name, self._tick)
         raise ValueError("Choose a file, or give the path of one on the app's machine.")
+
+
+def _own_place(path: str) -> Path:
+    """The path that a person wrote, with their home folder for ``~``. Raises ValueError for the home of somebody who has none here."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{path.split('/')[0][:100]} is nobody's home folder on this machine. Write the whole path.") from error

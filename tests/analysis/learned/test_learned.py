@@ -291,6 +291,11 @@ def test_a_run_without_responses_has_learned_nothing_yet(tmp_path: Path) -> None
     assert (learned.before_steps, learned.traits, learned.gaps) == ((0, 0), [], [])
 
 
+@pytest.mark.parametrize("episodes", [True, False])
+def test_responses_without_a_token_have_no_phrases(episodes: bool, tmp_path: Path) -> None:
+    assert what_was_learned(write_run(tmp_path / "run", [[[]] * 4] * 6, episodes=episodes, recorded=4)).phrases == []
+
+
 def test_tokens_without_ids_are_told_apart_by_their_texts(tmp_path: Path) -> None:
     """A log of another program may give the pieces alone; their ids are then stored as -1."""
     source = ResponseSource(write_run(tmp_path / "run", nothing(0, steps=2), episodes=False))

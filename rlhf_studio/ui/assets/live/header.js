@@ -1,9 +1,10 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { bytes, clock, duration, lower, number, percent, signed } from "../shared/format.js";
+import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
+const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
 const ALIVE = new Set(["loading", "running", "paused"]);
 export const isAlive = (state) => ALIVE.has(state);
 
@@ -53,7 +54,7 @@ export class Header {
     setText(this.name, status.name || status.run);
     if (this.stateWord.textContent !== status.state) setText(this.live, `The run is ${status.state}.`);
     setText(this.stateWord, status.state);
-    setText(this.device, [status.recipe, status.device].filter(Boolean).join(" · "));
+    setText(this.device, readable([status.recipe, status.device].filter(Boolean).join(" · "), MOST_OF_DEVICE));
     const starting = status.state === "loading" || status.state === "queued";
     show(this.stepText, !starting);
     setText(this.stepText, `step ${status.step} of ${status.total}`);

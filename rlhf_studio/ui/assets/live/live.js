@@ -110,11 +110,11 @@ class LivePage {
     const run = this.run;
     if (event === "resume_run") {
       // no answer: go on without a question; if the run cannot be resumed, the event says why
-      const answer = await this.server.resume_question({ run }).catch(() => ({}));
+      const answer = await this.server.resume_question({ run, view: onlyWatches() }).catch(() => ({}));
       if (answer.text && !(await ask(this.host, { ...answer, danger: true }))) return false;
       if (answer.text) more.from_start = true;
     }
-    this.trigger(event, { run, ...more });
+    this.trigger(event, { run, view: onlyWatches(), ...more });
     return true;
   }
 
@@ -365,7 +365,7 @@ class LivePage {
       const reply = await fetch(`${this.api}/app_id`, { cache: "no-store" });
       const now = reply.ok ? (await reply.json()).app_id : null;
       if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
-      if (await this.server.poll({ run: "", view: true })) return;
+      if (await this.server.poll({ run: "", view: true }).catch(() => null)) return;
       memory.set("reloaded", now); // reload once for each start of the app, or it might never end
       location.reload();
     } catch {

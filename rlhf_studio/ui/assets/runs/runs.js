@@ -272,7 +272,7 @@ class RunsPage {
   }
 
   act(action, row, more) {
-    this.trigger("act", { action, run: row.id, ...more });
+    this.trigger("act", { action, run: row.id, view: onlyWatches(), ...more });
   }
 
   move(row, to) {
@@ -280,7 +280,7 @@ class RunsPage {
   }
 
   async resume(row) {
-    const answer = await this.wanted(this.server.resume_question({ run: row.id }));
+    const answer = await this.wanted(this.server.resume_question({ run: row.id, view: onlyWatches() }));
     if (!answer) return;
     if (!answer.text) this.act("resume", row);
     else if (await ask(this.host, { ...answer, danger: true })) this.act("resume", row, { from_start: true });

@@ -5,6 +5,22 @@
 export const NO_ANSWER = "The app does not answer. Try again in a moment.";
 
 /**
+ * The server's functions of a page, which reject when no answer comes. Gradio's own give `undefined` then, as if that
+ * were the answer.
+ */
+export const answering = (server) =>
+  new Proxy(server, {
+    get: (functions, name) => {
+      if (typeof functions[name] !== "function") return functions[name];
+      return async (...sent) => {
+        const answer = await functions[name](...sent);
+        if (answer === undefined) throw new Error(`no answer from the app to ${String(name)}`);
+        return answer;
+      };
+    },
+  });
+
+/**
  * Whether the address asks for pages that only watch (`?view=1`), whoever opens them. The server is told with every
  * question.
  */
@@ -59,7 +75,6 @@ export class Once {
   async ask(request, send) {
     const nonce = this.nonce(request);
     const reply = await send({ ...request, nonce });
-    if (!reply) throw new Error("no answer from the app"); // Gradio resolves to nothing then
     this.answered(nonce);
     return reply;
   }
