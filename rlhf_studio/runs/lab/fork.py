@@ -22,6 +22,7 @@ from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_co
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.manifest import read_object
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
@@ -130,7 +131,7 @@ def fork_run(
     reader = RunReader(parent)
     refuse_imported(reader)
     changes = check_settings(parent, step, config)
-    origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes})
+    origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes if change.setting != "name"})
     name = name or fork_name(reader.status().name, step, origin.changes)
     if step is None:
         create_run(run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder())
@@ -156,14 +157,6 @@ def fork_run(
             why = "; ".join(problems)
             raise StoreError(f"The run {reader.run_dir.name} cannot be forked from step {step}: {why}.", "damaged")
         _settle(whole)
-
-
-def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
-    """A name that says what is different, at most 120 characters: ``Tiny world, from step 20, kl_coef 0``."""
-    parts = [f"from step {step}"] if step is not None else []
-    parts += [f"{setting.rsplit('.', 1)[-1]} {'nothing' if value in (None, '') else value}" for setting, value in list(changes.items())[:3]]
-    said = ", ".join(parts) or "again"
-    return f"{parent[: max(1, MAX_NAME - len(said) - 2)]}, {said}"[:MAX_NAME]
 
 
 # --- copying -------------------------------------------------------------------------------------------------------------------
