@@ -157,6 +157,7 @@ def status_payload(
         "run": status.run_id,
         "name": status.name,
         "recipe": status.recipe,
+        "parent": status.origin.parent,
         "state": status.state,
         "phase": status.phase,
         "fraction": finite(status.fraction),
