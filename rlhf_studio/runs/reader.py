@@ -353,12 +353,13 @@ class RunReader:
         with self._reading() as connection:
             return [step for step, _ in rows.best_first(connection, steps, metric)]
 
-    def best_policy(self) -> BestPolicy | None:
-        """The one that did best of all policies that were kept, by :meth:`best_first`; None when none was measured.
+    def best_policy(self, of: Sequence[int] | None = None) -> BestPolicy | None:
+        """The one that did best of all policies that were kept, or of these steps', by :meth:`best_first`; None when none was measured.
 
         What is compared is the metric by which the run keeps its best checkpoint, else the gold score, else the score.
         """
-        steps, found = [info.step for info in self.policies()], self._complete(paths.CHECKPOINTS)
+        steps = [info.step for info in self.policies()] if of is None else of
+        found = self._complete(paths.CHECKPOINTS)
         by = found[-1][1] if found else None
         with self._reading() as connection:
             for metric in [by] if by else [SUMMARY_METRICS["gold"], SUMMARY_METRICS["score"]]:

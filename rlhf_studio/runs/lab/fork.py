@@ -78,6 +78,18 @@ def newest_step(reader: RunReader) -> int:
     return saved[-1].step
 
 
+def best_step(reader: RunReader) -> int:
+    """The step of the checkpoint whose policy did best. Raises StoreError when there is none, or none was measured."""
+    newest_step(reader)
+    best = reader.best_policy([checkpoint.step for checkpoint in reader.checkpoints()])
+    if best is None:
+        raise StoreError(
+            f"No step was trained after any checkpoint of the run {reader.run_dir.name}, so no score tells which is the best; name a step.",
+            "absent",
+        )
+    return best.step
+
+
 def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
     """The settings of a fork: those of :func:`settings_at` with ``changes``, plain JSON values by dotted name.
 
