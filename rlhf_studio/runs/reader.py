@@ -170,8 +170,8 @@ class RunReader:
         """What the table of runs shows.
 
         Keys: ``model``; ``steps`` (recorded so far); ``score_first``, ``score_last``, ``gold_first``, ``gold_last``, ``kl_first``,
-        ``kl_last`` (means over the first and the last tenth of the recorded steps, at least one; None where nothing finite was
-        recorded); ``elapsed`` (seconds of work, or None before the start).
+        ``kl_last`` (the value in the first recorded step, the mean of the last tenth of them, at least one; None where nothing
+        finite was recorded); ``elapsed`` (seconds of work, or None before the start).
         """
         with self._reading() as connection:
             model, started, ended, beat = connection.execute(
@@ -187,7 +187,7 @@ class RunReader:
         return result
 
     def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
-        """For each metric the means over the first and the last tenth of the recorded steps, at least one; None as in :meth:`summary`."""
+        """For each metric how it began and ended: the value in the first step, the mean of the last tenth; None as in :meth:`summary`."""
         with self._reading() as connection:
             return rows.first_and_last(connection, metrics)
 

@@ -54,25 +54,25 @@ class Entry:
         state: waiting; claimed (being started or running); done (the engine came to work and ended); lost (it ended before
             it could begin); cancelled.
         mode: how the engine is to be started; ``from-start`` only because a person said so.
-        replaced: whether the run got other settings when it was queued, which leaving the queue takes back.
         seq: the run's ``seq`` when this state was set. When the run's ``seq`` has grown since, an engine has written
             something newer, and the run's own row counts, not this entry.
         pid: the engine started by the app; None while claimed means that none was started yet.
         attempts: how often a claim was given back because the app ended between claiming and starting.
         exit_code: the engine's, where the app that started it saw it; negative for a signal.
         cause: why it is lost.
+        replaced: whether the run got other settings when it was queued, which leaving the queue takes back.
     """
 
     run_id: str
     position: int
     state: EntryState
     mode: StartMode
-    replaced: bool
     seq: int
     pid: int | None
     attempts: int
     exit_code: int | None
     cause: str
+    replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> d
 def _entry(row: Sequence[Any]) -> Entry:
     run_id, position, state, mode, seq, pid, attempts, exit_code, cause = row
     how, replaced = _mode(mode), mode == _REPLACED
-    return Entry(run_id, position, state, how, replaced, seq, pid, attempts, exit_code, decode_text(cause))
+    return Entry(run_id, position, state, how, seq, pid, attempts, exit_code, decode_text(cause), replaced)
 
 
 def _mode(stored: int) -> StartMode:

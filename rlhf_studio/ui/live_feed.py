@@ -197,9 +197,8 @@ class _Follower:
         if any(event["kind"] == "setting" for event in new_events):
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
         self._first_and_last = {}
-        if status.state in ENDED:  # the first step alone: over the first tenth the policy has begun to learn already
-            last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
-            self._first_and_last = {name: (self._series.first(name), last[name][1]) for name in live_data.SUMMARY_METRICS}
+        if status.state in ENDED:
+            self._first_and_last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
 
 
 class LiveFeed:

@@ -14,7 +14,7 @@ class ComparedRun:
         label: the run's name; where several have the same, with what tells them apart.
         group: place of its group in :attr:`Comparison.groups`.
         step, total_steps: the newest step, and how many were planned.
-        first, last: for each metric of the summary its mean over the first and the last tenth of the run's steps, or None.
+        first, last: for each metric of the summary its value in the first step, and its mean over the last tenth of the steps, or None.
         changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
     """
 

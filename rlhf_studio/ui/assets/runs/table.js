@@ -79,7 +79,13 @@ export class RunTable {
         { scope: "col", "aria-sort": sorted ? (this.sort.way > 0 ? "ascending" : "descending") : null },
         el(
           "button",
-          { type: "button", class: "rs-sort", "data-sort": column.key, onclick: () => this.sortBy(column) },
+          {
+            type: "button",
+            class: "rs-sort",
+            "data-sort": column.key,
+            title: column.tip || null,
+            onclick: () => this.sortBy(column),
+          },
           column.title,
           el("span", { "aria-hidden": "true" }, sorted ? (this.sort.way > 0 ? " \u2191" : " \u2193") : ""),
         ),
