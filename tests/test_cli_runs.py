@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +32,20 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "words",
     ["runs show", "runs config", "doctor", "train", "resume", "fork", "stop", "generate --start --prompt x", "export --csv x.csv"],
 )
-def test_a_run_may_be_named_by_its_id_in_every_command(words: str, workspace: Path) -> None:
-    options = build_parser().parse_args([*words.split(), RUN])
-    assert options.folder == workspace / "runs" / RUN
-    assert build_parser().parse_args([*words.split(), "ws/runs"]).folder == Path("ws/runs"), "a path stays as it is"
+def test_a_run_may_be_named_by_its_id_in_every_command(words: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def parser() -> Any:
+        made = build_parser()
+        read = made.parse_args
+        made.parse_args = lambda given: Namespace(**{**vars(read(given)), "run": lambda options: asked.append(options.folder) or DONE})
+        return made
+
+    monkeypatch.setattr("rlhf_studio.cli.main.build_parser", parser)
+    (workspace.parent / "here").mkdir()
+    for name in (RUN, "ws/nothing", "here"):
+        assert main([*words.split(), name]) == DONE
+    assert asked == [workspace / "runs" / RUN, Path("ws/nothing"), Path("here")], "a path stays as it is"
 
 
 def test_a_name_that_is_no_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +54,7 @@ def test_a_name_that_is_no_run(workspace: Path, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert f"no folder 'first' here, and no run with this id in the workspace {workspace}" in said and "'runs list'" in said
     (workspace.parent / RUN).mkdir()  # a folder of that name is meant first
-    assert build_parser().parse_args(["doctor", RUN]).folder == Path(RUN)
+    assert main(["runs", "show", RUN]) == BAD_INPUT and "There is no run at" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

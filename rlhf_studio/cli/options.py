@@ -27,21 +27,21 @@ def add_folder_command(commands: argparse._SubParsersAction, name: str, help: st
 
 def add_folder(command: argparse.ArgumentParser) -> None:
     """Add the argument ``folder``."""
-    command.add_argument("folder", type=folder_of_run, metavar="RUN", help="the run folder, or the id of a run in the workspace")
+    command.add_argument("folder", type=Path, metavar="RUN", help="the run folder, or the id of a run in the workspace")
 
 
-def folder_of_run(text: str) -> Path:
+def folder_of_run(path: Path) -> Path:
     """The folder that a person names by its path or, where there is no such path, by the id of a run in the workspace.
 
-    Raises argparse.ArgumentTypeError for a plain name that is neither. Whether a path leads to a run is for the command to find out.
+    Raises :class:`ConfigError` for a plain name that is neither. Whether a path leads to a run is for the command to find out.
     """
-    path, workspace = Path(text), default_workspace()
-    if path.exists() or not paths.is_run_name(text):
+    name, workspace = str(path), default_workspace()
+    if path.exists() or not paths.is_run_name(name):
         return path
-    if (run := workspace / paths.RUNS / text).is_dir():
+    if (run := workspace / paths.RUNS / name).is_dir():
         return run
     where = f"the workspace {workspace}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one"
-    raise argparse.ArgumentTypeError(f"there is no folder {text!r} here, and no run with this id in {where}")
+    raise ConfigError([Problem("", f"there is no folder {name!r} here, and no run with this id in {where}")])
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:

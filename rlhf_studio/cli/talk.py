@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rlhf_studio.cli.options import folder_of_run, permissions_of
+from rlhf_studio.cli.options import permissions_of
 from rlhf_studio.config import add_permission_flags, permissions_from_environment
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
@@ -20,7 +20,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     generate = commands.add_parser("generate", help="let a run's policy answer prompts, with score and KL", allow_abbrev=False)
     generate.add_argument(
         "folder",
-        type=folder_of_run,
+        type=Path,
         metavar="RUN",
         help="a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint or snapshot",
     )

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, folder_of_run, permissions_of, print_notes
+from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -25,7 +25,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     help = "a prepared run folder, or the id of a run in the workspace; nothing else is needed then"
-    train.add_argument("folder", nargs="?", type=folder_of_run, metavar="RUN", help=help)
+    train.add_argument("folder", nargs="?", type=Path, metavar="RUN", help=help)
     train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
     train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
