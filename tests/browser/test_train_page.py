@@ -353,7 +353,7 @@ def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any
     expect(page.locator(".rs-origin")).to_contain_text("A variation of the one shown: a new run that begins at step 1.")
     page.reload()  # it is still known after a reload
     expect(name).to_have_attribute("placeholder", "the one shown, KL coefficient 0.2")
-    page.get_by_role("button", name="Start without it").click()
+    page.get_by_role("button", name="Make it a run of its own").click()
     expect(page.locator(".rs-origin")).to_be_hidden()
     expect(name).to_have_attribute("placeholder", "Tiny world")
 

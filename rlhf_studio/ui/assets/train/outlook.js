@@ -83,8 +83,8 @@ class Origin {
     this.node = el(
       "div",
       { class: "rs-origin rs-help", role: "status", hidden: true },
-      el("p", {}, this.text, " ", button("Start without it", onforget, "rs-quiet")),
-      this.resume,
+      el("p", {}, this.text),
+      el("div", {}, this.resume, button("Make it a run of its own", onforget, "rs-quiet")),
     );
   }
 
