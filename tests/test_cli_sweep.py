@@ -21,7 +21,9 @@ def test_runs_are_queued_for_the_app(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     workspace = Workspace(tmp_path)
     runs = sorted(workspace.runs(), key=lambda run: run.queue_position or 0)
-    assert [run.name for run in runs] == [f"betas, kl_coef {beta}, device {device}" for beta in (0, 0.05) for device in ("cpu", "auto")]
+    assert [run.name for run in runs] == [
+        f"betas, KL coefficient {beta}, Device {device}" for beta in (0, 0.05) for device in ("cpu", "auto")
+    ]
     configs = [workspace.reader(run.run_id).config() for run in runs]
     assert [(own.ppo.kl_coef, own.engine.device, own.ppo.steps) for own in configs] == [
         (0, "cpu", 3),
@@ -49,6 +51,11 @@ def test_what_is_wrong_queues_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*WORLD, *given, "--workspace", str(tmp_path / "workspace")]) == BAD_INPUT
     assert words in capsys.readouterr().err
     assert not (tmp_path / "workspace").exists()
+
+
+def test_without_a_recipe_no_run_folder_is_advised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--vary", "ppo.kl_coef=0,0.05"]) == BAD_INPUT
+    assert "give --recipe NAME or --config FILE\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

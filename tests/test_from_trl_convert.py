@@ -66,7 +66,8 @@ def config(done: Converted) -> RunConfig:
     """The settings, with our defaults for those that are left to a person: their empty values are refused."""
     data = mapping_from_yaml(done.yaml)
     for section, name in (("model", "policy"), ("data", "prompts"), ("reward", "components")):
-        if data.get(section, {}).get(name, "given") in ("", []):
+        given = data.get(section, {}).get(name, "given")
+        if given in ("", []) or (isinstance(given, list) and given[0].get("model") == ""):
             del data[section][name]
     return parse_config(data)
 
@@ -252,6 +253,22 @@ def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, c
     assert main([*start, *given, "--reward.components", "[{kind: length}]"]) == 2
     assert "there is no file" in capsys.readouterr().err
     assert "prompts: ''" in convert("--num_ppo_epochs 2", "x").yaml
+
+
+def test_defaults_of_trls_scripts_are_no_choice_of_anyone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop of one's own names its models to PPOTrainer, where the converter does not look."""
+    source = "MODEL = 'support-model'\nPPOConfig(num_ppo_epochs=2)\nPPOTrainer(model=AutoModelForCausalLM.from_pretrained(MODEL))"
+    done = convert(source, "x.py")
+    data = mapping_from_yaml(done.yaml)
+    assert (data["model"]["policy"], data["reward"]["components"][0]["model"]) == ("", "")
+    decide = [line for line in done.lines if "only TRL's own script would take EleutherAI/pythia-160m" in line]
+    assert [line.split(": ")[1] for line in decide] == ["model.policy", "reward.components"]
+    (tmp_path / "run.yaml").write_text(done.yaml)
+    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "model.policy: needs a value" in said and "reward.components.0.model: needs a value" in said
+    named = convert("--num_ppo_epochs 2 --sft_model_path EleutherAI/pythia-160m", "x")
+    assert mapping_from_yaml(named.yaml)["model"]["policy"] == "EleutherAI/pythia-160m"  # who says it means it
 
 
 def test_a_file_has_no_split_for_held_out_prompts(tmp_path: Path) -> None:

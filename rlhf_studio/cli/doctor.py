@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
+from rlhf_studio.cli.options import add_folder
 from rlhf_studio.exit_codes import DONE
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add ``doctor``."""
     doctor = commands.add_parser("doctor", help="a verdict on a run, and what is wrong with it", allow_abbrev=False)
-    doctor.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    add_folder(doctor)
     doctor.add_argument("--until", type=_step, metavar="STEP", help="as it was after this step")
     doctor.add_argument("--json", action="store_true", help="machine-readable")
     doctor.set_defaults(run=_doctor)
@@ -35,5 +35,7 @@ def _doctor(options: argparse.Namespace) -> int:
         about = {"run_id": status.run_id, "name": status.name, "state": status.state}
         print(json.dumps({**about, **diagnosis_values(diagnosis)}, indent=1, allow_nan=False))
     else:
-        print(f"{status.name} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{diagnosis_text(diagnosis)}")
+        folder = "" if status.origin.imported else str(options.folder)
+        text = diagnosis_text(diagnosis, folder, [checkpoint.step for checkpoint in reader.checkpoints()])
+        print(f"{status.name} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{text}")
     return DONE

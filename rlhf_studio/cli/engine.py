@@ -24,6 +24,7 @@ from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.resumed import too_few_steps
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
 from rlhf_studio.runs.reader import RunReader
@@ -90,7 +91,7 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     no_checkpoint = mode == "from-start" and not any(checkpoint.step == 0 for checkpoint in reader.checkpoints())
     refused = refusals(changes, STAYS_FROM_START if no_checkpoint else STAYS)
     problems = [Problem(setting, f"cannot change when a run is resumed: {reason}") for setting, reason in refused]
-    problems += [] if mode == "from-start" else _too_few_steps(reader, config)
+    problems += [] if mode == "from-start" else too_few_steps(reader.status(), reader, config)
     if problems or not changes:
         if problems:
             raise ConfigError(problems)
@@ -118,12 +119,6 @@ def set_again(run_dir: Path, overrides: Mapping[str, str]) -> None:
         config = reader.config().model_dump(mode="json")
         liveness.announce_start(run_dir)
         send_command(run_dir, "set", {"changes": {setting: config[setting.split(".")[0]][setting.split(".")[1]] for setting in given}})
-
-
-def _too_few_steps(reader: RunReader, config: RunConfig) -> Iterator[Problem]:
-    done = max([reader.status().step, *(checkpoint.step for checkpoint in reader.checkpoints())])
-    if config.ppo.steps < done:
-        yield Problem("ppo.steps", f"{config.ppo.steps} is less than the {done} steps that are done; use at least that")
 
 
 @contextlib.contextmanager

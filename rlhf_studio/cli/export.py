@@ -29,7 +29,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     export = add_folder_command(commands, "export", "take a run home: weights, report, tables", _export)
     for kind, help in KINDS.items():
         export.add_argument(f"--{kind}", type=Path, metavar="PATH", help=help)
-    export.add_argument("--at", default="", metavar="STEP|best", help="which checkpoint (default: the newest)")
+    export.add_argument("--at", default="", metavar="STEP|best|newest", help="which checkpoint (default: the newest)")
     export.add_argument("--zip", action="store_true", help="a zip beside the folder, too")
     export.add_argument("--push", default="", metavar="NAME", help="push the weights to the hub, with the token in HF_TOKEN; private")
     export.add_argument("--public", action="store_true", help="let everyone see what is pushed")
@@ -45,7 +45,8 @@ def _export(options: argparse.Namespace) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     targets = {kind: path for kind in KINDS if (path := getattr(options, kind)) is not None}
-    wanted = Wanted(targets, options.at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
+    at = "" if options.at in ("newest", "latest") else options.at
+    wanted = Wanted(targets, at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
     told = _Teller() if options.json else _only_the_upload
     try:
         made = export(options.folder, wanted, told)

@@ -16,12 +16,12 @@ from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_c
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
 from rlhf_studio.inputs.places import as_typed_here
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.fork import newest_step, trained_policy
+from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.start import StartMode
 
-NEWEST, POLL_SECONDS = "newest", 0.5
+NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -30,7 +30,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     fork.add_argument(
         "--at",
         metavar="STEP",
-        help=f"the checkpoint to go on from, or '{NEWEST}'; without it the new run begins at the beginning with this run's settings",
+        help=f"the checkpoint to go on from, or '{NEWEST}', 'latest' or '{BEST}'; without it the new run begins at the beginning with "
+        "this run's settings",
     )
     fork.add_argument(
         "--from-policy",
@@ -77,10 +78,12 @@ def _fork(options: argparse.Namespace) -> int:
 def _step(options: argparse.Namespace) -> int | None:
     if options.at is None:
         return None
-    if options.at == NEWEST:
+    if options.at in (NEWEST, "latest"):
         return newest_step(RunReader(options.folder))
+    if options.at == BEST:
+        return best_step(RunReader(options.folder))
     if not options.at.isascii() or not options.at.isdecimal() or len(options.at) > 9:
-        raise ConfigError([Problem("--at", f"should be the step of a checkpoint or '{NEWEST}', not {options.at[:40]!r}")])
+        raise ConfigError([Problem("--at", f"should be a checkpoint's step, '{NEWEST}', 'latest' or '{BEST}', not {options.at[:40]!r}")])
     return int(options.at)
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
+from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.export.text import readable
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.overrides = overrides
         if options.overrides and options.command not in TAKE_SETTINGS:
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
+        if getattr(options, "folder", None) is not None:
+            options.folder = folder_of_run(options.folder)
         code = options.run(options)
         sys.stdout.flush()
         return code

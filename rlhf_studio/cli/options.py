@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
+from rlhf_studio.runs import paths
 
 Command = Callable[[argparse.Namespace], int]
 """A command: takes its options, returns the exit code."""
@@ -19,9 +20,28 @@ Command = Callable[[argparse.Namespace], int]
 def add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: Command) -> argparse.ArgumentParser:
     """Add a command whose one argument is a run folder."""
     command = commands.add_parser(name, help=help, allow_abbrev=False)
-    command.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    add_folder(command)
     command.set_defaults(run=run)
     return command
+
+
+def add_folder(command: argparse.ArgumentParser) -> None:
+    """Add the argument ``folder``."""
+    command.add_argument("folder", type=Path, metavar="RUN", help="the run folder, or the id of a run in the workspace")
+
+
+def folder_of_run(path: Path) -> Path:
+    """The folder that a person names by its path or, where there is no such path, by the id of a run in the workspace.
+
+    Raises :class:`ConfigError` for a plain name that is neither. Whether a path leads to a run is for the command to find out.
+    """
+    name, workspace = str(path), default_workspace()
+    if path.exists() or not paths.is_run_name(name):
+        return path
+    if (run := workspace / paths.RUNS / name).is_dir():
+        return run
+    where = f"the workspace {workspace}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one"
+    raise ConfigError([Problem("", f"there is no folder {name!r} here, and no run with this id in {where}")])
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:
@@ -48,7 +68,8 @@ def configuration_of(options: argparse.Namespace) -> RunConfig:
         message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"
         raise ConfigError([Problem("", message)])
     else:
-        raise ConfigError([Problem("", "give --recipe NAME, --config FILE or a prepared run folder")])
+        folder = ", or a prepared run folder" if options.command == "train" else ""
+        raise ConfigError([Problem("", f"give --recipe NAME or --config FILE{folder}")])
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
 
 

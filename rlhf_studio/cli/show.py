@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import default_workspace
+from rlhf_studio.cli.options import add_folder, default_workspace
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.exit_codes import DONE
 
@@ -27,11 +27,11 @@ def _add_runs(commands: argparse._SubParsersAction) -> None:
     listing.add_argument("--json", action="store_true", help="machine-readable")
     listing.set_defaults(run=_runs_list)
     show = actions.add_parser("show", help="one run: state, progress, last metrics, checkpoints", allow_abbrev=False)
-    show.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    add_folder(show)
     show.add_argument("--json", action="store_true", help="machine-readable")
     show.set_defaults(run=_runs_show)
     config = actions.add_parser("config", help="the settings of one run as YAML, for train --config", allow_abbrev=False)
-    config.add_argument("folder", type=Path, metavar="DIR", help="the run folder")
+    add_folder(config)
     config.add_argument("--with-changes", action="store_true", help="with what was changed while it went on: the same run again")
     config.set_defaults(run=_runs_config)
 

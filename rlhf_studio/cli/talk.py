@@ -19,7 +19,10 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add both commands."""
     generate = commands.add_parser("generate", help="let a run's policy answer prompts, with score and KL", allow_abbrev=False)
     generate.add_argument(
-        "folder", type=Path, metavar="DIR", help="a run folder (its newest policy), or the folder of a checkpoint or snapshot"
+        "folder",
+        type=Path,
+        metavar="RUN",
+        help="a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint or snapshot",
     )
     generate.add_argument("--start", action="store_true", help="the policy as it was before training")
     generate.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="may be given again")
@@ -78,6 +81,8 @@ def _policy(folder: Path, *, start: bool) -> tuple[Path, int | None]:
     """The run folder and the step whose policy is wanted, None for the starting one. Raises ConfigError and StoreError."""
     step = checkpoint_step(folder.name) if folder.parent.name in (CHECKPOINTS, SNAPSHOTS) else None
     run_dir = folder if step is None else folder.parents[1]
+    if source := RunReader(run_dir).origin().imported:
+        raise ConfigError([Problem("", f"{run_dir} was read from {source}: it has no model that could answer")])
     if start or step is not None:
         return run_dir, None if start else step
     policies = RunReader(run_dir).policies()

@@ -24,7 +24,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    train.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a prepared run folder; nothing else is needed then")
+    help = "a prepared run folder, or the id of a run in the workspace; nothing else is needed then"
+    train.add_argument("folder", nargs="?", type=Path, metavar="RUN", help=help)
     train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
     train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")

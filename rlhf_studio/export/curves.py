@@ -92,10 +92,6 @@ def _thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return steps[rows], values[rows]
 
 
-LARGEST = 1e300
-"""The ends of an axis: the distance between two of float64's largest numbers is infinite."""
-
-
 def axis(values: np.ndarray) -> tuple[float, float, list[float]]:
     """(low, high, ticks) of an axis that holds all the values, with round numbers as ticks."""
     low, high = max(float(values.min()), -LARGEST), min(float(values.max()), LARGEST)

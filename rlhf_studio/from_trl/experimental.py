@@ -31,19 +31,22 @@ def convert_experimental(draft: Draft) -> None:
 
 def _put_models(draft: Draft) -> None:
     """Policy, reward model, and a critic that starts as the reward model, as TRL's scripts load them."""
-    policy, judge = draft.text("sft_model_path"), draft.text("reward_model_path")
-    draft.put("model.policy", policy)
-    component = {"kind": "reward_model", "model": judge, "append_eos": True}
+    component = {"kind": "reward_model", "model": draft.text("reward_model_path"), "append_eos": True}
     revision = draft.text("model_revision")
     if revision and revision != "main":
         draft.put("model.revision", revision)
         component["revision"] = revision
-    draft.components.append(component)
+    if policy := _named(draft, "sft_model_path"):
+        draft.put("model.policy", policy)
+    else:
+        draft.ask("model.policy", "", f"which model was given to PPOTrainer; {_unsaid(draft, 'sft_model_path')}")
+    if _named(draft, "reward_model_path"):
+        draft.components.append(component)
+    else:
+        question = f"name the reward model that was given to PPOTrainer, or put other rewards; {_unsaid(draft, 'reward_model_path')}"
+        draft.ask("reward.components", [{**component, "model": ""}], question)
     draft.put("critic.kind", "separate")
     draft.put("critic.start", "reward_model")
-    for name, model in (("sft_model_path", policy), ("reward_model_path", judge)):
-        if not draft.given(name):
-            draft.decide.append(f"{name}: not given; {model} is TRL's default")
     draft.put("model.dtype", _dtype(draft))
     draft.put("model.gradient_checkpointing", draft.switch("gradient_checkpointing"))
     attention = draft.text("attn_implementation")
@@ -51,6 +54,16 @@ def _put_models(draft: Draft) -> None:
         draft.put("model.attention", attention)
     elif attention:
         draft.decide.append(f"attn_implementation: {attention} is not offered; model.attention stays auto")
+
+
+def _named(draft: Draft, name: str) -> str:
+    """The model that the file names; empty where only TRL's scripts would have one, since a loop of one's own does not ask them."""
+    model = draft.text(name)
+    return model if draft.given(name) else ""
+
+
+def _unsaid(draft: Draft, name: str) -> str:
+    return f"{name} is not given, and only TRL's own script would take {draft.text(name)} then"
 
 
 def _dtype(draft: Draft) -> str:

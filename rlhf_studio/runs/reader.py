@@ -171,8 +171,8 @@ class RunReader:
         """What the table of runs shows.
 
         Keys: ``model``; ``steps`` (recorded so far); ``score_first``, ``score_last``, ``gold_first``, ``gold_last``, ``kl_first``,
-        ``kl_last`` (means over the first and the last tenth of the recorded steps, at least one; None where nothing finite was
-        recorded); ``elapsed`` (seconds of work, or None before the start).
+        ``kl_last`` (the value in the first recorded step, the mean of the last tenth of them, at least one; None where nothing
+        finite was recorded); ``elapsed`` (seconds of work, or None before the start).
         """
         with self._reading() as connection:
             model, started, ended, beat = connection.execute(
@@ -188,7 +188,7 @@ class RunReader:
         return result
 
     def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
-        """For each metric the means over the first and the last tenth of the recorded steps, at least one; None as in :meth:`summary`."""
+        """For each metric how it began and ended: the value in the first step, the mean of the last tenth; None as in :meth:`summary`."""
         with self._reading() as connection:
             return rows.first_and_last(connection, metrics)
 
@@ -354,12 +354,13 @@ class RunReader:
         with self._reading() as connection:
             return [step for step, _ in rows.best_first(connection, steps, metric)]
 
-    def best_policy(self) -> BestPolicy | None:
-        """The one that did best of all policies that were kept, by :meth:`best_first`; None when none was measured.
+    def best_policy(self, of: Sequence[int] | None = None) -> BestPolicy | None:
+        """The one that did best of all policies that were kept, or of these steps', by :meth:`best_first`; None when none was measured.
 
         What is compared is the metric by which the run keeps its best checkpoint, else the gold score, else the score.
         """
-        steps, found = [info.step for info in self.policies()], self._complete(paths.CHECKPOINTS)
+        steps = [info.step for info in self.policies()] if of is None else of
+        found = self._complete(paths.CHECKPOINTS)
         by = found[-1][1] if found else None
         with self._reading() as connection:
             for metric in [by] if by else [SUMMARY_METRICS["gold"], SUMMARY_METRICS["score"]]:

@@ -245,9 +245,12 @@ def count_steps(connection: sqlite3.Connection) -> int:
 
 
 def first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
-    """For each metric the means over the first and the last tenth of the recorded steps, finite values only."""
+    """For each metric its value in the first recorded step, and the mean of the last tenth of them, finite values only.
+
+    The first step alone: it samples with the policy as it was before training. Over a tenth of the steps it has begun to learn already.
+    """
     size = tenth(count_steps(connection))
-    return {metric: (_mean(connection, metric, "ASC", size), _mean(connection, metric, "DESC", size)) for metric in metrics}
+    return {metric: (_mean(connection, metric, "ASC", 1), _mean(connection, metric, "DESC", size)) for metric in metrics}
 
 
 def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str) -> list[tuple[int, float]]:

@@ -30,12 +30,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # Tags and notes that people give to runs; archived runs are left out of the table unless they are asked for.
     ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
+    (),  # the tables stay; the column ``resume`` may hold one more number, which earlier versions do not know
 )
 STUDIO_VERSION = len(MIGRATIONS)
 MARKS_SINCE = 2  # the version that has the table of marks
 
 _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
-"""The column ``resume`` holds the place in this list."""
+"""The column ``resume`` holds the place in this list, or :data:`_REPLACED`."""
+_REPLACED = 3  # "resume", with settings that were replaced when the run was queued
+
+MAX_TAGS, MAX_TAG = 20, 40
 
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 _COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
@@ -56,6 +60,7 @@ class Entry:
         attempts: how often a claim was given back because the app ended between claiming and starting.
         exit_code: the engine's, where the app that started it saw it; negative for a signal.
         cause: why it is lost.
+        replaced: whether the run got other settings when it was queued, which leaving the queue takes back.
     """
 
     run_id: str
@@ -67,6 +72,7 @@ class Entry:
     attempts: int
     exit_code: int | None
     cause: str
+    replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,22 +153,25 @@ def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> d
 
 def _entry(row: Sequence[Any]) -> Entry:
     run_id, position, state, mode, seq, pid, attempts, exit_code, cause = row
-    return Entry(run_id, position, state, _mode(mode), seq, pid, attempts, exit_code, decode_text(cause))
+    how, replaced = _mode(mode), mode == _REPLACED
+    return Entry(run_id, position, state, how, seq, pid, attempts, exit_code, decode_text(cause), replaced)
 
 
 def _mode(stored: int) -> StartMode:
+    if stored == _REPLACED:
+        return "resume"
     if stored not in range(len(_MODES)):
         raise ValueError(f"unknown way to start a run: {stored!r}")
     return _MODES[stored]
 
 
-def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int) -> None:
-    """Put a run at the end of the queue; forgets what was known of earlier starts."""
+def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int, replaced: bool = False) -> None:
+    """Put a run at the end of the queue; forgets what was known of earlier starts. ``replaced`` as in :class:`Entry`, for a resume."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute(
         f"""INSERT INTO queue ({_COLUMNS}, changed_at)
             SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
-        (run_id, _MODES.index(mode), seq, time.time()),
+        (run_id, _REPLACED if replaced else _MODES.index(mode), seq, time.time()),
     )
 
 
@@ -209,6 +218,16 @@ def load_marks(connection: sqlite3.Connection, run_id: str | None = None) -> dic
     """What people noted, by run id: of all runs, or of this one."""
     rows = connection.execute("SELECT run_id, tags, note, archived FROM marks WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
     return {run: Marks(tuple(decode_pieces(tags)), decode_text(note), bool(archived)) for run, tags, note, archived in rows}
+
+
+def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags without blanks around them, each once and none empty. Raises ValueError for too many, or a long one."""
+    found = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(found) > MAX_TAGS:
+        raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(found)}")
+    if long := next((tag for tag in found if len(tag) > MAX_TAG), None):
+        raise ValueError(f"a tag has at most {MAX_TAG} characters, not {len(long)}")
+    return found
 
 
 def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None:

@@ -15,13 +15,13 @@ from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studi
 from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config, undo_replace
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.lab import fork as forks
-from rlhf_studio.runs.lab import longer, sweeps
+from rlhf_studio.runs.lab import longer, names, resumed, sweeps
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
 
 MAX_NAME = 120  # characters
-MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 4000
+MAX_NOTE = 4000
 
 EstimateMemory = Callable[[RunConfig], tuple[int, int] | None]
 """The least and the most bytes that a configuration needs at its peak; None when that is not known."""
@@ -93,15 +93,20 @@ class Workspace:
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
-    def submit(self, config: RunConfig, name: str = "", memory: tuple[int, int] | None = None) -> str:
+    def submit(self, config: RunConfig, name: str = "", memory: tuple[int, int] | None = None, parent: str = "") -> str:
         """Create a run and put it at the end of the queue; returns its id. ``memory`` as in :func:`~rlhf_studio.runs.create.create_run`.
 
-        Raises StoreError, and ValueError for a long name.
+        ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
+        empty ``name`` becomes that run's with what is different. Raises StoreError, and ValueError for a long name.
         """
         _check_name(name)
         run_id = paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
-        create_run(folder, config, name=name, memory=memory)
+        if parent:
+            changes = {change.setting: change.new for change in forks.check_settings(self.run_dir(parent), None, config)}
+            forks.fork_run(self.run_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
+        else:
+            create_run(folder, config, name=name, memory=memory)
         self._queue_new(folder, "train")
         return run_id
 
@@ -141,7 +146,7 @@ class Workspace:
             for values, own in configs:
                 run_id, memory = paths.new_run_id(), estimate(own) if estimate else None
                 origin = Origin(parent=parent, changes=values, sweep=sweep)
-                named, folder = sweeps.run_name(name, values), paths.run_dir(self.root, run_id)
+                named, folder = names.run_name(name, values), paths.run_dir(self.root, run_id)
                 create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=place)
                 made.append(run_id)
             with studio.change(self.root) as connection:
@@ -165,14 +170,14 @@ class Workspace:
             StoreError: the state does not allow it, or its records were read from a file.
         """
         folder = self.run_dir(run_id)
-        if not from_start and self.status(run_id).state in ("stopped", "failed", "interrupted"):
+        if not from_start and self.status(run_id).state in resumed.RESUMABLE:
             forks.refuse_imported(RunReader(folder))
             checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
             run = reader.status_in(known)
-            if run.state not in ("stopped", "failed", "interrupted"):
+            if run.state not in resumed.RESUMABLE:
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
             forks.refuse_imported(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
@@ -218,7 +223,7 @@ class Workspace:
         return str(forks.trained_policy(self.run_dir(run_id), step))
 
     def _fork_name(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> str:
-        return forks.fork_name(self.status(run_id).name or run_id, step, changes)
+        return names.fork_name(self.status(run_id).name or run_id, step, changes)
 
     def go_on(self, run_id: str, steps: int) -> int:
         """Queue a finished run that is to have ``steps`` steps in all; returns its place in the queue.
@@ -229,27 +234,50 @@ class Workspace:
             ConfigError: it has as many steps already.
             NoCheckpoint, AlreadyRunning, StoreError: it cannot go on, is being started, or has not finished.
         """
+        return self._go_on_with(run_id, lambda run, reader: longer.with_more_steps(run, reader.config(), steps))
+
+    def resume_with(self, run_id: str, config: RunConfig) -> int:
+        """Queue a stopped, failed or interrupted run that goes on from its newest checkpoint with these settings; returns its place.
+
+        Cancelling it there gives it its old settings back. Raises ConfigError for what the checkpoint does not allow, and as :meth:`go_on`.
+        """
+
+        def given(run: RunStatus, reader: RunReader) -> RunConfig:
+            resumed.check_resumed(run, reader, config)
+            return config
+
+        return self._go_on_with(run_id, given)
+
+    def _go_on_with(self, run_id: str, given: Callable[[RunStatus, RunReader], RunConfig]) -> int:
         folder = self.run_dir(run_id)
         reader = RunReader(folder)
         forks.refuse_imported(reader)
-        config = longer.with_more_steps(self.status(run_id), reader.config(), steps)
+        given(self.status(run_id), reader)
         checkpoints.where_to_resume(folder, read_again=False)
         ticket = liveness.StartTicket(folder)
         ticket.take()  # nobody starts it while its settings change
         try:
             with studio.change(self.root) as connection:
                 run = reader.status_in(studio.Studio(studio.load_entries(connection), {}))
-                longer.with_more_steps(run, config, steps)  # as it is now that the queue is locked
-                position = _append(connection, run_id, "resume", run.seq)
-            try:
-                replace_config(folder, config)  # after the commit: killed in between, it is still the run that finished
-            except StoreError:
-                with studio.change(self.root) as connection:
-                    studio.set_entry(connection, run_id, "cancelled", seq=run.seq)
-                raise
+                config = given(run, reader)  # as it is now that the queue is locked
+                finished = run.state == "finished"
+                position = _append(connection, run_id, "resume", run.seq, replaced=not finished)
+                if not finished:
+                    replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these
+            if finished:
+                self._replace_queued(folder, run, config)  # after the commit: killed in between, it is still the run that finished
         finally:
             ticket.close()
         return position
+
+    def _replace_queued(self, folder: Path, run: RunStatus, config: RunConfig) -> None:
+        """Give a run that was just queued other settings; where they cannot be written, it leaves the queue. Raises StoreError."""
+        try:
+            replace_config(folder, config)
+        except StoreError:
+            with studio.change(self.root) as connection:
+                studio.set_entry(connection, run.run_id, "cancelled", seq=run.seq)
+            raise
 
     def force_stop(self, run_id: str) -> None:
         """End the engine of a run that does not stop when asked. Raises NotRunning and StoreError."""
@@ -265,6 +293,8 @@ class Workspace:
             folder = self.root / paths.RUNS / run_id
             if entry.mode == "resume" and _waits_for_more_steps(folder, entry.seq):
                 undo_replace(folder)  # before the commit: killed in between, the queue finds nothing to do
+            elif entry.replaced and _is_as_queued(folder, entry.seq):
+                undo_replace(folder)
 
     def move(self, run_id: str, position: int) -> None:
         """Give a waiting run another place in the queue: 1 is the next to start; more than there are means the last.
@@ -296,7 +326,7 @@ class Workspace:
         self.run_dir(run_id)
         if note is not None and len(note) > MAX_NOTE:
             raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
-        checked = None if tags is None else _checked_tags(tags)
+        checked = None if tags is None else studio.checked_tags(tags)
         with studio.change(self.root) as connection:
             before = studio.load_marks(connection, run_id).get(run_id, Marks())
             marks = Marks(
@@ -369,19 +399,17 @@ def _waits_for_more_steps(folder: Path, seq: int) -> bool:
         return False
 
 
-def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """The tags without blanks around them, each once and none empty."""
-    found = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
-    if len(found) > MAX_TAGS:
-        raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(found)}")
-    if long := next((tag for tag in found if len(tag) > MAX_TAG), None):
-        raise ValueError(f"a tag has at most {MAX_TAG} characters, not {len(long)}")
-    return found
+def _is_as_queued(folder: Path, seq: int) -> bool:
+    """Whether no engine has worked on a run since it was queued. One that cannot be read keeps its settings."""
+    try:
+        return RunReader(folder).stored()[1] == seq
+    except StoreError:
+        return False
 
 
-def _append(connection: sqlite3.Connection, run_id: str, mode: StartMode, seq: int) -> int:
+def _append(connection: sqlite3.Connection, run_id: str, mode: StartMode, seq: int, *, replaced: bool = False) -> int:
     """Put a run at the end of the queue; returns its place."""
-    studio.append(connection, run_id, mode, seq=seq)
+    studio.append(connection, run_id, mode, seq=seq, replaced=replaced)
     position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
     assert position is not None
     return position

@@ -63,15 +63,10 @@ def build_app(
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
 
-    def submit(config: Any, name: str, memory: tuple[int, int] | None) -> str:
-        run_id = workspace.submit(config, name, memory)
-        wake()
-        return run_id
-
     inspect = partial(inspect_run, permissions=permissions)
     desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
     runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
-    train_page = TrainPage(workspace.root, access, submit, runs_page.waiting, inspect, permissions)
+    train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
     talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
@@ -109,6 +104,7 @@ def _connect(
         outcome = train_page.start(event._data, request)
         if "run_id" not in outcome:
             return [json.dumps(outcome), gr.skip(), gr.skip()]
+        wake()
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
     def measure(event: gr.EventData, request: gr.Request) -> None:

@@ -111,10 +111,6 @@ class Series:
         column = self._columns.get(name)
         return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
 
-    def first(self, name: str) -> float | None:
-        """The value at the first step; None where it is missing."""
-        return finite(self.column(name)[0]) if self.count else None
-
     def payload(self, after: int = -1, limit: int = MAX_POINTS, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
         """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once.
 
@@ -171,6 +167,7 @@ def status_payload(
         "run": status.run_id,
         "name": status.name,
         "recipe": status.recipe,
+        "parent": status.origin.parent,
         "state": status.state,
         "phase": status.phase,
         "fraction": finite(status.fraction),

@@ -26,8 +26,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_charts, live_data, live_samples
-from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
@@ -200,9 +200,8 @@ class _Follower:
         if any(event["kind"] == "setting" for event in new_events):
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
         self._first_and_last = {}
-        if status.state in ENDED:  # the first step alone: over the first tenth the policy has begun to learn already
-            last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
-            self._first_and_last = {name: (self._series.first(name), last[name][1]) for name in live_data.SUMMARY_METRICS}
+        if status.state in ENDED:
+            self._first_and_last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
 
 
 class LiveFeed:
@@ -392,7 +391,7 @@ _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),
     "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
-    "settings": lambda reader, step, sample: live_data.encode_text(settings_of(reader)),
+    "settings": lambda reader, step, sample: live_data.encode_text(handed_over(reader)),
     "log": lambda reader, step, sample: live_data.encode_text({"text": without_secrets(reader.log_tail())}),
 }
 _OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")

@@ -22,9 +22,9 @@ from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.sent import member
@@ -175,7 +175,7 @@ class RunsPage:
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:
-            return settings_of(self._workspace.reader(sent.run_id(data)))
+            return handed_over(self._workspace.reader(sent.run_id(data)))
         except StoreError as error:
             return {"problem": str(error)}
 

@@ -17,6 +17,7 @@ import gradio as gr
 from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.estimate.device import core_count, processor
+from rlhf_studio.estimate.disk import OnDisk
 from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.estimate.speed import Calibration, seconds_per_step
 from rlhf_studio.inputs.bundled import BUNDLED
@@ -30,11 +31,13 @@ from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
 
@@ -52,7 +55,7 @@ class TrainPage:
     Args:
         workspace: folder that holds the runs; used for the disk check.
         access: who may start runs.
-        submit: puts a run with its name and its estimated memory into the queue and returns its id.
+        submit: puts a run with its name, its estimated memory and the id of the run that it varies into the queue and returns its id.
         waiting: how many runs are alive or queued.
         inspect: the check before a start; replaced in tests.
         permissions: what rewards outside the program may use; their names are suggested to operators.
@@ -62,12 +65,13 @@ class TrainPage:
         self,
         workspace: Path,
         access: Access,
-        submit: Callable[[RunConfig, str, tuple[int, int] | None], str],
+        submit: Callable[[RunConfig, str, tuple[int, int] | None, str], str],
         waiting: Callable[[], int] = lambda: 0,
-        inspect: Callable[[RunConfig, Path], Preflight] = inspect_run,
+        inspect: Callable[..., Preflight] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
     ) -> None:
         self._workspace = workspace
+        self._runs = Workspace(workspace)
         self._access = access
         self._submit = submit
         self._waiting = waiting
@@ -116,7 +120,7 @@ class TrainPage:
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in wrong})
             except ConfigError:
                 return _only_problems(_told(wrong, data))
-        report = self._inspect(config, self._workspace) if self._access.is_operator(request, data) else None
+        report = self._look(config, data) if self._access.is_operator(request, data) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
@@ -132,6 +136,7 @@ class TrainPage:
             "measure": self._measuring(config, report, recipe),
             "command": command_line(config, recipe.name, recipe.config),
             "waiting": self._waiting(),
+            "origin": told_of(self._runs, data, config),
         }
 
     def preview(self, data: Any, request: gr.Request) -> Json:
@@ -177,6 +182,8 @@ class TrainPage:
     def start(self, data: Any, request: gr.Request) -> Json:
         """Check everything, then queue the run. Gives ``run_id``, or ``problems`` with nothing started.
 
+        ``parent`` is the run whose settings the form was filled with: the new run is a variation of it, or, with ``resume``, it goes on
+        itself, from its newest checkpoint.
         The page sends one ``nonce`` per intention to start, which comes back: a double click or a repeated request starts one run.
         Raises :class:`gradio.Error` for viewers.
         """
@@ -186,17 +193,30 @@ class TrainPage:
     def _start(self, data: Any) -> Json:
         recipe = self._basis(data)
         try:
-            config = self._config(data, recipe)
-            report = self._inspect(config, self._workspace)
-            if report.problems:
-                raise ConfigError(report.problems)
-            run_id = self._submit(config, config.name or recipe.title, report.expected_peak)
+            config, source = self._config(data, recipe), source_of(self._runs, data)
+            if source is not None and member(data, "resume") is True:
+                return {"run_id": self._resume(source, source.resumed(config))}
+            report = _passed(self._look(config, data))
+            if source is None:
+                run_id = self._submit(config, config.name or recipe.title, report.expected_peak, "")
+            else:
+                run_id = self._submit(source.varied(config), config.name, report.expected_peak, source.status.run_id)
         except ConfigError as error:
             return {"problems": _told(error.problems, data)}
         except (StoreError, OSError) as error:
             logger.exception("a run could not be created")
             return {"problems": _told([Problem("", f"the run could not be created: {error}")], data)}
         return {"run_id": run_id}
+
+    def _resume(self, source: Source, config: RunConfig) -> str:
+        """Queue the run that the settings came from, to go on with them. Raises ConfigError."""
+        there = OnDisk(source.status.last_recorded_step, len(source.reader.checkpoints()))
+        _passed(self._inspect(config, self._workspace, folder=source.reader.working_folder(), there=there))
+        try:
+            self._runs.resume_with(source.status.run_id, config)
+        except StoreError as error:
+            raise ConfigError([Problem("", f"the run cannot be resumed: {error}")]) from error
+        return source.status.run_id
 
     def measure(self, data: Any, request: gr.Request) -> None:
         """Measure this machine's matrix rate in a process of its own; returns at once. Raises :class:`gradio.Error` for viewers."""
@@ -207,6 +227,14 @@ class TrainPage:
             raise gr.Error(f"The measurement could not be started: {error}", print_exception=False) from error
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
+
+    def _look(self, config: RunConfig, data: Any) -> Preflight:
+        """The check before a start, from the folder that the run will work in: that of the run which it varies."""
+        try:
+            source = source_of(self._runs, data)
+        except StoreError:
+            source = None  # the page says it beside Start, and nothing starts
+        return self._inspect(config, self._workspace, **({"folder": source.reader.working_folder()} if source else {}))
 
     def _time(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
         """The whole run's time, the best that is known; viewers get the recipe's, with :func:`outlook.figures`."""
@@ -283,6 +311,13 @@ class TrainPage:
         """
         own = [self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
         return panel("train", ["start", "measure"], [*own, *functions])
+
+
+def _passed(report: Preflight) -> Preflight:
+    """Raises ConfigError for what keeps a run from starting."""
+    if report.problems:
+        raise ConfigError(report.problems)
+    return report
 
 
 def _told(found: list[Problem], data: Any) -> list[dict[str, str]]:

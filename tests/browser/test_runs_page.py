@@ -40,7 +40,7 @@ def opened(open_page: Callable[..., Any], query: str = "?tab=runs", **size: int)
     return page
 
 
-def test_sort_search_and_columns_are_remembered(open_page: Callable[..., Any]) -> None:
+def test_sort_search_and_columns_are_remembered(open_page: Callable[..., Any], server: Server) -> None:
     page = opened(open_page)
     page.get_by_role("button", name="Run", exact=True).click()
     assert rows(page) == sorted(NAMES)
@@ -53,9 +53,20 @@ def test_sort_search_and_columns_are_remembered(open_page: Callable[..., Any]) -
     page.wait_for_function("document.querySelectorAll('.rs-run-table tbody tr').length === 3")
     assert rows(page) == sorted(NAMES, reverse=True)
     assert "Recipe" not in page.locator(".rs-run-table thead").inner_text()
+    assert page.locator('th [data-sort="score"]').get_attribute("title").startswith("From the first step to the mean of the last tenth")
     page.get_by_label("Search runs").fill("tag-1")
     page.get_by_text("1 of 3 runs").wait_for()
     assert rows(page) == [NAMES[1]]
+
+    # runs of one name are told apart by when they started, until they have names of their own again
+    runs = {run.name: run.run_id for run in server.workspace.runs()}
+    server.workspace.rename(runs[NAMES[2]], NAMES[1])
+    page.get_by_label("Search runs").fill("")
+    same = page.get_by_role("checkbox", name=f"Compare {NAMES[1]}, started ")
+    same.nth(1).wait_for()
+    assert same.count() == 2 and page.get_by_role("checkbox", name=f"Compare {NAMES[0]}", exact=True).count() == 1
+    server.workspace.rename(runs[NAMES[2]], "")
+    page.get_by_role("checkbox", name=f"Compare {NAMES[1]}", exact=True).wait_for()
 
 
 def test_ticked_runs_are_compared_and_the_address_leads_there_and_back(open_page: Callable[..., Any]) -> None:

@@ -347,6 +347,15 @@ def test_a_variation_starts_from_the_settings_of_the_run_that_is_shown(page: Any
     page.get_by_role("button", name="Run a variation").click()
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
     expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of the one shown.")
+    page.locator("#setting-ppo-kl_coef").fill("0.2")
+    name = page.get_by_label("Run name")
+    expect(name).to_have_attribute("placeholder", "the one shown, KL coefficient 0.2")
+    expect(page.locator(".rs-origin")).to_contain_text("A variation of the one shown: a new run that begins at step 1.")
+    page.reload()  # it is still known after a reload
+    expect(name).to_have_attribute("placeholder", "the one shown, KL coefficient 0.2")
+    page.get_by_role("button", name="Make it a run of its own").click()
+    expect(page.locator(".rs-origin")).to_be_hidden()
+    expect(name).to_have_attribute("placeholder", "Tiny world")
 
 
 def test_reward_components_are_added_weighted_and_removed(page: Any) -> None:

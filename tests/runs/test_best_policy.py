@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rlhf_studio.runs import checkpoints
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import best_step
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import BestPolicy, StepRecord
 from rlhf_studio.runs.writer import RunWriter
@@ -42,6 +46,19 @@ def test_the_checkpoint_that_is_kept_is_the_one_that_is_exported(tmp_path: Path)
     assert reader.best_policy() == best and [one.step for one in reader.checkpoints() if one.best] == [1]
     checkpoints.prune(place(reader.run_dir, 4), 1, "objective/scores")
     assert [(one.step, one.best) for one in reader.checkpoints()] == [(1, True), (4, False)] and reader.best_policy() == best
+
+
+def test_a_fork_begins_at_the_best_checkpoint(tmp_path: Path) -> None:
+    assert best_step(made(tmp_path / "gold", 1, 2, 3, 4)) == 3
+    run = made(tmp_path / "snapshot", 1, 2, 3)
+    snapshots = run.run_dir / "snapshots"
+    snapshots.mkdir()
+    place(run.run_dir, 3).rename(snapshots / "step-000003")
+    assert (run.best_policy().step, best_step(run)) == (3, 2), "training cannot go on from a snapshot"
+    with pytest.raises(StoreError, match="no score tells which is the best"):
+        best_step(made(tmp_path / "last", 4))
+    with pytest.raises(StoreError, match="no checkpoint yet"):
+        best_step(made(tmp_path / "none"))
 
 
 def test_a_history_that_was_given_up_does_not_count(tmp_path: Path) -> None:

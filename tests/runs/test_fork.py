@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config_io import ConfigError, with_values
 from rlhf_studio.runs import checkpoints, claims, liveness, studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run, remove_unstarted
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.fork import fork_name, fork_run, settings_at
+from rlhf_studio.runs.lab.fork import fork_run, settings_at
 from rlhf_studio.runs.lab.longer import schedule_note
+from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, SettingChange, StepEpisodes
@@ -130,7 +131,7 @@ def test_a_fork_holds_the_history_up_to_its_step_and_nothing_later(workspace: Wo
     status = workspace.status(fork)
     assert (status.state, status.step, status.last_recorded_step, status.total_steps) == ("queued", 4, 4, 8)
     assert (status.name, status.device, status.started_at, status.epoch, status.pid) == (
-        "parent, from step 4, kl_coef 0.5",
+        "parent, from step 4, KL coefficient 0.5",
         "",
         None,
         0,
@@ -314,10 +315,11 @@ def test_a_fork_that_trained_nothing_can_be_taken_back(workspace: Workspace, par
 
 
 def test_names_say_what_is_different() -> None:
-    assert fork_name("world", 20, {"ppo.kl_coef": 0.0, "lora.enabled": True}) == "world, from step 20, kl_coef 0.0, enabled True"
+    named = fork_name("world", 20, {"ppo.kl_coef": 0.0, "lora.enabled": True})
+    assert named == "world, from step 20, KL coefficient 0.0, Train with LoRA on"
     assert fork_name("world", None, {}) == "world, again"
     assert len(fork_name("w" * 120, 20, {"model.policy": "p" * 300})) == 120
-    assert fork_name("", None, {"data.eval": ""}).endswith("eval nothing")
+    assert fork_name("", None, {"data.eval": ""}).endswith("Held-out prompts nothing")
 
 
 # --- a finished run with more steps ---------------------------------------------------------------------------------------------
@@ -409,6 +411,42 @@ def test_more_steps_that_cannot_be_written_down_leave_the_queue(workspace: Works
     with pytest.raises(StoreError, match="disk is full"):
         workspace.go_on(parent, 20)
     assert workspace.status(parent).state == "finished" and workspace.queue_position(parent) is None
+
+
+def test_a_failed_run_goes_on_from_its_checkpoint_with_other_settings(workspace: Workspace, parent: str) -> None:
+    folder = workspace.run_dir(parent)
+    before = RunReader(folder).config()
+    mended = with_values(before, {"ppo.learning_rate": 1e-6})
+    with pytest.raises(StoreError, match="is finished; only a stopped, failed or interrupted run"):
+        workspace.resume_with(parent, mended)
+    with RunWriter(folder) as writer:
+        writer.set_state("failed", cause="the loss is not finite")
+    # the coefficient was changed at step 7, while the run went on
+    refused = (("ppo.steps", 7, "8 steps that are done"), ("engine.seed", 5, "cannot change when"), ("ppo.kl_coef", 0.3, "the Live page"))
+    for setting, value, words in refused:
+        with pytest.raises(ConfigError, match=words):
+            workspace.resume_with(parent, with_values(before, {setting: value}))
+    assert RunReader(folder).config() == before and workspace.status(parent).state == "failed"
+    assert workspace.resume_with(parent, mended) == 1
+    assert RunReader(folder).config().ppo.learning_rate == 1e-6
+    workspace.cancel(parent)
+    assert workspace.status(parent).state == "failed" and RunReader(folder).config() == before
+    workspace.resume_with(parent, mended)
+    claim = claims.claim_next(workspace)
+    assert claim is not None and (claim.run_id, claim.mode) == (parent, "resume")
+    claim.ticket.close()
+    assert RunReader(folder).config() == mended
+
+
+def test_a_variation_whose_settings_were_chosen_elsewhere(workspace: Workspace, parent: str) -> None:
+    varied = with_values(workspace.reader(parent).config(), {"ppo.kl_coef": 0.2})
+    new = workspace.submit(varied, "", (1, 2), parent)
+    status = workspace.status(new)
+    assert (status.name, status.queue_position) == ("parent, KL coefficient 0.2", 1)
+    assert status.origin == Origin(parent, None, {"ppo.kl_coef": 0.2}) and workspace.reader(new).config() == varied
+    assert workspace.status(workspace.submit(varied, "mine", None, parent)).name == "mine"
+    with pytest.raises(StoreError, match="no run 'gone'"):
+        workspace.submit(varied, "", None, "gone")
 
 
 def test_cancelling_gives_back_only_what_more_steps_changed(workspace: Workspace, parent: str) -> None:

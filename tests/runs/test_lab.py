@@ -17,8 +17,9 @@ from rlhf_studio.runs import studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.failures import failed_field
+from rlhf_studio.runs.lab.names import run_name
 from rlhf_studio.runs.lab.suggestions import Suggestion, suggestions
-from rlhf_studio.runs.lab.sweeps import run_name, sweep_configs
+from rlhf_studio.runs.lab.sweeps import sweep_configs
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
@@ -52,7 +53,7 @@ def test_a_sweep_is_queued_with_a_run_for_each_combination(workspace: Workspace)
         origin = reader.origin()
         assert origin.changes == {"ppo.kl_coef": beta, "engine.seed": seed} and origin.parent == parent and origin.parent_step is None
     names = [workspace.status(run_id).name for run_id in made]
-    assert names[0] == "β and seeds, kl_coef 0.1, seed 0" and len(set(names)) == 6
+    assert names[0] == "β and seeds, KL coefficient 0.1, Seed 0" and len(set(names)) == 6
     assert len({reader.origin().sweep for reader in readers}) == 1
 
 
@@ -128,9 +129,9 @@ def test_a_sweep_is_queued_whole_or_not_at_all(workspace: Workspace, monkeypatch
 
 
 def test_names_of_a_sweeps_runs_stay_short() -> None:
-    assert run_name("", {"engine.seed": 3}) == "seed 3"
+    assert run_name("", {"engine.seed": 3}) == "Seed 3"
     assert len(run_name("n" * 120, {"model.policy": "p" * 500})) <= 120
-    assert run_name("n" * 120, {"engine.seed": 3}).endswith(", seed 3")
+    assert run_name("n" * 120, {"engine.seed": 3}).endswith(", Seed 3")
 
 
 # --- marks ---------------------------------------------------------------------------------------------------------------------

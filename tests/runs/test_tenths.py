@@ -24,7 +24,7 @@ def test_a_tenth_has_at_least_one_step(steps: int, size: int) -> None:
 
 
 def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> None:
-    scores = [NAN if step % 3 == 1 else float(step) for step in range(1, 41)]
+    scores = [NAN if step % 3 == 2 else float(step) for step in range(1, 41)]
     run = tmp_path / "run"
     create_run(run, RunConfig(), name="a run")
     with RunWriter(run) as writer:
@@ -35,4 +35,17 @@ def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> No
     table = reader.summary()
     ends = reader.first_and_last(["objective/scores"])
     assert summary_rows(ends, 40) == [{"name": "objective/scores", "from": table["score_first"], "to": table["score_last"]}]
-    assert (table["score_first"], table["score_last"]) == (2.5, 38.5)  # steps 1 to 4 and 37 to 40 without 1, 4, 37 and 40
+    assert (table["score_first"], table["score_last"]) == (1.0, pytest.approx(116 / 3))  # step 1, and steps 37 to 40 without 38
+
+
+def test_how_a_run_began_is_its_first_step_alone(tmp_path: Path) -> None:
+    """A tenth of the steps has begun to learn: a score that rises and falls again would be said to fall only."""
+    run = tmp_path / "run"
+    create_run(run, RunConfig(), name="a run")
+    with RunWriter(run) as writer:
+        writer.set_state("running")
+        for step, score in enumerate([0.18, 1.3, 0.8, *[0.9] * 23, 0.2, 0.2, 0.21, 0.21], 1):
+            writer.commit_step(StepRecord(step, {"objective/scores": score}, []))
+    reader = RunReader(run)
+    first, last = reader.first_and_last(["objective/scores"])["objective/scores"]
+    assert (first, last) == (0.18, pytest.approx((0.2 + 0.21 + 0.21) / 3)) and reader.summary()["score_first"] == first < last

@@ -218,7 +218,7 @@ def test_resuming_and_changing_ones_mind(workspace: Workspace, state: str):
 
 
 def test_how_a_queued_run_is_to_start_is_kept_as_ever(workspace: Workspace):
-    """The queue of an app of yesterday opens: the column holds 0 for a new run, 1 to go on, 2 to begin again."""
+    """The queue of an app of yesterday opens: the column holds 0 for a new run, 1 to go on, 2 to begin again; 3 came later."""
     ids = [workspace.submit(config()) for _ in range(3)]
     with studio.change(workspace.root) as connection:
         for stored, run_id in enumerate(ids):
@@ -229,7 +229,10 @@ def test_how_a_queued_run_is_to_start_is_kept_as_ever(workspace: Workspace):
         studio.append(connection, ids[0], "from-start", seq=0)
         assert connection.execute("SELECT resume FROM queue WHERE run_id = ?", (ids[0],)).fetchone() == (2,)
         connection.execute("UPDATE queue SET resume = 3")
-    with pytest.raises(StoreError, match="unknown way to start a run: 3"):
+    assert {(entry.mode, entry.replaced) for entry in studio.read(workspace.root).entries.values()} == {("resume", True)}
+    with studio.change(workspace.root) as connection:
+        connection.execute("UPDATE queue SET resume = 4")
+    with pytest.raises(StoreError, match="unknown way to start a run: 4"):
         studio.read(workspace.root)
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlhf_studio.config_io import Problem, with_values
+from rlhf_studio.config_io import ConfigError, Problem, with_values
 from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
@@ -28,7 +29,7 @@ from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from tests.browser.conftest import HOSTILE
-from tests.runs.test_checkpoints import write
+from tests.runs.test_checkpoints import place, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 
 CONFIG = load_recipe("world").config
@@ -148,8 +149,8 @@ def test_what_is_asked_of_a_comparison_is_bounded(desk: Desk, workspace: Workspa
     run = ended(workspace)
     assert "At most" in asked(desk.comparing.curves({"runs": [run], "metrics": [f"m{n}" for n in range(13)]}, VIEWER))["problem"]
     assert "each run" in asked(desk.comparing.compare({"runs": [run, run]}, VIEWER))["problem"].lower()
-    for place in (-1, 1, "0", None, True):
-        assert "no such" in asked(desk.comparing.answers({"runs": [run], "prompt": place}, VIEWER))["problem"]
+    for prompt in (-1, 1, "0", None, True):
+        assert "no such" in asked(desk.comparing.answers({"runs": [run], "prompt": prompt}, VIEWER))["problem"]
     assert "differ" in asked(desk.comparing.sweep({"runs": [run], "metric": 5}, VIEWER))["problem"]
 
 
@@ -177,6 +178,22 @@ def test_the_forms_know_the_settings_and_checkpoints(desk: Desk, workspace: Work
     reply = asked(desk.experiments.experiment_form({"run": run}, VIEWER))
     assert reply["steps"] == [] and reply["values"]["ppo.kl_coef"] == 0.07 and len(reply["common"]) == 5
     assert "checkpoint" in asked(desk.experiments.experiment_form({"run": run, "step": 5}, VIEWER))["problem"]
+    assert (reply["stays"], reply["suggested"]) == ([], {})  # from the beginning everything may change
+
+
+def test_a_fork_from_the_last_checkpoint_is_offered_steps_that_go_on(desk: Desk, workspace: Workspace) -> None:
+    run = ended(workspace)
+    folder = workspace.run_dir(run)
+    for step in (10, 20):
+        write(place(folder, step), step, RunReader(folder).recorded_at(step))
+    middle, last = (asked(desk.experiments.experiment_form({"run": run, "step": step}, VIEWER)) for step in (10, 20))
+    assert middle["values"]["ppo.steps"] == last["values"]["ppo.steps"] == 20
+    assert (middle["suggested"], last["suggested"]) == ({}, {"ppo.steps": 40})
+    assert {"engine.seed", "data.prompts", "model.policy"} <= set(last["stays"]) and "ppo.kl_coef" not in last["stays"]
+    assert workspace.fork_settings(run, 20, last["suggested"]).ppo.steps == 40  # what is offered is not refused
+    for name in set(last["stays"]) & {one["name"] for one in last["common"]}:
+        with pytest.raises(ConfigError, match="cannot change"):
+            workspace.fork_settings(run, 20, {**last["suggested"], name: 77})
 
 
 def test_suggestions_ask_the_doctor_that_the_table_and_the_live_page_ask(desk: Desk, workspace: Workspace, insights: Insights) -> None:

@@ -10,19 +10,22 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.config import RunConfig, short_name
-from rlhf_studio.config_io import config_from_yaml
+from rlhf_studio.config_io import config_from_yaml, parse_config
 from rlhf_studio.estimate.device import processor
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage
+from tests.runs.test_checkpoints import place, write
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
 WORLD = load_recipe("world")
@@ -37,7 +40,7 @@ class Bench:
         self.error: Exception | None = None
         self.page = TrainPage(workspace, Access(), self.submit, lambda: len(self.submitted))
 
-    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None) -> str:
+    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None, parent: str) -> str:
         if self.error:
             raise self.error
         self.submitted.append((config, name))
@@ -157,6 +160,66 @@ def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
     assert config == WORLD.config.model_copy(update={"name": "mine", "ppo": config.ppo})
     bench.page.start({**sent(), "nonce": "n2"}, OPERATOR)
     assert bench.submitted[1][1] == WORLD.title
+
+
+def make_parent(folder: Path, **ppo: Any) -> str:
+    """A run in the bench's workspace, with the settings of a recipe and some of its own; returns its id."""
+    config = parse_config({**WORLD.config.model_dump(mode="json"), "ppo": {**WORLD.config.ppo.model_dump(mode="json"), **ppo}})
+    create_run(folder / "runs" / "parent", config, name="Tiny world")
+    return "parent"
+
+
+def test_a_run_that_starts_from_anothers_settings_is_kept_as_its_variation(bench: Bench, tmp_path: Path) -> None:
+    parent = make_parent(tmp_path)
+    request = {**sent(ppo__kl_coef=0.2), "parent": parent}
+    told = bench.page.check(request, OPERATOR)["origin"]
+    assert (told["name"], told["step"]) == ("Tiny world, KL coefficient 0.2", None) and "begins at step 1" in told["text"]
+    workspace = Workspace(tmp_path)
+    page = TrainPage(tmp_path, Access(), workspace.submit)
+    started = workspace.status(page.start({**request, "nonce": "n"}, OPERATOR)["run_id"])
+    assert started.name == "Tiny world, KL coefficient 0.2"
+    assert (started.origin.parent, started.origin.parent_step, started.origin.changes) == (parent, None, {"ppo.kl_coef": 0.2})
+    named = page.start({**sent(ppo__kl_coef=0.2, name="mine"), "parent": parent, "nonce": "m"}, OPERATOR)["run_id"]
+    assert workspace.status(named).name == "mine" and workspace.status(named).origin.changes == {"ppo.kl_coef": 0.2}
+
+
+@pytest.mark.parametrize(("parent", "words"), [("gone", "There is no run 'gone'"), ("../parent", "There is no such run")])
+def test_a_parent_that_is_no_run_starts_nothing(parent: str, words: str, bench: Bench) -> None:
+    request = {**sent(), "parent": parent, "nonce": "n"}
+    told = bench.page.check(request, OPERATOR)["origin"]
+    assert told["step"] is None and "no longer there" in told["text"]
+    assert words in bench.page.start(request, OPERATOR)["problems"][0]["message"] and bench.submitted == []
+
+
+@pytest.mark.parametrize("parent", ["", 7, ["parent"], None])
+def test_settings_that_came_from_no_run(parent: Any, bench: Bench) -> None:
+    request = {**sent(), "parent": parent, "nonce": "n"}
+    assert bench.page.check(request, OPERATOR)["origin"] is None and bench.page.start(request, OPERATOR)["run_id"] == "run-1"
+
+
+def test_settings_of_a_failed_run_resume_it_where_its_checkpoint_allows_them(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = make_parent(tmp_path)
+    folder = tmp_path / "runs" / parent
+    with RunWriter(folder) as writer:
+        for step in (1, 2, 3):
+            writer.commit_step(StepRecord(step, {"objective/scores": 0.1}, []))
+        writer.set_state("failed", cause="the loss is not finite")
+    ask = lambda **changes: {**sent(**changes), "parent": parent}  # noqa: E731
+    assert "has no checkpoint" in bench.page.check(ask(), OPERATOR)["origin"]["text"]
+    write(place(folder, 2), 2, RunReader(folder).recorded_at(2))
+    mended = ask(ppo__learning_rate=1e-6)
+    told = bench.page.check(mended, OPERATOR)["origin"]
+    assert told["step"] == 2 and "begins at step 1" in told["text"] and "can also go on" in told["text"]
+    told = bench.page.check(ask(engine__seed=5), OPERATOR)["origin"]
+    assert told["step"] is None and "cannot go on from step 2 with these settings: Seed" in told["text"]
+    refused = bench.page.start({**ask(engine__seed=5), "resume": True, "nonce": "a"}, OPERATOR)
+    assert fields(refused) == ["engine.seed"] and RunReader(folder).config() == WORLD.config
+    assert bench.page.start({**mended, "resume": True, "nonce": "b"}, OPERATOR)["run_id"] == parent
+    status = Workspace(tmp_path).status(parent)
+    assert (status.state, status.queue_position) == ("queued", 1) and bench.submitted == []
+    assert RunReader(folder).config().ppo.learning_rate == 1e-6
 
 
 def test_the_estimate_that_the_page_showed_goes_with_the_run(bench: Bench, tmp_path: Path) -> None:

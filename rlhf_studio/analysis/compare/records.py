@@ -16,7 +16,7 @@ class ComparedRun:
         step, total_steps: the newest step, and how many were planned.
         seed: None where the log that the run was read from does not give it.
         settings_known: false for a run whose log does not give all settings.
-        first, last: for each metric of the summary its mean over the first and the last tenth of the run's steps, or None.
+        first, last: for each metric of the summary its value in the first step, and its mean over the last tenth of the steps, or None.
         changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
     """
 

@@ -100,7 +100,7 @@ def _one_group(result: Result, runs: Sequence[ComparedRun], metric: str) -> str:
     name = NAMES[metric]
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
-        began = "" if first is None else f" from {_number(first)} in its first tenth"
+        began = "" if first is None else f" from {_number(first)} in its first step"
         return f"One run: its {name} went{began} to {_number(result.value)} in its last tenth{_kl(result)}."
     kls = [kl for run in result.runs if (kl := runs[run].last[KL]) is not None]
     at_kl = f", at a KL of {_number(float(np.mean(kls)))} ({_number(min(kls))} to {_number(max(kls))})" if kls else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +16,11 @@ def diagnosis_values(diagnosis: Diagnosis) -> dict[str, Any]:
     return asdict(diagnosis)
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """The verdict with its reason and notes, then every finding with what to do."""
+def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] = ()) -> str:
+    """The verdict with its reason and notes, then every finding with what to do.
+
+    ``folder`` is the run's, for commands to try, and ``saved`` the steps of its checkpoints; empty for a run that cannot be trained.
+    """
     verdict = diagnosis.verdict
     lines = [
         f"verdict      {verdict.kind}, since step {verdict.since}",
@@ -24,19 +30,32 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     lines += [f"note         {note}" for note in verdict.notes]
     lines += ["", "Nothing was found." if not diagnosis.findings else f"{len(diagnosis.findings)} found, the gravest first:"]
     for one in diagnosis.findings:
-        lines += ["", *_finding_lines(one)]
+        lines += ["", *_finding_lines(one, folder, saved)]
     return "\n".join(lines)
 
 
-def _finding_lines(one: Finding) -> list[str]:
+def _finding_lines(one: Finding, folder: str, saved: Sequence[int]) -> list[str]:
     lines = [f"{one.level:12} {one.title} ({one.check}, {one.when})", f"  rule       {one.threshold}"]
     lines += [f"  see        {_place(evidence)}{evidence.text}" for evidence in one.evidence]
     lines += [f"  cause      {one.cause}", f"  do         {one.advice}"]
     if one.changes:
-        tried = " ".join(f"--{name} {value}" for name, value in one.changes.items())
-        begin = "the beginning" if one.fork_step is None else f"step {one.fork_step}"
-        lines.append(f"  try        {tried} (from {begin})")
+        lines.append(f"  try        {_command(one, folder, saved)}")
     return lines
+
+
+def _command(one: Finding, folder: str, saved: Sequence[int]) -> str:
+    """The command that tries a remedy: from the newest checkpoint before the trouble, else from the beginning."""
+    settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in one.changes.items())
+    if not folder:
+        return f"{settings}, in a run of your own"
+    step = max((step for step in saved if 0 < step <= (one.fork_step or 0)), default=None)
+    at = "" if step is None else f" --at {step}"
+    return f"python -m rlhf_studio fork {shlex.quote(folder)}{at} {settings}"
+
+
+def _written(value: Any) -> str:
+    """A value as the command line reads it back."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _place(evidence: Evidence) -> str:

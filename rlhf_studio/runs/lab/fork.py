@@ -22,6 +22,7 @@ from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_co
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.manifest import read_object
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
@@ -81,6 +82,18 @@ def newest_step(reader: RunReader) -> int:
     return saved[-1].step
 
 
+def best_step(reader: RunReader) -> int:
+    """The step of the checkpoint whose policy did best. Raises StoreError when there is none, or none was measured."""
+    newest_step(reader)
+    best = reader.best_policy([checkpoint.step for checkpoint in reader.checkpoints()])
+    if best is None:
+        raise StoreError(
+            f"No step was trained after any checkpoint of the run {reader.run_dir.name}, so no score tells which is the best; name a step.",
+            "absent",
+        )
+    return best.step
+
+
 def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
     """The settings of a fork: those of :func:`settings_at` with ``changes``, plain JSON values by dotted name.
 
@@ -134,7 +147,7 @@ def fork_run(
     reader = RunReader(parent)
     refuse_imported(reader)
     changes = check_settings(parent, step, config)
-    origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes})
+    origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes if change.setting != "name"})
     name = name or fork_name(reader.status().name, step, origin.changes)
     if step is None:
         create_run(run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder())
@@ -160,14 +173,6 @@ def fork_run(
             why = "; ".join(problems)
             raise StoreError(f"The run {reader.run_dir.name} cannot be forked from step {step}: {why}.", "damaged")
         _settle(whole)
-
-
-def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
-    """A name that says what is different, at most 120 characters: ``Tiny world, from step 20, kl_coef 0``."""
-    parts = [f"from step {step}"] if step is not None else []
-    parts += [f"{setting.rsplit('.', 1)[-1]} {'nothing' if value in (None, '') else value}" for setting, value in list(changes.items())[:3]]
-    said = ", ".join(parts) or "again"
-    return f"{parent[: max(1, MAX_NAME - len(said) - 2)]}, {said}"[:MAX_NAME]
 
 
 # --- copying -------------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem, with_values
+from rlhf_studio.runs.lab.names import changes_said
 
 MOST_AXES, MOST_RUNS = 2, 20
-_MOST_CHARACTERS = 120
 
 
 def sweep_configs(config: RunConfig, axes: Mapping[str, Sequence[Any]]) -> list[tuple[dict[str, Any], RunConfig]]:
@@ -32,7 +32,7 @@ def sweep_configs(config: RunConfig, axes: Mapping[str, Sequence[Any]]) -> list[
             wrong |= {str(problem): problem for problem in error.problems}  # the same value is wrong in several combinations
             continue
         if repeated := next((earlier for earlier, known in found if known == configuration), None):
-            wrong[str(values)] = Problem("", f"{_said(repeated)} and {_said(values)} are the same run; leave one out")
+            wrong[str(values)] = Problem("", f"{changes_said(repeated)} and {changes_said(values)} are the same run; leave one out")
         found.append((values, configuration))
     if wrong:
         raise ConfigError(list(wrong.values()))
@@ -52,13 +52,3 @@ def _problems(axes: Mapping[str, Sequence[Any]]) -> Iterable[Problem]:
             yield Problem(setting, "the same value stands here twice; keep one")
     if not 2 <= runs <= MOST_RUNS:
         yield Problem(next(iter(axes)), f"a sweep has 2 to {MOST_RUNS} runs; these values make {runs}")
-
-
-def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
-    """A name that tells a run of a sweep from the others, at most 120 characters: ``β and seeds, kl_coef 0.05, seed 1``."""
-    said = _said(values)[: _MOST_CHARACTERS - 10]
-    return f"{sweep_name[: _MOST_CHARACTERS - len(said) - 2]}, {said}" if sweep_name else said
-
-
-def _said(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{setting.rsplit('.', 1)[-1]} {'nothing' if value in (None, '') else value}" for setting, value in values.items())

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.changes import Change, refusals
 from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
@@ -62,7 +63,10 @@ class Experiments:
     # --- what the pages ask; nothing here changes anything --------------------------------------------------------------------
 
     async def experiment_form(self, data: Any, request: gr.Request) -> Json:
-        """What the forms need of a run: its checkpoints, and its settings at ``step``, or at its beginning."""
+        """What the forms need of a run: its checkpoints, and its settings at ``step``, or at its beginning.
+
+        ``stays`` are the settings that a new run from there cannot change, and ``suggested`` values without which it could not begin.
+        """
         return await self._answer(self._looks, data, self._form)
 
     async def experiment_ideas(self, data: Any, request: gr.Request) -> Json:
@@ -105,6 +109,8 @@ class Experiments:
             "steps": [checkpoint.step for checkpoint in reader.checkpoints()],
             "values": {name: value for name, value in values_of(config).items() if name != "name"},
             "common": [describe_field(name, fields[name]) for name in COMMON],
+            "stays": _stays() if step is not None else [],
+            "suggested": {"ppo.steps": step + config.ppo.steps} if step is not None and config.ppo.steps <= step else {},
             "titles": {name: info.title for name, info in fields.items() if "." in name},
             "imported": bool(reader.origin().imported),
             "most_runs": MOST_RUNS,
@@ -177,6 +183,11 @@ class Experiments:
 
 def _memory(known: list[tuple[RunConfig, tuple[int, int] | None]], config: RunConfig) -> tuple[int, int] | None:
     return next((peak for own, peak in known if own == config), None)
+
+
+def _stays() -> list[str]:
+    """The settings that a run keeps when it goes on from a checkpoint."""
+    return [name for name, _ in refusals([Change(name, None, None) for name, _ in walk_fields()])]
 
 
 def _step(step: Any) -> int | None:

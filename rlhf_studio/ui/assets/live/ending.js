@@ -109,11 +109,12 @@ export class Ending {
     this.trigger(event, { run: this.run().run });
   }
 
-  /** Open the list of runs with this one ticked. */
+  /** Open the list of runs with this one ticked, and the one that it was varied or forked from. */
   compare() {
-    const { run } = this.run();
-    memory.set("compare", [run]);
-    window.dispatchEvent(new CustomEvent("rlhf-studio:compare", { detail: [run] }));
+    const { run, parent } = this.run();
+    const runs = parent ? [parent, run] : [run];
+    memory.set("compare", runs);
+    window.dispatchEvent(new CustomEvent("rlhf-studio:compare", { detail: runs }));
     this.send("open_compare");
   }
 

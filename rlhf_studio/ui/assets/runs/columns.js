@@ -2,6 +2,8 @@
 import { el } from "../shared/dom.js";
 import { NONE, duration, integer, number, readable, shortName } from "../shared/format.js";
 
+const ENDS = "From the first step to the mean of the last tenth of the steps, as on the Live page.";
+
 /** "−0.31 → 1.42", or what there is of it. */
 function fromTo(first, last) {
   return first === null || first === undefined || first === last
@@ -48,8 +50,9 @@ const known = (value) => (Number.isFinite(value) ? value : null);
 const words = (text) => (text || "").toLowerCase();
 
 /**
- * key, title; value(row): what is sorted by, null for nothing; cell(row): what is shown; `first` is the direction of
- * the first click: 1 from small to large, −1 from large to small; `off` columns are shown when a person chooses them.
+ * key, title; `tip` says what the numbers are; value(row): what is sorted by, null for nothing; cell(row): what is
+ * shown; `first` is the direction of the first click: 1 from small to large, −1 from large to small; `off` columns are
+ * shown when a person chooses them.
  */
 export const COLUMNS = [
   { key: "state", title: "State", first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
@@ -79,6 +82,7 @@ export const COLUMNS = [
   {
     key: "score",
     title: "Score",
+    tip: ENDS,
     first: -1,
     value: (row) => known(row.score_last),
     cell: (row) => figure(fromTo(row.score_first, row.score_last)),
@@ -86,11 +90,19 @@ export const COLUMNS = [
   {
     key: "gold",
     title: "Gold",
+    tip: ENDS,
     first: -1,
     value: (row) => known(row.gold_last),
     cell: (row) => figure(fromTo(row.gold_first, row.gold_last)),
   },
-  { key: "kl", title: "KL", first: -1, value: (row) => known(row.kl_last), cell: (row) => figure(number(row.kl_last)) },
+  {
+    key: "kl",
+    title: "KL",
+    tip: "The mean of the last tenth of the steps.",
+    first: -1,
+    value: (row) => known(row.kl_last),
+    cell: (row) => figure(number(row.kl_last)),
+  },
   {
     key: "time",
     title: "Time",

@@ -181,7 +181,7 @@ export class CompareView {
       runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
     const body = names.length
       ? table(
-          ["Mean of the first and the last tenth", ...runs.map((run) => runHead(run))],
+          ["First step, and the mean of the last tenth", ...runs.map((run) => runHead(run))],
           names.map((name) => [el("th", { scope: "row" }, titles.get(name) || name), ...cells(name)]),
           "Figures",
         )

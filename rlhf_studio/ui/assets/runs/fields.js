@@ -1,5 +1,5 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
-import { el, setText } from "../shared/dom.js";
+import { el, setText, show } from "../shared/dom.js";
 import { input, labelled } from "./dialog.js";
 
 /** A setting's value as it is typed. */
@@ -17,6 +17,8 @@ export class Changes {
   constructor({ values, common, titles }) {
     this.before = values;
     this.titles = titles;
+    this.stays = [];
+    this.suggested = {};
     this.fields = new Map();
     this.grid = el("div", { class: "rs-change-grid" });
     for (const field of common) this.add(field.name, field.title, field.unit);
@@ -58,6 +60,10 @@ export class Changes {
 
   more() {
     const name = this.other.value.trim();
+    if (this.stays.includes(name)) {
+      setText(this.told, `From a checkpoint, ${this.titles[name] || name} stays as it is.`);
+      return;
+    }
     const known = Object.hasOwn(this.titles, name) && typeof this.before[name] !== "object";
     setText(this.told, known || this.before[name] === null ? "" : `There is no single setting called “${name}”.`);
     if (this.told.textContent) return;
@@ -71,18 +77,24 @@ export class Changes {
     field.classList.toggle("rs-changed", field.value.trim() !== plainText(this.before[name]));
   }
 
-  /** Other settings are in force where the new run begins: what was not changed follows them. */
-  base(values) {
-    for (const [name, field] of this.fields) {
-      if (field.value.trim() === plainText(this.before[name])) field.value = plainText(values[name]);
-    }
-    this.before = values;
+  /**
+   * Other settings are in force where the new run begins: what was not changed follows them, or what is `suggested`
+   * there; what `stays` cannot change.
+   */
+  base({ values, stays, suggested }) {
+    const usual = (name) => plainText(this.suggested[name] ?? this.before[name]);
+    const left = [...this.fields].filter(([name, field]) => field.value.trim() === usual(name));
+    Object.assign(this, { before: values, stays, suggested });
+    for (const [name, field] of left) field.value = usual(name);
+    for (const [name, field] of this.fields) show(field.closest("label"), !stays.includes(name));
     for (const name of this.fields.keys()) this.mark(name);
   }
 
   /** What differs, as text by dotted name. */
   get values() {
-    const changed = [...this.fields].filter(([name, field]) => field.value.trim() !== plainText(this.before[name]));
+    const changed = [...this.fields].filter(
+      ([name, field]) => !this.stays.includes(name) && field.value.trim() !== plainText(this.before[name]),
+    );
     return Object.fromEntries(changed.map(([name, field]) => [name, field.value.trim()]));
   }
 }

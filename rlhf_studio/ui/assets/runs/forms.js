@@ -70,11 +70,11 @@ export class Forms {
     const at = () => (where.value === "" ? null : Number(where.value));
     where.addEventListener("change", async () => {
       reply = (await this.ask("experiment_form", { run: row.id, step: at() })) || reply;
-      changes.base(reply.values);
+      changes.base(reply);
     });
     if (at() !== null) {
       reply = (await this.ask("experiment_form", { run: row.id, step: at() })) || reply;
-      changes.base(reply.values);
+      changes.base(reply);
     }
     const name = input({ maxlength: MOST_NAME, placeholder: "This run's name, and what is different" });
     await form(this.host, {

@@ -79,7 +79,13 @@ export class RunTable {
         { scope: "col", "aria-sort": sorted ? (this.sort.way > 0 ? "ascending" : "descending") : null },
         el(
           "button",
-          { type: "button", class: "rs-sort", "data-sort": column.key, onclick: () => this.sortBy(column) },
+          {
+            type: "button",
+            class: "rs-sort",
+            "data-sort": column.key,
+            title: column.tip || null,
+            onclick: () => this.sortBy(column),
+          },
           column.title,
           el("span", { "aria-hidden": "true" }, sorted ? (this.sort.way > 0 ? " \u2191" : " \u2193") : ""),
         ),
@@ -120,7 +126,25 @@ export class RunTable {
     }
     const there = new Set(ids);
     for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
+    this.countNames();
     this.draw();
+  }
+
+  /** How often each name occurs; rows whose name is no longer the only one, or is again, are drawn anew. */
+  countNames() {
+    const before = this.names || new Map();
+    this.names = new Map();
+    for (const { name } of this.rows.values()) this.names.set(name, (this.names.get(name) || 0) + 1);
+    const repeats = (names, name) => names.get(name) > 1;
+    for (const { id, name } of this.rows.values())
+      if (repeats(before, name) !== repeats(this.names, name)) this.nodes.delete(id);
+  }
+
+  /** A run's name, with the time of its start where other runs have the same. */
+  toldApart({ name, started_at, created_at }) {
+    if (!(this.names.get(name) > 1)) return name;
+    const then = new Date(1000 * (started_at || created_at));
+    return `${name}, started ${then.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" })}`;
   }
 
   drop(id) {
@@ -201,7 +225,7 @@ export class RunTable {
     const tick = el("input", {
       type: "checkbox",
       "data-action": "tick",
-      "aria-label": `Compare ${row.name}`,
+      "aria-label": `Compare ${this.toldApart(row)}`,
       onchange: (event) => this.tick(row.id, event.target),
     });
     tick.checked = this.ticks.includes(row.id);
@@ -218,7 +242,7 @@ export class RunTable {
         "data-action": "menu",
         "aria-haspopup": "menu",
         "aria-expanded": "false",
-        "aria-label": `Actions for ${row.name}`,
+        "aria-label": `Actions for ${this.toldApart(row)}`,
         onclick: (event) => this.menu(event.currentTarget, row),
       },
       "Actions \u25be",

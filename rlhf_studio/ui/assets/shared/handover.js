@@ -2,11 +2,13 @@
 import { memory } from "./dom.js";
 
 /**
- * Fill the form: at once when the Train page is there, and from memory when it is opened for the first time. `field` is
- * the dotted name of a setting to look at, `cause` why the run failed; each is empty for none.
+ * Fill the form: at once when the Train page is there, and from memory when it is opened for the first time.
+ * `parent` is the id of the run called `name`, which a start then varies; empty for one that cannot be. `field` is the
+ * dotted name of a setting to look at, `cause` why the run failed; each is empty for none.
  */
-export function handOver({ basis, values }, name, field = "", cause = "") {
-  memory.set("train", { card: basis, values });
+export function handOver({ basis, values, parent = "" }, name, field = "", cause = "") {
+  const origin = parent ? { run: parent, name } : null;
+  memory.set("train", { card: basis, values, origin });
   memory.set("train.wanted", field || cause ? { field, cause, name } : null);
-  window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name, cause } }));
+  window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name, cause, origin } }));
 }

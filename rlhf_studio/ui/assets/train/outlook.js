@@ -1,6 +1,6 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { el, fill, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
 const MARGIN = 16;
@@ -74,6 +74,30 @@ class Risks {
   }
 }
 
+/** The run that the settings came from: what Start makes of it, and the other things that may be done. */
+class Origin {
+  constructor({ onresume, onforget }) {
+    const button = (label, act, look) => el("button", { type: "button", class: look, onclick: act }, label);
+    this.text = el("span");
+    this.resume = button("", onresume, "rs-button rs-small");
+    this.node = el(
+      "div",
+      { class: "rs-origin rs-help", role: "status", hidden: true },
+      el("p", {}, this.text),
+      el("div", {}, this.resume, button("Make it a run of its own", onforget, "rs-quiet")),
+    );
+  }
+
+  show(origin, blocked) {
+    show(this.node, Boolean(origin));
+    if (!origin) return;
+    const usual = `A variation of ${origin.name}: a new run that begins at step 1.`;
+    setText(this.text, readable(origin.text || usual, 600));
+    setText(this.resume, `Resume from step ${origin.step} with these settings`);
+    show(this.resume, Number.isInteger(origin.step) && !blocked);
+  }
+}
+
 const fold = (rule, advice) =>
   el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
 
@@ -81,6 +105,8 @@ export class Outlook {
   /**
    * @param operator   whether this person may start runs; else `whyNot` is said once
    * @param onstart    called by the button
+   * @param onresume   called by the button that goes on with the run that the settings came from
+   * @param onforget   called when the settings are to be nobody's
    * @param onproblem  called with the field of a problem that was clicked
    * @param onuse      called with settings, by name, whose values a person takes over: {name: value}
    * @param mendOf     field -> the recipe's value where it differs and could mend a problem; undefined for none
@@ -88,9 +114,10 @@ export class Outlook {
    * @param titleOf    field -> its title for people
    * @param name       node of the run's name
    */
-  constructor({ operator, whyNot, onstart, onproblem, onuse, mendOf, onmeasure, titleOf, name }) {
+  constructor({ operator, whyNot, onstart, onresume, onforget, onproblem, onuse, mendOf, onmeasure, titleOf, name }) {
     Object.assign(this, { operator, onproblem, onuse, mendOf, titleOf });
     this.risks = new Risks({ onuse, onfield: onproblem, onnone: () => this.focus() });
+    this.origin = new Origin({ onresume, onforget });
     this.plan = new MemoryPlan();
     this.measure = el("button", {
       type: "button",
@@ -139,7 +166,7 @@ export class Outlook {
         "div",
         { class: "rs-outlook-foot" },
         operator
-          ? [name, this.queue, el("div", { class: "rs-startbar" }, this.button)]
+          ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button)]
           : el("p", { class: "rs-message" }, whyNot),
       ),
     );
@@ -203,6 +230,7 @@ export class Outlook {
     );
     show(this.notes, answer.notes.length > 0);
     this.risks.show(answer.risks || []);
+    this.origin.show(answer.origin, wrong + missing.length > 0);
     show(this.problems, wrong > 0);
     fill(
       this.problems,

@@ -12,6 +12,7 @@ export class State {
     this.card =
       recipes.some((recipe) => recipe.name === kept?.card) || kept?.card === "own" ? kept.card : recipes[0].name;
     this.basisValues = this.valuesOf(this.card);
+    this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
     // settings that this version does not know are dropped, new ones take the recipe's value
     const known = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
     this.values = { ...structuredClone(this.basisValues), ...(kept ? Object.fromEntries(known) : {}) };
@@ -50,15 +51,27 @@ export class State {
     this.changed();
   }
 
-  choose(card, values) {
+  choose(card, values, origin = null) {
     this.card = card;
+    this.origin = origin;
     this.basisValues = this.valuesOf(card);
     this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
     this.changed();
   }
 
+  /** The run that the settings came from, with what the server told of it; null for none. */
+  originWith(told) {
+    return this.origin && { ...this.origin, ...told };
+  }
+
+  /** From now on the settings are nobody's. */
+  forget() {
+    this.origin = null;
+    this.changed();
+  }
+
   changed() {
-    memory.set("train", { card: this.card, values: this.values });
+    memory.set("train", { card: this.card, values: this.values, origin: this.origin });
     this.onchange();
   }
 

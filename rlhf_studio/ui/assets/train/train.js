@@ -35,6 +35,8 @@ class TrainPage {
       operator: boot.operator,
       whyNot: boot.why_not,
       onstart: () => this.start(),
+      onresume: () => this.start(true),
+      onforget: () => this.state.forget(),
       onproblem: (field) => this.sections.reveal(field),
       onuse: (values) => this.sections.setTogether(values),
       mendOf: (field) => this.sections.mend(field),
@@ -120,8 +122,14 @@ class TrainPage {
 
   drawCards() {
     this.cards.show(this.state.card);
-    // the name of a run that is given none
-    this.nameInput.focusable.placeholder = this.state.card === "own" ? "the model's name" : this.state.recipe.title;
+    this.sayName();
+  }
+
+  /** The name of a run that is given none. */
+  sayName() {
+    const { origin, card, recipe } = this.state;
+    const free = card === "own" ? "the model's name" : recipe.title;
+    this.nameInput.focusable.placeholder = origin ? this.answer?.origin?.name || `${origin.name}, again` : free;
   }
 
   levels() {
@@ -147,13 +155,13 @@ class TrainPage {
   /** A card was chosen: take its settings, and offer the way back when that dropped changes. */
   pick(card) {
     if (card === this.state.card) return;
-    const before = { card: this.state.card, values: this.state.values };
+    const before = { ...this.state };
     const dropped = this.changes;
     this.choose(card);
     if (dropped)
       this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, [
         "Bring back",
-        () => this.choose(before.card, before.values),
+        () => this.choose(before.card, before.values, before.origin),
       ]);
   }
 
@@ -161,11 +169,11 @@ class TrainPage {
     return this.state.differing.filter((name) => name !== "name").length;
   }
 
-  choose(card, values) {
+  choose(card, values, origin = null) {
     if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
     this.pressed = false;
     this.touched.clear();
-    this.state.choose(card, values);
+    this.state.choose(card, values, origin);
     this.nameInput.load(this.state.value("name"), undefined);
     this.drawCards();
     this.sections.load();
@@ -202,7 +210,8 @@ class TrainPage {
   }
 
   payload(more) {
-    return { values: this.state.values, basis: this.state.recipe.name, view: onlyWatches(), ...more };
+    const { values, recipe, origin } = this.state;
+    return { values, basis: recipe.name, parent: origin?.run || "", view: onlyWatches(), ...more };
   }
 
   ask(what, more) {
@@ -250,11 +259,13 @@ class TrainPage {
         .map((problem) => problem.message)
         .join("; "),
     );
-    this.outlook.show({ ...answer, problems, missing });
+    this.outlook.show({ ...answer, problems, missing, origin: this.state.originWith(answer.origin) });
     this.problems = answer.problems;
+    this.sayName();
   }
 
-  start() {
+  /** Start a new run; with `resume` the run that the settings came from goes on. */
+  start(resume = false) {
     if (this.outlook.busy) return;
     this.pressed = true;
     if (this.problems?.length) {
@@ -264,9 +275,9 @@ class TrainPage {
       return;
     }
     this.outlook.starting(true);
-    const name =
-      this.state.value("name") || (this.state.card === "own" ? shortName(this.state.value("model.policy"), "") : "");
-    const wanted = this.payload({ values: { ...this.state.values, name } });
+    const own = this.state.card === "own" && !this.state.origin;
+    const name = this.state.value("name") || (own ? shortName(this.state.value("model.policy"), "") : "");
+    const wanted = this.payload({ values: { ...this.state.values, name }, resume });
     this.nonce = this.once.nonce(wanted);
     this.trigger("start", { ...wanted, nonce: this.nonce });
     // if the server never answers, the button comes back; the same settings have the same nonce then, and start one run
@@ -342,9 +353,9 @@ class TrainPage {
   }
 
   /** Settings of another run, handed over by the Runs page. */
-  take({ basis, values, name, cause }) {
+  take({ basis, values, name, cause, origin }) {
     const known = this.boot.recipes.some((recipe) => recipe.name === basis);
-    this.choose(known ? basis : this.boot.recipes[0].name, values);
+    this.choose(known ? basis : this.boot.recipes[0].name, values, origin);
     this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
     this.showWanted();
   }

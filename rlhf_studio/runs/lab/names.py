@@ -1,0 +1,37 @@
+"""Names that say what is different about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlhf_studio.config_io import walk_fields
+
+MOST_CHARACTERS = 120
+MOST_CHANGES = 3
+_TITLES = {name: field.title or name for name, field in walk_fields()}
+
+
+def changes_said(changes: Mapping[str, Any]) -> str:
+    """Settings by dotted name with their values, in the form's words: ``KL coefficient 0.05, Seed 1``."""
+    return ", ".join(f"{_TITLES.get(setting, setting.rsplit('.', 1)[-1])} {_value(value)}" for setting, value in changes.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "nothing" if value in (None, "") else str(value)
+
+
+def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
+    """A name for a fork or a variation, at most 120 characters: ``Tiny world, from step 20, KL coefficient 0``."""
+    some = dict(list(changes.items())[:MOST_CHANGES])
+    parts = [f"from step {step}"] if step is not None else []
+    said = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
+    return f"{parent[: max(1, MOST_CHARACTERS - len(said) - 2)]}, {said}"[:MOST_CHARACTERS]
+
+
+def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
+    """A name that tells a run of a sweep from the others, at most 120 characters: ``β and seeds, KL coefficient 0.05, Seed 1``."""
+    said = changes_said(values)[: MOST_CHARACTERS - 10]
+    return f"{sweep_name[: MOST_CHARACTERS - len(said) - 2]}, {said}" if sweep_name else said

@@ -1,0 +1,97 @@
+"""The Train page's form with the settings of a run: Start makes a variation of that run, or resumes it with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import check_settings, refuse_imported
+from rlhf_studio.runs.lab.names import fork_name
+from rlhf_studio.runs.lab.resumed import RESUMABLE, check_resumed
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.form import settings_of
+from rlhf_studio.ui.sent import member
+
+GONE = "The run that these settings came from is no longer there."
+Json = dict[str, Any]
+
+
+def handed_over(reader: RunReader) -> Json:
+    """A run's settings as the Train page's form takes them; ``parent`` is its id, empty for one that has no model to train."""
+    return {**settings_of(reader), "parent": "" if reader.origin().imported else reader.run_dir.name}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The run that the form's settings came from."""
+
+    status: RunStatus
+    reader: RunReader
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.status.name or self.status.run_id
+
+    def varied(self, config: RunConfig) -> RunConfig:
+        """The form's settings as a variation has them: the recipe is the run's own."""
+        return parse_config({**config.model_dump(mode="json"), "recipe": self.reader.config().recipe})
+
+    def resumed(self, config: RunConfig) -> RunConfig:
+        """The form's settings as the run itself has them after a resume: its name is its own, too."""
+        own = self.reader.config()
+        return parse_config({**config.model_dump(mode="json"), "recipe": own.recipe, "name": own.name})
+
+    def told(self, config: RunConfig) -> Json:
+        """What the page says beside Start. ``step`` is the checkpoint that the run can go on from with these settings, else None."""
+        changes = {
+            change.setting: change.new
+            for change in check_settings(self.reader.run_dir, None, self.varied(config))
+            if change.setting != "name"
+        }
+        step, why = self._resume(config)
+        text = f"A variation of {self.name}: a new run that begins at step 1."
+        return {"name": fork_name(self.name, None, changes), "text": f"{text} {why}".strip(), "step": step, "of": self.name}
+
+    def _resume(self, config: RunConfig) -> tuple[int | None, str]:
+        """(the step to go on from, "") or (None, why not). Reads no weights: the start does that."""
+        if self.status.state not in RESUMABLE:
+            return None, ""
+        saved = self.reader.checkpoints()
+        if not saved or saved[-1].step == 0:
+            return None, f"{self.name} has no checkpoint to go on from."
+        step = saved[-1].step
+        try:
+            check_resumed(self.status, self.reader, self.resumed(config))
+        except ConfigError as error:
+            first = error.problems[0]
+            return None, f"It cannot go on from step {step} with these settings: {_title(first.field)} {first.message}."
+        return step, f"{self.name} can also go on from its checkpoint."
+
+
+def source_of(workspace: Workspace, data: Any) -> Source | None:
+    """The run that the page names as its settings' ``parent``; None when it names none. Raises StoreError when it cannot be one."""
+    run = member(data, "parent")
+    if not isinstance(run, str) or not run:
+        return None
+    reader = workspace.reader(run)
+    refuse_imported(reader)
+    return Source(workspace.status(run), reader)
+
+
+def told_of(workspace: Workspace, data: Any, config: RunConfig) -> Json | None:
+    """:meth:`Source.told` for the page that sent ``data``; None when its settings came from no run."""
+    try:
+        source = source_of(workspace, data)
+        return None if source is None else source.told(config)
+    except StoreError as error:
+        return {"name": "", "text": GONE if error.reason == "missing" else str(error), "step": None, "of": ""}
+
+
+def _title(setting: str) -> str:
+    return next((field.title or setting for name, field in walk_fields() if name == setting), setting)
