@@ -94,7 +94,7 @@ def _thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def axis(values: np.ndarray) -> tuple[float, float, list[float]]:
     """(low, high, ticks) of an axis that holds all the values, with round numbers as ticks."""
-    low, high = max(float(values.min()), -LARGEST), min(float(values.max()), LARGEST)
+    low, high = float(values.min()), float(values.max())
     if high - low < 1e-9 * max(1.0, abs(high)):
         room = 0.5 * max(abs(high), 1e-3)
         low, high = low - room, high + room

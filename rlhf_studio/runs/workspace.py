@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
-from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config, undo_replace
+from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.lab import fork as forks
-from rlhf_studio.runs.lab import longer, names, resumed, sweeps
+from rlhf_studio.runs.lab import longer, names, resumed, sweeps, taken_back
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
@@ -183,7 +182,7 @@ class Workspace:
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
             mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
-            return _append(connection, run_id, mode, run.seq)
+            return studio.append(connection, run_id, mode, seq=run.seq)
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
@@ -261,7 +260,7 @@ class Workspace:
                 run = reader.status_in(studio.Studio(studio.load_entries(connection), {}))
                 config = given(run, reader)  # as it is now that the queue is locked
                 finished = run.state == "finished"
-                position = _append(connection, run_id, "resume", run.seq, replaced=not finished)
+                position = studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
                 if not finished:
                     replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these
             if finished:
@@ -290,11 +289,7 @@ class Workspace:
             if entry is None or entry.state != "waiting":
                 raise StoreError(f"The run {run_id} is not waiting in the queue. If it has started, stop it instead.", "state")
             studio.set_entry(connection, run_id, "cancelled", seq=entry.seq)
-            folder = self.root / paths.RUNS / run_id
-            if entry.mode == "resume" and _waits_for_more_steps(folder, entry.seq):
-                undo_replace(folder)  # before the commit: killed in between, the queue finds nothing to do
-            elif entry.replaced and _is_as_queued(folder, entry.seq):
-                undo_replace(folder)
+            taken_back.take_back(self.root / paths.RUNS / run_id, entry)  # before the commit: killed in between, there is nothing to do
 
     def move(self, run_id: str, position: int) -> None:
         """Give a waiting run another place in the queue: 1 is the next to start; more than there are means the last.
@@ -389,30 +384,6 @@ def _missing(run_id: str) -> StoreError:
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
         raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
-
-
-def _waits_for_more_steps(folder: Path, seq: int) -> bool:
-    """As :func:`longer.waits_for_more_steps`; a run that cannot be read does not."""
-    try:
-        return longer.waits_for_more_steps(RunReader(folder), seq)
-    except StoreError:
-        return False
-
-
-def _is_as_queued(folder: Path, seq: int) -> bool:
-    """Whether no engine has worked on a run since it was queued. One that cannot be read keeps its settings."""
-    try:
-        return RunReader(folder).stored()[1] == seq
-    except StoreError:
-        return False
-
-
-def _append(connection: sqlite3.Connection, run_id: str, mode: StartMode, seq: int, *, replaced: bool = False) -> int:
-    """Put a run at the end of the queue; returns its place."""
-    studio.append(connection, run_id, mode, seq=seq, replaced=replaced)
-    position = studio.Studio(studio.load_entries(connection), {}).queue_position(run_id)
-    assert position is not None
-    return position
 
 
 def _remove(folder: Path) -> None:

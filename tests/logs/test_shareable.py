@@ -120,9 +120,9 @@ def test_huge_numbers_are_reported_all_the_same(tmp_path: Path, monkeypatch: pyt
     steps = [{"kind": "step", "step": step, "metrics": {n: -v if step == 1 else v for n, v in huge.items()}} for step in range(1, 31)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     reader = Workspace(tmp_path).reader(open_log(tmp_path / "log.jsonl", tmp_path).run_id)
-    assert reader.first_and_last(["objective/scores"]) == {"objective/scores": (pytest.approx(1e308 / 3), None)}
+    assert reader.first_and_last(["objective/scores"]) == {"objective/scores": (-1e308, None)}
     assert diagnose(reader).step == 30
-    assert "<svg" in report(story_of(reader))
+    assert report(story_of(reader)).rstrip().endswith("</html>")  # values beyond float32 are gaps in its curves
     follower = _Follower(reader, "boot")
     follower.refresh(0.0)
     assert follower.snapshot is not None and json.loads(follower.snapshot.status)["step_seconds"] is None

@@ -18,6 +18,7 @@ from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run, remove_unstarted
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab import taken_back
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
 from rlhf_studio.runs.lab.longer import schedule_note
 from rlhf_studio.runs.lab.names import fork_name
@@ -386,8 +387,8 @@ def test_an_app_that_is_killed_leaves_a_finished_run_with_the_settings_that_it_h
             workspace.go_on(parent, 20)
     else:
         workspace.go_on(parent, 20)
-        undo = workspace_module.undo_replace
-        monkeypatch.setattr(workspace_module, "undo_replace", lambda run: (undo(run), killed()))
+        undo = taken_back.undo_replace
+        monkeypatch.setattr(taken_back, "undo_replace", lambda run: (undo(run), killed()))
         with pytest.raises(Killed):
             workspace.cancel(parent)
     monkeypatch.undo()

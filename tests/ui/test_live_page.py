@@ -162,7 +162,7 @@ def test_server_functions_only_read(app, run):
     for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
         assert isinstance(server_function(app, "fetch", nonsense), dict)
         assert isinstance(server_function(app, "resume_question", nonsense), dict)
-    assert server_function(app, "fetch", {"kind": "learned", "run": run.run_id})["phrases"][0]["text"] == " tender"
+    assert server_function(app, "fetch", {"kind": "learned", "run": run.run_id})["traits"][0]["name"] == "length"
     assert server_function(app, "fetch", {"kind": "diagnosis", "run": run.run_id})["findings"]
     pair = server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 1})
     assert pair["before"]["step"] == 0 and "problem" in server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 99})
