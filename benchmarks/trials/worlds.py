@@ -61,11 +61,12 @@ class Raters:
 
 
 PET, LENGTH = Raters(pet=PET_SENTENCE), Raters(length_charm=0.15)
+MUCH_LENGTH = Raters(length_charm=0.4)  # reviews end themselves after some 25 words: a weaker wish hardly moves that
 REWARD_MODELS = {  # by name: the policy that the reward model starts from, and its raters
     "other-pet": ("bundled/world-policy", PET),
     "length-bias": ("bundled/world-policy", LENGTH),
     "rebuilt-pet": ("rebuilt", PET),
-    "rebuilt-length": ("rebuilt", LENGTH),
+    "rebuilt-length": ("rebuilt", MUCH_LENGTH),
 }
 
 

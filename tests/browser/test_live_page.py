@@ -220,7 +220,7 @@ def test_names_of_reward_parts_are_not_read_as_markup_by_plotly(open_page, works
     run.close()
 
 
-@pytest.mark.parametrize("first_id", [0, 500], ids=["same version", "another version"])
+@pytest.mark.parametrize("first_id", [pytest.param(0, id="same version"), pytest.param(500, id="another version", marks=pytest.mark.long)])
 def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspace, open_page, run, first_id):
     first = LiveApp(workspace)
     page = open_page(f"?run={run.run_id}", url=first.url, hurry=False)

@@ -80,6 +80,7 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return measured(folder / "run")
 
 
+@pytest.mark.long
 def test_long_prompts_stay_within_the_estimate(tmp_path: Path) -> None:
     """A forward pass of 64 of them takes more memory than anything else in this run."""
     found = trained(tmp_path, long_dialogues(tmp_path))

@@ -183,7 +183,7 @@ def test_bad_input_leaves_nothing(original: Path, tmp_path: Path, capsys: pytest
         (["--at", "2", "--engine.seed", "4"], "engine.seed: cannot change in a fork from a checkpoint: the order of the prompts"),
         (["--at", "2", "--lora.r", "4"], "lora.r: cannot change in a fork from a checkpoint: the checkpoint holds adapters"),
         (["--at", "3"], "has no checkpoint of step 3; there are: 2, 4."),
-        (["--at", "two"], "--at: should be the step of a checkpoint or 'newest', not 'two'"),
+        (["--at", "two"], "--at: should be a checkpoint's step, 'newest', 'latest' or 'best', not 'two'"),
         (["--at", "newest"], "ppo.steps: 4 steps are done at this checkpoint; use more than that, not 4"),
         (["--at", "2", "--ppo.kl_coef", "-1"], "ppo.kl_coef: input should be greater than or equal to 0, not -1"),
         (["--at", "2", "--data.overlong", "sometimes"], "data.overlong"),

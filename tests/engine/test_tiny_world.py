@@ -142,7 +142,7 @@ def test_enumeration_is_complete(tmp_path: Path) -> None:
     [
         (0, False, "shared"),
         (0, True, "shared"),
-        (0, False, "separate"),
+        pytest.param(0, False, "separate", marks=pytest.mark.long),
         pytest.param(1, False, "shared", marks=pytest.mark.long),
         pytest.param(2, False, "shared", marks=pytest.mark.long),
     ],
@@ -159,6 +159,7 @@ def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, lora: bool, critic: 
     assert after < 0.5 * before
 
 
+@pytest.mark.long
 def test_adaptive_kl_finds_the_coefficient_that_belongs_to_its_target(tmp_path: Path) -> None:
     """The target is the KL of the best policy at coefficient 1; the controller starts at half of that and must arrive."""
     seed = 1

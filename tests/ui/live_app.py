@@ -30,7 +30,9 @@ class LiveApp:
         Context.id = first_id  # a restarted app numbers its components from the same start; another version may not
         self.feed = LiveFeed(Workspace(workspace), interval=0.1)
         self.verdict = verdict  # what the stand-in for the doctor says
-        self.feed.insights = Insights(Workspace(workspace), find_analyses=lambda: fake_insights.analyses(lambda: self.verdict))
+        self.feed.insights = Insights(
+            Workspace(workspace), find_analyses=lambda: fake_insights.analyses(lambda: self.verdict), rests=(0.1, 0.2)
+        )
         self.polls = 0
         self.experiments: list[Any] = []  # what the page asked to start
         self.answer: dict[str, Any] = {}  # what it is told then

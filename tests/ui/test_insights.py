@@ -74,13 +74,12 @@ class Made(list):
 def made(monkeypatch):
     """What was made; a rest between two is not kept."""
     monkeypatch.setattr(worker, "REST", 0)
-    monkeypatch.setattr(worker, "LEAST_REST", 0)
     return Made()
 
 
 @pytest.fixture
 def seen(tmp_path, made):
-    seen = Insights(Workspace(tmp_path), find_analyses=made.find)
+    seen = Insights(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
     yield seen
     made.gate.set()
     seen.close()

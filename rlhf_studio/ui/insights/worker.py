@@ -31,7 +31,7 @@ MOST_RUNS = 64  # that are remembered although they are not on the table
 MOST_BODIES = 400  # whole analyses that are remembered
 MOST_WAITING = 200
 REST = 50  # how many times as long as an analysis took, the next one of its kind is waited for; there are two kinds
-LEAST_REST, LONGEST_REST = 2.0, 30.0  # seconds
+RESTS = (2.0, 30.0)  # seconds, the shortest and the longest
 FORGET_AFTER = 30.0  # seconds without a viewer after which new steps are left alone
 IDLE = 0.5  # seconds
 LONGEST_PAUSE = 2.0  # seconds
@@ -90,6 +90,7 @@ class Insights:
         workspace: where the runs are.
         open_reader: gives a reader for a run folder; tests count reads through it.
         find_analyses: says how each kind begins; tests put others there.
+        rests: the shortest and the longest rest before an analysis of a run that goes on is made again, in seconds.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class Insights:
         *,
         open_reader: Callable[[Any], Any] = RunReader,
         find_analyses: Callable[[], dict[str, Begin]] = analyses,
+        rests: tuple[float, float] = RESTS,
     ) -> None:
+        self._rests = rests
         self._analyses = Analyses(workspace, open_reader, find_analyses)
         self._runs: OrderedDict[str, _Known] = OrderedDict()
         self._bodies: OrderedDict[tuple[str, str], tuple[Key, bytes]] = OrderedDict()
@@ -276,7 +279,7 @@ class Insights:
                 return  # who has asked gets what is made next
             known.made[kind] = place.key
             if not place.ended and not known.place.ended:  # an end is looked at as soon as it is there
-                known.rest_until[kind] = now + max(LEAST_REST, min(LONGEST_REST, REST * took))
+                known.rest_until[kind] = now + max(self._rests[0], min(self._rests[1], REST * took))
             if kind == "diagnosis" and (record is not None or place.ended):
                 known.say(None if record is None else headline(record), place.key)
             self._bodies[run, kind] = place.key, body
