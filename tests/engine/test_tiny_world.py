@@ -141,7 +141,7 @@ def test_enumeration_is_complete(tmp_path: Path) -> None:
     ("seed", "lora", "critic"),
     [
         (0, False, "shared"),
-        (0, True, "shared"),
+        pytest.param(0, True, "shared", marks=pytest.mark.long),
         pytest.param(0, False, "separate", marks=pytest.mark.long),
         pytest.param(1, False, "shared", marks=pytest.mark.long),
         pytest.param(2, False, "shared", marks=pytest.mark.long),

@@ -193,6 +193,7 @@ def test_value_loss_covers_one_slot_more(folder: Path) -> None:
     assert update(trainer, rollout).sums.mean_value_loss != pytest.approx(float(run.micro_batches[0]["vf_loss"]), rel=1e-2)
 
 
+@pytest.mark.long
 def test_whitening_with_the_other_variance_would_differ(folder: Path) -> None:
     run, _, rollout = both(folder, ours={"generation": {"stop_token": "none"}})
     raw, count = rollout.advantages, rollout.advantages.numel()
@@ -201,6 +202,7 @@ def test_whitening_with_the_other_variance_would_differ(folder: Path) -> None:
     assert not torch.allclose(over_n, run.rollouts[0]["whitened"], atol=1e-3)
 
 
+@pytest.mark.long
 def test_means_over_padding(folder: Path) -> None:
     run, _, rollout = both(folder, short=True, num_ppo_epochs=2)
     mask, second, logged = rollout.tokens.mask, run.micro_batches[1], run.metrics[0]
@@ -218,12 +220,14 @@ def test_means_over_padding(folder: Path) -> None:
 ACCUMULATED = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "num_mini_batches": 2}
 
 
+@pytest.mark.long
 def test_optimizer_steps_under_accumulation(folder: Path) -> None:
     run, trainer, rollout = both(folder, ours={"ppo": {"mini_batch_size": 4, "micro_batch_size": 2}}, **ACCUMULATED)
     assert len(run.micro_batches) == 4 and run.optimizer_steps == 1
     assert update(trainer, rollout).optimizer_steps == 2
 
 
+@pytest.mark.long
 def test_last_batch_of_a_round_steps_more_often(folder: Path) -> None:
     run, trainer, rollout = both(folder, ours={"ppo": {"micro_batch_size": 2}}, rows=8, **{**ACCUMULATED, "num_mini_batches": 1})
     assert len(run.micro_batches) == 4 and run.optimizer_steps == 4
@@ -235,6 +239,7 @@ def episode_of(logprobs: Tensor, rollout: Rollout) -> int:
     return int((ours - logprobs).abs().sum(dim=1).argmin())
 
 
+@pytest.mark.long
 def test_mean_of_micro_batch_means(folder: Path) -> None:
     """The first pass: the ratio is 1, so the loss is the mean of −A."""
     run, trainer, rollout = both(folder, short=True, ours={"ppo": {"micro_batch_size": 2}}, **{**ACCUMULATED, "num_mini_batches": 1})
@@ -251,6 +256,7 @@ def test_mean_of_micro_batch_means(folder: Path) -> None:
     assert update(trainer, rollout).sums.mean_policy_loss == pytest.approx(0, abs=1e-5)  # ours, over its own advantages
 
 
+@pytest.mark.long
 def test_statistics_of_unfilled_places(folder: Path) -> None:
     run, _, _ = both(folder, **ACCUMULATED)
     mean = sum(float(part["vf_loss"]) for part in run.micro_batches) / 4
@@ -258,6 +264,7 @@ def test_statistics_of_unfilled_places(folder: Path) -> None:
     assert run.metrics[0]["loss/value_avg"] == pytest.approx(mean * 4 / 8, rel=1e-5)  # 2 mini-batches × 4 places, half of them empty
 
 
+@pytest.mark.long
 def test_temperature(folder: Path) -> None:
     """At an extreme temperature the 1e-7 is large enough to be seen."""
     run, trainer, rollout = both(folder, ours={"generation": {"temperature": 1e-5, "stop_token": "none"}}, temperature=1e-5)
@@ -268,6 +275,7 @@ def test_temperature(folder: Path) -> None:
     assert trainer.config.generation.temperature == 1e-5
 
 
+@pytest.mark.long
 def test_gradients_are_never_clipped(folder: Path) -> None:
     ours = {"ppo": {"vf_coef": 0.0, "max_grad_norm": 1e-6}, "generation": {"stop_token": "none"}}
     run, clipping, rollout = both(folder, ours=ours, vf_coef=0.0, max_grad_norm=1e-6)
@@ -289,6 +297,7 @@ def test_reward_model_reads_the_end_token(folder: Path) -> None:
     assert float(difference[ended].min()) > 1e-3 and float(difference[~ended].max()) < 1e-5
 
 
+@pytest.mark.long
 def test_warmup(folder: Path) -> None:
     run, _, _ = both(folder, lr_scheduler_type="linear", warmup_steps=2, updates=3, learning_rate=1.0)
     assert [logged["lr"] for logged in run.metrics] == pytest.approx([0.0, 0.5, 1.0])
