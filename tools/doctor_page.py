@@ -21,7 +21,7 @@ Lines that `python -m benchmarks.trials TRIAL --seeds SEED ...` printed (`benchm
 to judge the doctor and "what did it learn". Figures are the first step's and the mean of the last tenth of the steps; after a check stand
 its level and the step at which it was first said; "first said" is the same of the verdict. "right": verdict, warnings and phrases are as
 they should be, and the doctor, `runs show`, the report and Live say the same. The thresholds were fixed before. How phrases
-are counted was changed after the seeds from 31 to 35 had been judged once, so world and world-lora were judged on the seeds from 41 on, too.
+are counted was changed after the seeds from 31 to 35 had been judged once, so world and world-lora were judged on seeds from 41 on, too.
 """
 HEAD = """# The doctor
 
