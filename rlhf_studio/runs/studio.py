@@ -165,18 +165,21 @@ def _mode(stored: int) -> StartMode:
     return _MODES[stored]
 
 
-def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int, replaced: bool = False) -> int:
-    """Put a run at the end of the queue and give its place; forgets what was known of earlier starts.
-
-    ``replaced`` as in :class:`Entry`, for a resume.
-    """
+def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int, replaced: bool = False) -> None:
+    """Put a run at the end of the queue; forgets what was known of earlier starts. ``replaced`` as in :class:`Entry`, for a resume."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute(
         f"""INSERT INTO queue ({_COLUMNS}, changed_at)
             SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
         (run_id, _REPLACED if replaced else _MODES.index(mode), seq, time.time()),
     )
-    return [entry.run_id for entry in Studio(load_entries(connection), {}).waiting()].index(run_id) + 1
+
+
+def place(connection: sqlite3.Connection, run_id: str) -> int:
+    """The place of a waiting run in the queue: 1 for the next to start."""
+    position = Studio(load_entries(connection), {}).queue_position(run_id)
+    assert position is not None
+    return position
 
 
 def set_entry(connection: sqlite3.Connection, run_id: str, state: EntryState, *, seq: int, cause: str = "") -> None:

@@ -182,7 +182,8 @@ class Workspace:
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
             mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
-            return studio.append(connection, run_id, mode, seq=run.seq)
+            studio.append(connection, run_id, mode, seq=run.seq)
+            return studio.place(connection, run_id)
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
@@ -260,7 +261,8 @@ class Workspace:
                 run = reader.status_in(studio.Studio(studio.load_entries(connection), {}))
                 config = given(run, reader)  # as it is now that the queue is locked
                 finished = run.state == "finished"
-                position = studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
+                studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
+                position = studio.place(connection, run_id)
                 if not finished:
                     replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these
             if finished:
