@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.logs.line import LARGEST
 from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.runs.values import LARGEST_FLOAT32
 
 DRAWN = {
     "objective/scores": "#0f7b6c",
@@ -69,7 +69,7 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
     found = []
     for name, colour in DRAWN.items():
         steps, values = series.get(name, (np.zeros(0), np.zeros(0)))
-        values = np.where(np.abs(values) <= LARGEST, values, np.nan)
+        values = np.where(np.abs(values) <= LARGEST_FLOAT32, values, np.nan)
         if np.isfinite(values).any():
             steps, values = _thin(steps, values)
             low, high, ticks = axis(values[np.isfinite(values)])

@@ -12,8 +12,8 @@ import numpy as np
 
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, OTHER_NAMES, SPECIAL
+from rlhf_studio.runs.values import LARGEST_FLOAT32
 
-LARGEST = float(np.finfo(np.float32).max)
 MOST_MEMBERS = 1000
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
@@ -160,8 +160,8 @@ class LogLine:
         if value is None:
             return None
         found = self._array(name, value, np.float64, shape)
-        if np.any(np.abs(found[np.isfinite(found)]) > LARGEST):
-            self.fail(name, f"a number is beyond {LARGEST:.3g}, the largest of float32")
+        if np.any(np.abs(found[np.isfinite(found)]) > LARGEST_FLOAT32):
+            self.fail(name, f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32")
         return found.astype(np.float32)
 
     def ids(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray | None:

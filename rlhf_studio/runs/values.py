@@ -17,6 +17,8 @@ import numpy as np
 FLAGS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError)
 """What a row that no writer of ours made can raise while it is read."""
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+"""Arrays are kept as float32: no larger number has a place in them, nor in a chart."""
 _DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 
 

@@ -20,8 +20,8 @@ from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
+from rlhf_studio.runs.values import LARGEST_FLOAT32
 
-LARGEST = float(np.finfo(np.float32).max)
 SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
@@ -82,7 +82,7 @@ class Series:
                     self.names.append(name)
                     self._columns[name] = np.full(len(self._steps), np.nan, np.float32)
                 number = finite(value)
-                self._columns[name][self.count] = np.nan if number is None or abs(number) > LARGEST else number
+                self._columns[name][self.count] = np.nan if number is None or abs(number) > LARGEST_FLOAT32 else number
             self.count += 1
 
     def _grow(self) -> None:
@@ -221,7 +221,7 @@ def settings_payload(config: RunConfig, changes: Sequence[SettingChange] = ()) -
 
 def _is_number(value: Any) -> bool:
     """Whether a setting's value can be shown and drawn: a log of another program may hold anything."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT32
 
 
 def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
