@@ -10,13 +10,13 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
+from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, StageConfig
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config.wording import sentence, shortened
 from rlhf_studio.from_trl.table import answer
@@ -53,13 +53,43 @@ class ConfigError(ValueError):
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
-def parse_config(data: Mapping[str, Any]) -> RunConfig:
-    """Validate a plain mapping. Raises :class:`ConfigError` that lists the bad settings, :data:`MOST_PROBLEMS` of them at most."""
+def parse_config(data: Mapping[str, Any]) -> StageConfig:
+    """Validate a plain mapping as the configuration of the stage that it names, or of PPO where it names none.
+
+    Raises :class:`ConfigError` that lists the bad settings, :data:`MOST_PROBLEMS` of them at most.
+    """
+    return _parsed(stage_class(data), data)
+
+
+def parse_ppo(data: Mapping[str, Any]) -> RunConfig:
+    """As :func:`parse_config`, for what only PPO can do. Raises :class:`ConfigError` also for another stage."""
+    return ppo_only(parse_config(data))
+
+
+def ppo_only(config: StageConfig) -> RunConfig:
+    """The configuration itself, of a PPO run. Raises :class:`ConfigError` for another stage."""
+    if isinstance(config, RunConfig):
+        return config
+    raise ConfigError([Problem("stage", f"should be ppo here, not {config.stage} ({STAGE_TITLES[config.stage]})")])
+
+
+def stage_class(data: Mapping[str, Any]) -> type[StageConfig]:
+    """The class of the configuration that a plain mapping holds. Raises :class:`ConfigError` for a stage that there is not."""
+    stage = data.get("stage", "ppo")
+    if isinstance(stage, str) and stage in STAGES:
+        return STAGES[stage]  # type: ignore[index]  # it is one of its keys
+    raise ConfigError([Problem("stage", f"should be one of {', '.join(STAGES)}, not {shortened(stage)}")])
+
+
+_Config = TypeVar("_Config", bound=StageConfig)
+
+
+def _parsed(kind: type[_Config], data: Mapping[str, Any]) -> _Config:
     try:
-        return RunConfig.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         findings, problems = _of_trl(error.errors(include_url=False))
-        problems += [_problem(item) for item in findings[:MOST_PROBLEMS]]
+        problems += [_problem(item, kind) for item in findings[:MOST_PROBLEMS]]
         if len(findings) > MOST_PROBLEMS:
             problems.append(Problem("", f"{len(findings) - MOST_PROBLEMS} more settings are wrong; mend these first"))
         raise ConfigError(problems) from None
@@ -74,7 +104,7 @@ def _of_trl(findings: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, An
     return [item for item in findings if item not in theirs], [Problem("", message)]
 
 
-def _problem(finding: Mapping[str, Any]) -> Problem:
+def _problem(finding: Mapping[str, Any], kind: type[StageConfig]) -> Problem:
     # A discriminated union puts the component's kind into the location, behind the index; people know only the index.
     before = ("", *finding["loc"])
     location = [
@@ -82,16 +112,16 @@ def _problem(finding: Mapping[str, Any]) -> Problem:
     ]
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
-        message = answer(location[-1]) or message + _did_you_mean(".".join(location))
+        message = answer(location[-1]) or message + _did_you_mean(".".join(location), kind)
     if finding["type"] == "value_error" and (match := re.match(r"([a-z_.]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
     return Problem(".".join(location), message)
 
 
-def _did_you_mean(name: str) -> str:
+def _did_you_mean(name: str, kind: type[StageConfig]) -> str:
     """The end of a sentence about a setting that there is not: the most similar one, if one is similar."""
-    near = difflib.get_close_matches(name, [known for known, _ in walk_fields()], n=1, cutoff=0.8)
+    near = difflib.get_close_matches(name, [known for known, _ in walk_fields(kind)], n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -153,7 +183,7 @@ for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
 
 
-def config_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> RunConfig:
+def config_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> StageConfig:
     """Parse YAML text. Raises :class:`ConfigError` for anything that is not a valid configuration."""
     return parse_config(mapping_from_yaml(text, most_bytes))
 
@@ -173,7 +203,7 @@ def mapping_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> dict[str, 
     return data
 
 
-def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> RunConfig:
+def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> StageConfig:
     """Read a YAML file, with settings changed as by :func:`apply_overrides` before anything is checked.
 
     Raises :class:`ConfigError` also when the file cannot be read.
@@ -183,7 +213,9 @@ def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> 
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
     data = mapping_from_yaml(text)
-    return parse_config(apply_overrides(_merged(RunConfig().model_dump(mode="json"), data), overrides) if overrides else data)
+    if not overrides:
+        return parse_config(data)
+    return parse_config(apply_overrides(_merged(stage_class(data)().model_dump(mode="json"), data), overrides))
 
 
 def _merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +227,7 @@ def _merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def config_to_yaml(config: RunConfig) -> str:
+def config_to_yaml(config: StageConfig) -> str:
     """The configuration as YAML text, every setting written out, in the order of the definition."""
     return mapping_to_yaml(config.model_dump(mode="json"))
 
@@ -210,14 +242,19 @@ def mapping_to_yaml(data: dict[str, Any]) -> str:
 # --- dotted settings -------------------------------------------------------------------------------------------------------
 
 
-def walk_fields() -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting of the run configuration as (dotted name, pydantic field), in the order of the form."""
-    yield "name", RunConfig.model_fields["name"]
-    for section in SECTIONS:
-        model = RunConfig.model_fields[section].annotation
-        assert isinstance(model, type) and issubclass(model, BaseModel)
-        for name, field in model.model_fields.items():
+def walk_fields(kind: type[StageConfig] = RunConfig) -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting of a stage's configuration as (dotted name, pydantic field), in the order of the form."""
+    yield "name", kind.model_fields["name"]
+    for section in kind.sections:
+        for name, field in section_model(section, kind).model_fields.items():
             yield f"{section}.{name}", field
+
+
+def section_model(section: str, kind: type[StageConfig] = RunConfig) -> type[BaseModel]:
+    """The model of one section of a stage's configuration."""
+    model = kind.model_fields[section].annotation
+    assert isinstance(model, type) and issubclass(model, BaseModel)
+    return model
 
 
 def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -228,28 +265,29 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     Raises :class:`ConfigError` for a name that leads nowhere.
     """
     result: dict[str, Any] = _deep_copy(data)
+    kind = stage_class(data)
     for name, raw in overrides.items():
-        _set(result, name, _parts(name), parse_value(name, raw))
+        _set(result, name, _parts(name), parse_value(name, raw, kind), kind)
     return result
 
 
-def parse_value(name: str, raw: str) -> Any:
+def parse_value(name: str, raw: str, kind: type[StageConfig] = RunConfig) -> Any:
     """The plain value that a text stands for in a setting, as :func:`apply_overrides` reads it. Raises :class:`ConfigError`."""
-    field = dict(walk_fields()).get(name)
+    field = dict(walk_fields(kind)).get(name)
     if field is None or field.annotation is not str:
         return _plain_value(name, raw)
     return _text(raw) if may_be_empty(field) else raw
 
 
-def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     """The configuration with other values of some settings, given by dotted name as plain JSON: ``{"ppo.kl_coef": 0.2}``.
 
     Raises :class:`ConfigError` for a name that leads nowhere and for a value that the setting does not take.
     """
     data = config.model_dump(mode="json")
     for name, value in values.items():
-        _set(data, name, _parts(name), value)
-    return parse_config(data)
+        _set(data, name, _parts(name), value, type(config))
+    return _parsed(type(config), data)
 
 
 def _parts(name: str) -> list[str]:
@@ -285,7 +323,7 @@ def _deep_copy(value: Any) -> Any:
     return [_deep_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def _set(target: Any, name: str, path: list[str], value: Any) -> None:
+def _set(target: Any, name: str, path: list[str], value: Any, kind: type[StageConfig]) -> None:
     head, rest = path[0], path[1:]
     if isinstance(target, list):
         if not head.isdecimal() or len(head) > LONGEST_NUMBER or int(head) >= len(target):
@@ -296,8 +334,8 @@ def _set(target: Any, name: str, path: list[str], value: Any) -> None:
         if rest:
             target.setdefault(head, {})
     else:
-        raise ConfigError([Problem(name, answer(head) or "there is no such setting" + _did_you_mean(name))])
+        raise ConfigError([Problem(name, answer(head) or "there is no such setting" + _did_you_mean(name, kind))])
     if rest:
-        _set(target[key], name, rest, value)
+        _set(target[key], name, rest, value, kind)
     else:
         target[key] = value

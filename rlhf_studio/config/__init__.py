@@ -11,6 +11,8 @@ from __future__ import annotations
 from rlhf_studio.config.base import Level, Section, setting
 from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
+from rlhf_studio.config.evaluation import EvaluationConfig
+from rlhf_studio.config.examples import DemonstrationsConfig, ExamplesConfig, PairsConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig, short_name
 from rlhf_studio.config.permissions import (
@@ -30,7 +32,16 @@ from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerRe
 from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
 from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 from rlhf_studio.config.run import SECTIONS, RunConfig
-from rlhf_studio.config.training import RewardTrainingConfig, SFTConfig, TrainingConfig
+from rlhf_studio.config.stage import STAGE_TITLES, Stage, StageConfig
+from rlhf_studio.config.stages import (
+    STAGES,
+    DPORunConfig,
+    EvaluationRunConfig,
+    RewardModelRunConfig,
+    SFTRunConfig,
+    SupervisedConfig,
+)
+from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig, TrainingConfig
 
 __all__ = [
     "add_permission_flags",
@@ -40,8 +51,14 @@ __all__ = [
     "Component",
     "CriticConfig",
     "DataConfig",
+    "DemonstrationsConfig",
+    "DPOConfig",
+    "DPORunConfig",
     "EngineConfig",
     "EnsembleReward",
+    "EvaluationConfig",
+    "EvaluationRunConfig",
+    "ExamplesConfig",
     "Finding",
     "GenerationConfig",
     "Group",
@@ -55,6 +72,7 @@ __all__ = [
     "LoraConfig",
     "ModelConfig",
     "NOTHING_ALLOWED",
+    "PairsConfig",
     "Permissions",
     "permissions_from_environment",
     "permissions_from_flags",
@@ -66,6 +84,7 @@ __all__ = [
     "RewardComponent",
     "RewardConfig",
     "RewardModelReward",
+    "RewardModelRunConfig",
     "RewardTrainingConfig",
     "RougeReward",
     "RunConfig",
@@ -74,6 +93,12 @@ __all__ = [
     "ServerReward",
     "setting",
     "SFTConfig",
+    "SFTRunConfig",
     "short_name",
+    "Stage",
+    "STAGE_TITLES",
+    "StageConfig",
+    "STAGES",
+    "SupervisedConfig",
     "TrainingConfig",
 ]

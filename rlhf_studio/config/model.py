@@ -12,7 +12,7 @@ def short_name(model: str) -> str:
     return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or model
 
 
-class ModelConfig(Section):
+class TrainedModelConfig(Section):
     """Which model learns, and in which precision."""
 
     policy: str = setting(
@@ -32,15 +32,6 @@ class ModelConfig(Section):
         "Precision",
         "Number format of the computation. auto: bfloat16 where the GPU supports it, float32 on a CPU.",
     )
-    reference: str = setting(
-        "", "Reference model",
-        "What the policy is held to. Empty: the policy as it starts. Otherwise a folder or hub id of a model with the same "
-        "vocabulary, or of a LoRA adapter.",
-        max_length=4096,
-    )  # fmt: skip
-    reference_revision: str = setting(
-        "main", "Reference revision", "Branch, tag or commit to load when the reference is a hub id.", min_length=1, max_length=200
-    )
     quantization: Literal["none", "8bit", "4bit"] = setting(
         "none",
         "Quantized base",
@@ -57,10 +48,61 @@ class ModelConfig(Section):
         "How attention is computed; all give the same result up to rounding. auto lets transformers choose. flash_attention_2 needs "
         "the flash-attn package, a CUDA GPU and bfloat16.",
     )
+
+
+class ReferenceModelConfig(TrainedModelConfig):
+    """Which model learns, what it is held to, and in which precision."""
+
+    reference: str = setting(
+        "", "Reference model",
+        "What the policy is held to. Empty: the policy as it starts. Otherwise a folder or hub id of a model with the same "
+        "vocabulary, or of a LoRA adapter.",
+        max_length=4096,
+    )  # fmt: skip
+    reference_revision: str = setting(
+        "main", "Reference revision", "Branch, tag or commit to load when the reference is a hub id.", min_length=1, max_length=200
+    )
+
+
+class ModelConfig(ReferenceModelConfig):
+    """Which model learns, and in which precision."""
+
     value_head_init: Literal["zero", "normal"] = setting(
         "zero",
         "Value head start",
         "How the value head starts: zero predicts 0 everywhere; normal draws weights with variance 1 / (hidden size + 1).",
+    )
+
+
+class StartModelConfig(TrainedModelConfig):
+    """Which model learns, whether it starts untrained, and in which precision."""
+
+    policy: str = setting(
+        "bundled/world-policy",
+        "Model",
+        "The causal language model that is fine-tuned: a folder with config.json and safetensors weights, a Hugging Face hub id, "
+        "or bundled/world-policy. A LoRA adapter (a folder or hub id with adapter_config.json) is merged into its base first.",
+        level="basic",
+        min_length=1,
+        max_length=4096,
+    )
+    fresh: bool = setting(
+        False, "Untrained start",
+        "Draw new weights by the seed, in the shape that the model's config.json gives; only its tokenizer is taken over.",
+    )  # fmt: skip
+
+
+class RewardBaseConfig(TrainedModelConfig):
+    """What the reward model starts from, and in which precision it is trained."""
+
+    policy: str = setting(
+        "bundled/world-policy",
+        "Start from",
+        "The language model whose body the reward model takes, usually the fine-tuned policy, or a reward model to train on: a folder, a "
+        "Hugging Face hub id, or bundled/world-policy.",
+        level="basic",
+        min_length=1,
+        max_length=4096,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.base import setting
 from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
@@ -14,13 +14,18 @@ from rlhf_studio.config.live import live_problem
 from rlhf_studio.config.model import LoraConfig, ModelConfig
 from rlhf_studio.config.ppo import PPOConfig
 from rlhf_studio.config.reward import RewardConfig
+from rlhf_studio.config.stage import StageConfig
+
+SECTIONS = ("model", "lora", "critic", "data", "reward", "ppo", "generation", "engine")
+"""The sections of a PPO run, in the order of the form."""
 
 
-class RunConfig(Section):
-    """Everything a run needs. Saved as ``config.yaml`` in the run folder."""
+class RunConfig(StageConfig):
+    """Everything a PPO run needs. Saved as ``config.yaml`` in the run folder."""
 
-    name: str = setting("", "Run name", "A name for people; empty takes the recipe's.", level="basic", max_length=120)
-    recipe: str = setting("", "Recipe", "The recipe this configuration started from.", max_length=120)
+    sections: ClassVar[tuple[str, ...]] = SECTIONS
+
+    stage: Literal["ppo"] = setting("ppo", "Stage", "What the run does.")
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
     critic: CriticConfig = CriticConfig()
@@ -29,6 +34,11 @@ class RunConfig(Section):
     ppo: PPOConfig = PPOConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has."""
+        return self.ppo.steps
 
     def live_problem(self, setting: str, value: Any) -> str:
         """Why this run cannot take another value of a setting while it goes on, as the end of a sentence; empty when it can."""
@@ -39,6 +49,3 @@ class RunConfig(Section):
         if self.engine.keep_best == "gold/score" and self.reward.gold == "none":
             raise ValueError("engine.keep_best: gold/score is not measured without a gold score; set reward.gold, or take objective/scores")
         return self
-
-
-SECTIONS = ("model", "lora", "critic", "data", "reward", "ppo", "generation", "engine")

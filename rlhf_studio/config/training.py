@@ -1,4 +1,4 @@
-"""The two supervised stages before PPO: fine-tuning, and the training of a reward model."""
+"""The supervised stages around PPO: how fine-tuning, a reward model and DPO are trained."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ class TrainingConfig(Section):
     """What every supervised stage needs to know about its optimisation."""
 
     epochs: int = setting(1, "Epochs", "Passes over the training examples.", level="basic", unit="passes", ge=1, le=1000)
+    max_steps: int = setting(
+        0, "Most steps", "Stop after so many steps, however many examples are left; 0: when all passes are done.", unit="steps", ge=0,
+        le=10_000_000,
+    )  # fmt: skip
     batch_size: int = setting(32, "Batch size", "Examples per optimizer step.", level="basic", unit="examples", ge=1, le=65536)
     micro_batch_size: int = setting(
         0, "Micro-batch size", "Examples per forward pass; smaller needs less memory and changes nothing else. 0 takes the batch size.",
@@ -34,16 +38,25 @@ class TrainingConfig(Section):
     max_grad_norm: float = setting(
         1.0, "Gradient clip", "A gradient with a larger norm is scaled down to this one; 0 does not clip.", ge=0, le=1e6
     )
-    max_tokens: int = setting(512, "Longest example", "Longer examples lose their end.", unit="tokens", ge=2, le=32768)
-    seed: int = setting(0, "Seed", "Fixes the order of the examples and dropout.", level="basic", ge=0, le=2**31 - 1)
+    eval_every: int = setting(
+        50, "Evaluate every", "Steps between two measurements on the held-out examples; there is one at the beginning and one at the end.",
+        unit="steps", ge=1, le=1_000_000,
+    )  # fmt: skip
+
+    @property
+    def micro_batch(self) -> int:
+        """Examples per forward pass at most."""
+        return self.micro_batch_size or self.batch_size
 
 
 class SFTConfig(TrainingConfig):
     """Settings of supervised fine-tuning."""
 
     loss_on: Literal["response", "text"] = setting(
-        "response", "Loss on", "response learns only to answer; text also learns to write the prompts.", level="basic"
-    )
+        "response", "Loss on",
+        "response learns only to answer; of a chat that is every answer of the assistant. text also learns to write the prompts.",
+        level="basic",
+    )  # fmt: skip
 
 
 class RewardTrainingConfig(TrainingConfig):
@@ -51,4 +64,39 @@ class RewardTrainingConfig(TrainingConfig):
 
     append_eos: bool = setting(
         False, "Append end token", "Add the end-of-text token to every text; the reward model must then be used the same way."
+    )
+    head: Literal["linear", "hidden"] = setting(
+        "linear", "Score head",
+        "What makes a score of the last token's hidden state: one linear layer, or a hidden layer before it. Only this program loads a "
+        "model with a hidden layer.",
+    )  # fmt: skip
+    head_dropout: float = setting(0.0, "Head dropout", "Dropout before the score head while it trains.", ge=0, lt=1)
+    centering: float = setting(
+        0.0, "Centering",
+        "Weight of (chosen score + rejected score)² in the loss, which keeps scores near 0; preferences alone do not. TRL recommends 0.01.",
+        ge=0, le=10,
+    )  # fmt: skip
+    label_smoothing: float = setting(
+        0.0, "Label smoothing", "Share of the pairs that are taken to be written down the wrong way round.", ge=0, lt=0.5
+    )
+    normalise: int = setting(
+        512, "Normalise on",
+        "After training, scores are shifted and scaled to mean 0 and variance 1 over so many responses of the held-out examples, or of the "
+        "training examples where none are held out; 0 leaves them as they are.",
+        unit="responses", ge=0, le=1_000_000,
+    )  # fmt: skip
+    members: int = setting(
+        1, "Ensemble", "So many reward models are trained one after the other, which differ in their seeds; 1: no ensemble.",
+        unit="models", ge=1, le=16,
+    )  # fmt: skip
+
+
+class DPOConfig(TrainingConfig):
+    """Settings of direct preference optimisation (Rafailov et al. 2023). ``batch_size`` counts pairs."""
+
+    beta: float = setting(
+        0.1, "β", "How strongly the policy is held to its reference: larger stays nearer to it.", level="basic", gt=0, le=100
+    )
+    label_smoothing: float = setting(
+        0.0, "Label smoothing", "Share of the pairs that are taken to be written down the wrong way round (conservative DPO).", ge=0, lt=0.5
     )

@@ -1,0 +1,38 @@
+"""Evaluation: several policies answer the same held-out prompts."""
+
+from __future__ import annotations
+
+from rlhf_studio.config.base import Section, setting
+
+
+class EvaluationConfig(Section):
+    """Which policies answer, and how often."""
+
+    policies: str = setting(
+        "", "Policies",
+        "What answers, one a line: the folder of a run (its newest checkpoint), RUN@STEP for a checkpoint or snapshot, RUN@all for all of "
+        "them, RUN@start for the policy that it began with, a model's folder or hub id, or a .jsonl file of completions. Empty: the policy "
+        "model alone.",
+        level="basic", max_length=20_000,
+    )  # fmt: skip
+    prompts: int = setting(
+        128, "Prompts", "So many of the held-out prompts are answered; 0: all.", level="basic", unit="prompts", ge=0, le=100_000
+    )
+    samples: int = setting(1, "Answers per prompt", "Each with a seed of its own.", level="basic", unit="answers", ge=1, le=64)
+    batch_size: int = setting(
+        16, "Prompts per step", "So many prompts are answered by all policies in one step, which is then on record.", unit="prompts",
+        ge=1, le=65536,
+    )  # fmt: skip
+    greedy: bool = setting(False, "Greedy", "Always take the likeliest token instead of drawing one.", level="basic")
+    reference: str = setting(
+        "",
+        "Reference model",
+        "The model whose perplexity of each answer is measured, and that the KL refers to. Empty: the policy model.",
+        max_length=4096,
+    )
+    text: str = setting(
+        "",
+        "Held-out text",
+        "A file or dataset of texts whose perplexity under each policy shows what training made it forget. Empty: none.",
+        max_length=4096,
+    )

@@ -1,0 +1,51 @@
+"""What the settings of every run have in common, whatever its stage: PPO, and the stages before and after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from rlhf_studio.config.base import Section, setting
+
+if TYPE_CHECKING:
+    from rlhf_studio.config.execution import EngineConfig
+    from rlhf_studio.config.model import TrainedModelConfig
+
+Stage = Literal["ppo", "sft", "reward_model", "dpo", "evaluation"]
+
+STAGE_TITLES: dict[Stage, str] = {
+    "ppo": "PPO",
+    "sft": "Supervised fine-tuning",
+    "reward_model": "Reward model",
+    "dpo": "DPO",
+    "evaluation": "Evaluation",
+}
+"""What a stage is called on the pages."""
+
+
+class StageConfig(Section):
+    """Everything a run needs. Saved as ``config.yaml`` in the run folder. Each stage has a class of its own: :data:`STAGES`."""
+
+    sections: ClassVar[tuple[str, ...]] = ()
+    """The names of the sections, in the order of the form."""
+
+    stage: Stage = setting("ppo", "Stage", "What the run does: ppo, or a stage before or after it.")
+    name: str = setting("", "Run name", "A name for people; empty takes the recipe's.", level="basic", max_length=120)
+    recipe: str = setting("", "Recipe", "The recipe this configuration started from.", max_length=120)
+
+    if TYPE_CHECKING:  # each stage has both, at the place where its form shows them
+        model: TrainedModelConfig
+        engine: EngineConfig
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has; 0 where that is known only once its data has been read."""
+        return 0
+
+    @property
+    def learns(self) -> str:
+        """The folder or hub id of the model that the run trains, or compares others with."""
+        return self.model.policy
+
+    def live_problem(self, setting: str, value: Any) -> str:
+        """Why this run cannot take another value of a setting while it goes on, as the end of a sentence; empty when it can."""
+        return "cannot change while a run of this stage goes on"

@@ -1,0 +1,99 @@
+"""A class for each stage's whole configuration, and the table of all stages."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rlhf_studio.config.base import setting
+from rlhf_studio.config.data import DataConfig
+from rlhf_studio.config.evaluation import EvaluationConfig
+from rlhf_studio.config.examples import DemonstrationsConfig, PairsConfig
+from rlhf_studio.config.execution import EngineConfig, GenerationConfig
+from rlhf_studio.config.model import LoraConfig, ReferenceModelConfig, RewardBaseConfig, StartModelConfig, TrainedModelConfig
+from rlhf_studio.config.reward import RewardConfig
+from rlhf_studio.config.run import RunConfig
+from rlhf_studio.config.stage import Stage, StageConfig
+from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig
+
+
+class SFTRunConfig(StageConfig):
+    """A run of supervised fine-tuning: a language model learns to continue prompts as the demonstrations do."""
+
+    sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "sft", "generation", "engine")
+
+    stage: Literal["sft"] = setting("sft", "Stage", "What the run does.")
+    model: StartModelConfig = StartModelConfig()
+    lora: LoraConfig = LoraConfig()
+    data: DemonstrationsConfig = DemonstrationsConfig()
+    sft: SFTConfig = SFTConfig()
+    generation: GenerationConfig = GenerationConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def training(self) -> SFTConfig:
+        """The settings of the optimisation."""
+        return self.sft
+
+
+class RewardModelRunConfig(StageConfig):
+    """A run that trains a reward model: a sequence classifier learns which of two responses people prefer (Bradley-Terry)."""
+
+    sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "reward_model", "engine")
+
+    stage: Literal["reward_model"] = setting("reward_model", "Stage", "What the run does.")
+    model: RewardBaseConfig = RewardBaseConfig()
+    lora: LoraConfig = LoraConfig()
+    data: PairsConfig = PairsConfig()
+    reward_model: RewardTrainingConfig = RewardTrainingConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def training(self) -> RewardTrainingConfig:
+        """The settings of the optimisation."""
+        return self.reward_model
+
+
+class DPORunConfig(StageConfig):
+    """A run of direct preference optimisation: the policy learns from the pairs themselves, without a reward model."""
+
+    sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "dpo", "generation", "engine")
+
+    stage: Literal["dpo"] = setting("dpo", "Stage", "What the run does.")
+    model: ReferenceModelConfig = ReferenceModelConfig()
+    lora: LoraConfig = LoraConfig()
+    data: PairsConfig = PairsConfig()
+    dpo: DPOConfig = DPOConfig()
+    generation: GenerationConfig = GenerationConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def training(self) -> DPOConfig:
+        """The settings of the optimisation."""
+        return self.dpo
+
+
+class EvaluationRunConfig(StageConfig):
+    """A run that trains nothing: policies answer the same prompts, and rewards score what they say."""
+
+    sections: ClassVar[tuple[str, ...]] = ("model", "data", "reward", "evaluation", "generation", "engine")
+
+    stage: Literal["evaluation"] = setting("evaluation", "Stage", "What the run does.")
+    model: TrainedModelConfig = TrainedModelConfig()
+    data: DataConfig = DataConfig()
+    reward: RewardConfig = RewardConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    generation: GenerationConfig = GenerationConfig()
+    engine: EngineConfig = EngineConfig()
+
+
+SupervisedConfig = SFTRunConfig | RewardModelRunConfig | DPORunConfig
+"""The stages that learn from given examples."""
+
+STAGES: dict[Stage, type[StageConfig]] = {
+    "ppo": RunConfig,
+    "sft": SFTRunConfig,
+    "reward_model": RewardModelRunConfig,
+    "dpo": DPORunConfig,
+    "evaluation": EvaluationRunConfig,
+}
+"""The configuration of each stage."""
