@@ -1,0 +1,95 @@
+"""A run as the engine process drives it, whatever its stage: steps, what is kept of them, and how it goes on after an interruption.
+
+PPO and every other stage give the same :class:`StageRun`; :mod:`rlhf_studio.engine.process.worker` knows nothing else of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlhf_studio.config import StageConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.types import StepSoFar
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.writer import RunWriter
+
+OnSaved = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run has before its first step: answers of the starting model to the watched prompts, and events for people."""
+
+    watched: list[WatchRecord] = field(default_factory=list)
+    events: list[EventRecord] = field(default_factory=list)
+
+
+class StageRun(Protocol):
+    """A run in memory. Where weights are sharded, or several processes train, all of them call the same methods in the same order.
+
+    Attributes:
+        after_phase: called with the name of a phase that is done and what the step has found; it may wait. Only PPO has phases.
+    """
+
+    compute: Compute
+    after_phase: Callable[[str, StepSoFar], None]
+
+    @property
+    def config(self) -> StageConfig:
+        """The settings in force."""
+
+    @property
+    def step_number(self) -> int:
+        """The newest step that is done."""
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the run has."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+
+    @property
+    def resumed_with(self) -> EventRecord | None:
+        """What a resume or fork changed in the settings; None where nothing."""
+
+    def check(self) -> EventRecord | None:
+        """Compare the forward pass with the model's own, before training. Raises ParityError."""
+
+    def begin(self) -> Beginning:
+        """What is known of the starting model. Called once, before the first step of a run."""
+
+    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
+        """Store what later steps are compared with, or take it from the record of a run that goes on."""
+
+    def step(self) -> StepRecord:
+        """One step. Raises NonFiniteError or RewardError where the run is to stop."""
+
+    def state(self) -> Any:
+        """What a checkpoint of the newest step needs beside the weights, as it is now. All processes call it where weights are sharded."""
+
+    def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
+        """Write the checkpoint of the newest step; ``state`` as it was then, where a step has begun since. Returns its folder.
+
+        Processes that write nothing go along where weights are sharded, and get None. Raises OSError.
+        """
+
+    def save_snapshot(self, run_dir: Path) -> None:
+        """Keep the model alone, as it is after the newest step. Processes that write nothing go along. Raises OSError."""
+
+    def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
+        """Take over the checkpoint of ``step``. Returns what may differ from before, a clause each. Raises CheckpointError."""
+
+    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
+        """The step's recorded episodes with what is known of them after ``phase``."""
+
+    def plan_change(self, setting: str, value: float, first: int) -> float:
+        """Put a setting's new value into force from step ``first`` on. Returns its value until then."""
+
+    def overruled(self) -> set[str] | None:
+        """Settings whose recorded changes a resume no longer makes; None for none."""
