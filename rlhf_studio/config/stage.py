@@ -27,6 +27,8 @@ class StageConfig(Section):
 
     sections: ClassVar[tuple[str, ...]] = ()
     """The names of the sections, in the order of the form."""
+    steps_setting: ClassVar[str] = "ppo.steps"
+    """The setting that says how many steps the run has."""
 
     stage: Stage = setting("ppo", "Stage", "What the run does: ppo, or a stage before or after it.")
     name: str = setting("", "Run name", "A name for people; empty takes the recipe's.", level="basic", max_length=120)

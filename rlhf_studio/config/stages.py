@@ -20,6 +20,7 @@ class SFTRunConfig(StageConfig):
     """A run of supervised fine-tuning: a language model learns to continue prompts as the demonstrations do."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "sft", "generation", "engine")
+    steps_setting: ClassVar[str] = "sft.max_steps"
 
     stage: Literal["sft"] = setting("sft", "Stage", "What the run does.")
     model: StartModelConfig = StartModelConfig()
@@ -28,6 +29,11 @@ class SFTRunConfig(StageConfig):
     sft: SFTConfig = SFTConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has; 0 where the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> SFTConfig:
@@ -39,6 +45,7 @@ class RewardModelRunConfig(StageConfig):
     """A run that trains a reward model: a sequence classifier learns which of two responses people prefer (Bradley-Terry)."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "reward_model", "engine")
+    steps_setting: ClassVar[str] = "reward_model.max_steps"
 
     stage: Literal["reward_model"] = setting("reward_model", "Stage", "What the run does.")
     model: RewardBaseConfig = RewardBaseConfig()
@@ -46,6 +53,11 @@ class RewardModelRunConfig(StageConfig):
     data: PairsConfig = PairsConfig()
     reward_model: RewardTrainingConfig = RewardTrainingConfig()
     engine: EngineConfig = EngineConfig()
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has; 0 where the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> RewardTrainingConfig:
@@ -57,6 +69,7 @@ class DPORunConfig(StageConfig):
     """A run of direct preference optimisation: the policy learns from the pairs themselves, without a reward model."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "dpo", "generation", "engine")
+    steps_setting: ClassVar[str] = "dpo.max_steps"
 
     stage: Literal["dpo"] = setting("dpo", "Stage", "What the run does.")
     model: ReferenceModelConfig = ReferenceModelConfig()
@@ -65,6 +78,11 @@ class DPORunConfig(StageConfig):
     dpo: DPOConfig = DPOConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has; 0 where the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> DPOConfig:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml, parse_config
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ class Recipe:
     minutes: float | None
     download: str
     gpu: str
-    config: RunConfig
+    config: StageConfig
     first: str = ""
     writes: str = "responses"
     watch: str = ""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import STAGE_TITLES, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -145,8 +145,15 @@ class RunReader:
             check_whole(seq)
         return state, seq
 
-    def config(self) -> RunConfig:
-        """The configuration saved with the run."""
+    def ppo_config(self) -> RunConfig:
+        """The configuration of a PPO run, for what makes sense for PPO alone. Raises StoreError for a run of another stage."""
+        config = self.config()
+        if not isinstance(config, RunConfig):
+            raise StoreError(f"The run {self.run_dir.name} is no PPO run: {STAGE_TITLES[config.stage]}.", "state")
+        return config
+
+    def config(self) -> StageConfig:
+        """The configuration saved with the run, of whatever stage it is."""
         path = self.run_dir / paths.CONFIG
         if path.is_symlink():
             raise StoreError(f"{path} is a link to another file; a run's configuration must lie in its folder.", "damaged")

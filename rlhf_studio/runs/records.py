@@ -363,6 +363,7 @@ class RunStatus:
         phase: what is going on, by name, e.g. "Loading the reward model (3 of 4)".
         fraction: progress of the phase, 0 to 1, or None when unknown.
         step: the newest step of the run as it goes now. What readers return ends here.
+        total_steps: how many there are to be; 0 while that is not known, before the data of some stages has been read.
         last_recorded_step: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
             from an earlier checkpoint: each is kept, out of the readers' sight, until it is trained again.
         epoch: grows when the run went back to an earlier step (resume), so that viewers start over.
@@ -373,6 +374,7 @@ class RunStatus:
         stop_asked_age: seconds since somebody asked the engine to stop, as long as it has not; else None.
         marks: tags and note that people gave it.
         origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
+        stage: what it does, as in its configuration.
     """
 
     run_id: str
@@ -397,3 +399,4 @@ class RunStatus:
     last_recorded_step: int = 0
     marks: Marks = Marks()
     origin: Origin = Origin()
+    stage: str = "ppo"

@@ -73,6 +73,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE changes (step INTEGER NOT NULL, at REAL NOT NULL, setting TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL)",
         "CREATE TABLE scratch (sample INTEGER PRIMARY KEY, step INTEGER NOT NULL, phase TEXT NOT NULL, data BLOB NOT NULL)",
     ),
+    # What the run does; NULL is PPO.
+    ("ALTER TABLE run ADD COLUMN stage TEXT",),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -19,7 +19,7 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import checkpoint
-from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
+from rlhf_studio.engine.saving.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid
 from tests.engine.conftest import small_config
 

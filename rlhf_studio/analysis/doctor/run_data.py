@@ -170,7 +170,7 @@ class RunCache:
                 self._forget()
                 self._epoch = status.epoch
             if self._config is None:
-                self._config = reader.config()
+                self._config = reader.ppo_config()
             self._read_metrics()
             recorded = reader.rollout_steps()
             for step in filter(is_looked_at, recorded):

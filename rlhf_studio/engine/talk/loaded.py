@@ -31,8 +31,8 @@ from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
-from rlhf_studio.engine.process.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
+from rlhf_studio.engine.saving.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
 from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir

@@ -1,0 +1,29 @@
+"""From a configuration of any stage to a run that the engine process can drive."""
+
+from __future__ import annotations
+
+from rlhf_studio.config import Permissions, RunConfig, StageConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.stages.ppo import PPOStage
+from rlhf_studio.engine.stages.stage_run import StageRun
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.runs.records import EventRecord
+
+
+def refuse(config: StageConfig, permissions: Permissions) -> None:
+    """Raise :class:`ConfigError` for what nobody has allowed, before anything is loaded."""
+    if isinstance(config, RunConfig):
+        PPOStage.refuse(config, permissions)
+
+
+def build_stage(config: StageConfig, compute: Compute, report: OnProgress, permissions: Permissions) -> tuple[StageRun, list[EventRecord]]:
+    """Load everything that the configuration names. Returns the run, and events for people.
+
+    ``permissions`` says which code and servers outside the program a reward may use.
+
+    Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+    """
+    if isinstance(config, RunConfig):
+        return PPOStage.build(config, compute, report, permissions)
+    raise ConfigError([Problem("stage", f"runs of the stage {config.stage} cannot be started yet")])
