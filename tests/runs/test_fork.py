@@ -273,7 +273,8 @@ def test_a_parent_of_an_earlier_version(workspace: Workspace, parent: str) -> No
             connection.execute(f"DROP TABLE {table}")
         for column in ("kl", "stopped", "pieces"):
             connection.execute(f"ALTER TABLE watched DROP COLUMN {column}")
-        connection.execute("ALTER TABLE run DROP COLUMN origin")
+        for column in ("origin", "stage"):
+            connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     before = (source / "run.db").read_bytes()
