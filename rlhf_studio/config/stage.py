@@ -40,7 +40,7 @@ class StageConfig(Section):
 
     @property
     def planned_steps(self) -> int:
-        """How many steps the run has; 0 where that is known only once its data has been read."""
+        """How many steps the run has, or has at most; 0 where that is known only once its data has been read."""
         return 0
 
     @property

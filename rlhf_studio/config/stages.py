@@ -32,7 +32,7 @@ class SFTRunConfig(StageConfig):
 
     @property
     def planned_steps(self) -> int:
-        """How many steps the run has; 0 where the examples decide."""
+        """How many steps the run has at most; 0 where only the examples decide."""
         return self.training.max_steps
 
     @property
@@ -56,7 +56,7 @@ class RewardModelRunConfig(StageConfig):
 
     @property
     def planned_steps(self) -> int:
-        """How many steps the run has; 0 where the examples decide."""
+        """How many steps the run has at most; 0 where only the examples decide."""
         return self.training.max_steps
 
     @property
@@ -81,7 +81,7 @@ class DPORunConfig(StageConfig):
 
     @property
     def planned_steps(self) -> int:
-        """How many steps the run has; 0 where the examples decide."""
+        """How many steps the run has at most; 0 where only the examples decide."""
         return self.training.max_steps
 
     @property
@@ -115,3 +115,19 @@ STAGES: dict[Stage, type[StageConfig]] = {
     "evaluation": EvaluationRunConfig,
 }
 """The configuration of each stage."""
+
+
+def as_sampled(config: StageConfig) -> RunConfig:
+    """How the policy of a run is loaded and sampled from, written as settings of PPO: what talking to it, watching it and exporting need.
+
+    Of a PPO run the settings themselves. Raises ValueError for a stage without a policy.
+    """
+    if isinstance(config, RunConfig):
+        return config
+    if not isinstance(config, SFTRunConfig | DPORunConfig):
+        raise ValueError(f"a run of the stage {config.stage} has no policy")
+    model = config.model.model_dump(exclude={"fresh"})
+    data, written = config.data, {name: getattr(config.data, name) for name in ("chat_template", "system_text")}
+    settings = {"model": model, "lora": config.lora.model_dump(), "data": {**written, "max_prompt_tokens": data.max_tokens}}
+    settings |= {"generation": config.generation.model_dump(), "engine": config.engine.model_dump()}
+    return RunConfig.model_validate({"name": config.name, "recipe": config.recipe, **settings})

@@ -12,7 +12,7 @@ class TrainingConfig(Section):
 
     epochs: int = setting(1, "Epochs", "Passes over the training examples.", level="basic", unit="passes", ge=1, le=1000)
     max_steps: int = setting(
-        0, "Steps", "Exactly so many steps, in as many passes as that takes; 0: as many as the passes give.", unit="steps", ge=0,
+        0, "Most steps", "Stop after so many steps, however many examples are left; 0: when all passes are done.", unit="steps", ge=0,
         le=10_000_000,
     )  # fmt: skip
     batch_size: int = setting(32, "Batch size", "Examples per optimizer step.", level="basic", unit="examples", ge=1, le=65536)

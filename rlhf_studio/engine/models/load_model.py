@@ -27,7 +27,7 @@ from transformers import (
     TokenizersBackend,
 )
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import fuse_activations
@@ -60,19 +60,19 @@ class LoadedModel:
     merged: list[str] = field(default_factory=list)
 
 
-def fetch(name: str, revision: str, report: OnProgress, field: str) -> Path:
-    """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub.
+def fetch(name: str, revision: str, report: OnProgress, field: str, *, weights: bool = True) -> Path:
+    """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub; perhaps without its ``weights``.
 
     Raises :class:`ConfigError` naming ``field`` when there is nothing to load.
     """
-    folder = _folder(name, revision, report, field)
-    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+    folder = _folder(name, revision, report, field, weights)
+    if weights and (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
         way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
         raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])
     return folder
 
 
-def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
+def _folder(name: str, revision: str, report: OnProgress, field: str, weights: bool) -> Path:
     resolved = resolve(name)
     if os.path.isdir(resolved):
         return Path(resolved)
@@ -81,7 +81,7 @@ def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
             snapshot_download(
                 resolved,
                 revision=revision,
-                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+                allow_patterns=["*.json", *(["*.safetensors"] if weights else []), "*.txt", "*.model", "*.jinja"],
                 tqdm_class=_progress_class(name, report),
             )
         )
@@ -117,7 +117,7 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
     return Progress
 
 
-def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
+def load_options(config: StageConfig, compute: Compute) -> dict[str, Any]:
     """Options of ``from_pretrained`` for policy and reference: the attention implementation, and quantization.
 
     Raises :class:`ConfigError` for what this machine cannot do.
@@ -158,7 +158,7 @@ def load_causal_lm(
         model = merge_adapter(model, where, adapter, field)
     with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
     try:
-        tokenizer = _load_tokenizer(with_tokenizer)
+        tokenizer = load_tokenizer(with_tokenizer)
     except UNUSABLE as error:
         raise _cannot_load(name, field, error) from error
     fuse_activations(model)
@@ -202,7 +202,7 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     return moved_base(base, folder), revision
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer that tokenizer.json describes.
 
     For some model types (Qwen 2, for example) transformers uses the type's own tokenizer class, whatever class the folder names, and that
@@ -265,7 +265,7 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     folder = fetch(name, revision, report, f"{field}.model")
     report(f"Loading the reward model {name}", None)
     try:
-        tokenizer = _load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )

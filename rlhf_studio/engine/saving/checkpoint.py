@@ -13,17 +13,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.distributed.sharding import full_state_dict, local_part, shard_like, unsharded_class
+from rlhf_studio.engine.distributed.sharding import full_state_dict
 from rlhf_studio.engine.loop.state import TrainingState, replay, restore
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
+from rlhf_studio.engine.models.adapters import save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.saving.folder import contiguous, restore_optimizer, save_state, write_checkpoint, write_snapshot
+from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.create import first_settings
@@ -119,34 +120,19 @@ def restore_policy(folder: Path, policy: Policy) -> None:
     try:
         with checkpoints.only_named(folder) as named:
             policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
-            critic = {} if policy.critic is None else _saved(named / "critic", policy.critic.model)
+            if policy.critic is not None:
+                restore_weights(policy.critic.model, named / "critic")
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    if policy.critic is not None:
-        _copy(critic, policy.critic.model.state_dict(), folder)
 
 
 def restore_language_model(folder: Path, policy: Policy) -> None:
     """As :func:`restore_policy`, without the critic: its value head and its trunk stay as they are."""
     try:
         with checkpoints.only_named(folder) as named:
-            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
+            restore_weights(policy.model, named / "policy")
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
-
-
-def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> None:
-    if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
-        raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
-    with torch.no_grad():
-        for name, tensor in saved.items():
-            local_part(target[name]).copy_(local_part(shard_like(tensor, target[name])))
-
-
-def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
-    return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
 def restore_reference(folder: Path, reference: Reference) -> None:

@@ -17,6 +17,8 @@ def with_more_steps(run: RunStatus, config: StageConfig, steps: int) -> StageCon
         ConfigError: it has as many already, or the number is not valid.
         StoreError: the run has not finished.
     """
+    if not isinstance(config, RunConfig):
+        raise StoreError(f"The run {run.run_id} goes through its examples; for more passes, start a variation of it.", "state")
     if run.state != "finished":
         raise StoreError(f"The run {run.run_id} is {run.state}; only a finished run can be continued with more steps.", "state")
     if steps <= max(run.step, run.total_steps):
