@@ -54,7 +54,7 @@ engine/recording: config engine.compute engine.distributed engine.rewards ppo ru
 engine/loop: config config_io engine.compute engine.distributed engine.models engine.recording engine.rewards engine.sampling
     inputs ppo runs
 engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
-engine/stages: config engine.models
+engine/stages: config engine.compute engine.distributed engine.models inputs runs
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world
