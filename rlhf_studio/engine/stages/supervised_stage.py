@@ -27,7 +27,7 @@ from rlhf_studio.engine.saving.folder import restore_optimizer, save_state, writ
 from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.stage_run import Beginning
 from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.types import OnProgress, StepSoFar
+from rlhf_studio.engine.types import NonFiniteError, OnProgress, StepSoFar
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.paths import STATE, checkpoint_dir
@@ -136,7 +136,7 @@ class SupervisedStage(ABC):
         start = EventRecord("info", "start", f"Before training: {_in_words(measured.metrics)}.", dict(measured.metrics))
         return Beginning(self.answers(), [*([start] if measured.metrics else []), *measured.events])
 
-    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
+    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:  # noqa: B027 - this family of stages has no probes
         """There are no probes."""
 
     def step(self) -> StepRecord:
@@ -168,8 +168,6 @@ class SupervisedStage(ABC):
     def _skip(self, problem: str) -> EventRecord:
         self.skipped += 1
         if self.skipped > MOST_SKIPPED:
-            from rlhf_studio.engine.types import NonFiniteError
-
             raise NonFiniteError(f"{self.skipped} steps could not be taken; the last: {problem}")
         return EventRecord("warning", "skip", f"This step was left out: {problem}.")
 
