@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.data import DataConfig
@@ -30,6 +32,11 @@ class SFTRunConfig(StageConfig):
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
+
     @property
     def planned_steps(self) -> int:
         """How many steps the run has at most; 0 where only the examples decide."""
@@ -53,6 +60,11 @@ class RewardModelRunConfig(StageConfig):
     data: PairsConfig = PairsConfig()
     reward_model: RewardTrainingConfig = RewardTrainingConfig()
     engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
 
     @property
     def planned_steps(self) -> int:
@@ -79,6 +91,11 @@ class DPORunConfig(StageConfig):
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
+
     @property
     def planned_steps(self) -> int:
         """How many steps the run has at most; 0 where only the examples decide."""
@@ -102,6 +119,14 @@ class EvaluationRunConfig(StageConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+
+_HELD_OUT = ("none", "eval_loss")
+
+
+def _check_best(config: SFTRunConfig | RewardModelRunConfig | DPORunConfig) -> None:
+    if config.engine.keep_best not in _HELD_OUT:
+        raise ValueError(f"engine.keep_best: {config.engine.keep_best} is measured in PPO runs only; take eval_loss, or none")
 
 
 SupervisedConfig = SFTRunConfig | RewardModelRunConfig | DPORunConfig

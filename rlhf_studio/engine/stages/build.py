@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import Permissions, RunConfig, StageConfig
+from rlhf_studio.config import Permissions, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.ppo import PPOStage
+from rlhf_studio.engine.stages.sft_stage import build_sft
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.records import EventRecord
@@ -26,4 +27,6 @@ def build_stage(config: StageConfig, compute: Compute, report: OnProgress, permi
     """
     if isinstance(config, RunConfig):
         return PPOStage.build(config, compute, report, permissions)
+    if isinstance(config, SFTRunConfig):
+        return build_sft(config, compute, report)
     raise ConfigError([Problem("stage", f"runs of the stage {config.stage} cannot be started yet")])
