@@ -124,7 +124,7 @@ def _words(parts: tuple[Part, ...] | list[Part]) -> list[str]:
     return [word for part in parts for word in (part.words if isinstance(part, Phrase) else (part,))]
 
 
-def _spell(sentences: list) -> str:
+def _spell(sentences: list[list[Part]]) -> str:
     """Text of a list of sentences: spaces between words, none before marks, a capital at each start."""
     texts = []
     for sentence in sentences:
