@@ -36,7 +36,7 @@ runs: child_process config config_io estimate.gpus estimate.scaled_time exit_cod
 analysis: config metrics recipes runs
 logs: config config_io inputs.helper runs
 export: analysis config config_io engine.models.merging inputs logs metrics runs
-inputs: child_process config config_io
+inputs: child_process config config_io world
 estimate: config config_io inputs
 preflight: config config_io estimate inputs
 world:

@@ -96,6 +96,11 @@ class DemonstrationsConfig(ExamplesConfig):
     completion_column: str = setting(
         "", "Completion column", f"Column or key that holds the response to learn.{_COLUMN}", level="basic", max_length=200
     )
+    input_column: str = setting(
+        "", "Input column",
+        "Column or key with what an instruction is about; it goes below the prompt. Empty: 'input' or 'context' beside 'instruction'.",
+        max_length=200,
+    )  # fmt: skip
     text_column: str = setting(
         "", "Text column", f"Column or key that holds whole texts, when there are no prompts.{_COLUMN}", max_length=200
     )

@@ -12,6 +12,11 @@ BUNDLED = {
     "bundled/world-prompts": "world/prompts.jsonl",
     "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
 }
+WRITTEN = {
+    "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),
+    "pairs": ("bundled/world-pairs", "bundled/world-pairs-heldout"),
+}
+"""Kind of examples -> the names of those that are no file: the review world writes them anew from its seeds when they are read."""
 
 
 def resolve(name: str) -> str:

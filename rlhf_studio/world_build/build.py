@@ -32,11 +32,11 @@ from rlhf_studio.engine.stages.reward_training import (
 )
 from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
 from rlhf_studio.engine.stages.training_loop import OnStep, TrainingProgress
-from rlhf_studio.world.corpus import RatedPair, write_corpus, write_pairs, write_prompts
+from rlhf_studio.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.writer import Review
 from rlhf_studio.world_build.check import sample_responses
 
-CORPUS_SEED, EVAL_SEED, PAIRS_SEED, PROMPTS_SEED, MODEL_SEED = 1, 2, 3, 4, 5
+PROMPTS_SEED, MODEL_SEED = 4, 5
 PAD, EOS = "<|pad|>", "<|endoftext|>"
 POSITIONS = 512
 """Longest texts the models take, in tokens; reviews have about 35."""
