@@ -60,9 +60,9 @@ def run_folder(run_dir: Path, mode: StartMode, permissions: Permissions) -> int:
 def _run_folder(run_dir: Path, config: StageConfig, mode: StartMode, permissions: Permissions) -> int:
     if is_follower(os.environ) or COORDINATED in os.environ:
         return one_engine(run_dir, mode, permissions, screen=None)
-    if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
-        if rewards := getattr(config, "reward", None):
-            refuse_without_permission(rewards.components, permissions)
+    rewards = getattr(config, "reward", None)
+    if rewards and START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
+        refuse_without_permission(rewards.components, permissions)
     liveness.announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
     with output_in_log(run_dir) as screen, named_for_children(run_dir):
         if not wants_several(config.engine, os.environ):

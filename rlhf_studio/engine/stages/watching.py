@@ -1,4 +1,4 @@
-"""What people look at while a language model learns from examples: its answers to fixed prompts, and some of its examples token by token."""
+"""What people see of a language model that learns from examples: its answers to fixed prompts, and some examples token by token."""
 
 from __future__ import annotations
 
