@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
+from rlhf_studio.cli import doctor, export, fork, logs, prepare, road, score, show, talk, train
 from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -78,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     export.add_commands(commands)
     logs.add_commands(commands)
     prepare.add_commands(commands)
+    road.add_commands(commands)
     return parser
 
 

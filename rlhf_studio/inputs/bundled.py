@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlhf_studio.inputs.trained import model_of_run
+
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 BUNDLED = {
@@ -20,5 +22,8 @@ WRITTEN = {
 
 
 def resolve(name: str) -> str:
-    """The path of a bundled name; any other name unchanged."""
-    return str(ASSETS / BUNDLED[name]) if name in BUNDLED else name
+    """The path of a bundled name, or of the model that a run has trained (``RUN`` or ``RUN@STEP``); any other name unchanged."""
+    if name in BUNDLED:
+        return str(ASSETS / BUNDLED[name])
+    trained = model_of_run(name)
+    return name if trained is None else str(trained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
@@ -190,6 +192,7 @@ class Worker:
         self.console.plan(run.total_steps)
         for event in events:
             self._writer.event(event)
+        self._record_ingredients()
         if self._session.mode != "train":
             self._resume(run)
             if change := run.changes_at_resume():
@@ -205,6 +208,12 @@ class Worker:
         run.keep_start(RunReader(self._run_dir), self._writer)
         self._writer.set_state("running")
         return run
+
+    def _record_ingredients(self) -> None:
+        """What the run is made from, with the hashes of now; once, since a run that goes on has its weights in its checkpoint."""
+        if self._session.mode != "resume":
+            found = [asdict(one) for one in ingredients(self._config)]
+            self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(one['name'] for one in found)}.", {EVENT: found}))
 
     def _begin(self, run: StageRun) -> None:
         beginning = run.begin(self._report)
