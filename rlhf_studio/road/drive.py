@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -130,10 +131,8 @@ class _Driver:
         while process.poll() is None:
             if self._signals.received and not asked:
                 asked = True
-                try:
+                with contextlib.suppress(NotRunning):  # it ends by itself just now
                     send_command(run_dir, "stop")
-                except NotRunning:  # it ends by itself just now
-                    pass
             time.sleep(POLL_SECONDS)
         status = RunReader(run_dir).status()
         if status.state == "finished":
