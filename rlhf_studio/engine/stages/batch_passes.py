@@ -87,7 +87,7 @@ class BatchPasses:
         return self._read(self.objective.read, items)
 
     def _prepare(self, items: Sequence[Any]) -> None:
-        self.objective.prepare(items, self._read)
+        self.objective.prepare(self.model, items, self._read)
 
     def _read(self, work: Callable[[Any, Sequence[Any]], list[Any]], items: Sequence[Any]) -> list[Any]:
         order = self._by_length(items)

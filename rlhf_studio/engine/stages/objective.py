@@ -42,7 +42,7 @@ class TrainingObjective(ABC, Generic[Item]):
     def read(self, model: Any, items: Sequence[Item]) -> list[Any]:
         """What people look at, for each item: the numbers that its loss is made from. Called without gradients."""
 
-    def prepare(self, items: Sequence[Item], read: Read) -> None:
+    def prepare(self, model: Any, items: Sequence[Item], read: Read) -> None:
         """Called before the loss of ``items``, outside of lanes, for what must be known of them first."""
 
     def state(self, items: Sequence[Item]) -> dict[str, Tensor]:

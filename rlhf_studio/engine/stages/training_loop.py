@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlhf_studio.config import TrainingConfig
+from rlhf_studio.engine.compute.allocator import keep_freed_memory
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import ONE_LANE, lanes_for_this_cpu
 from rlhf_studio.engine.stages.objective import TrainingObjective
@@ -42,6 +43,8 @@ OnStep = Callable[[TrainingProgress], None]
 
 def compute_of(model: Any) -> Compute:
     """This process alone, where the model is, in float32; on a CPU in lanes."""
+    if model.device.type == "cpu":
+        keep_freed_memory()
     return Compute(model.device, torch.float32, lanes=lanes_for_this_cpu() if model.device.type == "cpu" else ONE_LANE)
 
 
