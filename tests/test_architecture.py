@@ -55,6 +55,7 @@ engine/loop: config config_io engine.compute engine.distributed engine.models en
     inputs ppo runs
 engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
 engine/stages: config engine.models
+engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world
