@@ -57,6 +57,7 @@ engine/parity: config engine.compute engine.distributed engine.loop engine.model
 engine/saving: config engine.distributed engine.loop engine.models runs
 engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.saving
     inputs runs
+engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world

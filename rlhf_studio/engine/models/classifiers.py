@@ -71,6 +71,24 @@ def score_head(model: Any) -> nn.Linear:
 
 
 @torch.no_grad()
+def sum_of_outputs(model: Any, weights: Sequence[float]) -> None:
+    """Make a classifier of several outputs (a linear ``score`` head) into one with a single output: their sum, weighted.
+
+    Raises ValueError when the model has another head, or another number of outputs.
+    """
+    head = getattr(model, "score", None)
+    if not isinstance(head, nn.Linear) or head.out_features != len(weights):
+        raise ValueError(f"{type(model).__name__} has no linear layer named score with {len(weights)} outputs")
+    row = torch.tensor(weights, dtype=head.weight.dtype, device=head.weight.device)[None]
+    single = nn.Linear(head.in_features, 1, bias=head.bias is not None, dtype=head.weight.dtype, device=head.weight.device)
+    single.weight.copy_(row @ head.weight)
+    if head.bias is not None:
+        single.bias.copy_(row[0] @ head.bias)
+    model.score = single
+    model.num_labels = model.config.num_labels = 1
+
+
+@torch.no_grad()
 def rescale_scores(model: Any, factor: float, offset: float) -> None:
     """Change the model so that every text that scored s scores ``factor * s + offset``. Raises ValueError without a score head.
 

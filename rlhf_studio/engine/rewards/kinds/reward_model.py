@@ -17,6 +17,7 @@ from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
 from rlhf_studio.engine.distributed.ranks import ONE_RANK
 from rlhf_studio.engine.models.classifiers import unused_id
+from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, load_reward_model
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.kinds.chats import OwnChat, own_chat
@@ -61,7 +62,7 @@ class RewardModelScorer:
         self._compute = compute
         positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
-        self._reads_last = _reads_its_last_token(loaded.model)
+        self._reads_last = reads_its_last_token(loaded.model)
         self._packs = compute.device.type == "cpu" and self._reads_last and enable_packing(loaded.model)
         self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
@@ -203,9 +204,9 @@ def load_scorer(settings: ClassifierReward, name: str, context: BuildContext) ->
     return RewardModelScorer(name, loaded, settings, own, own_chat(loaded, name, settings, field))
 
 
-def _reads_its_last_token(model: PreTrainedModel) -> bool:
-    """Whether the scores are one linear layer over the last token's state, as transformers has it for decoders."""
-    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) is nn.Linear
+def reads_its_last_token(model: PreTrainedModel) -> bool:
+    """Whether the scores are a head over the last token's state, as transformers has it for decoders."""
+    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) in (nn.Linear, HiddenHead)
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
