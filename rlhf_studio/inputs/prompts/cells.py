@@ -48,17 +48,21 @@ class Prompt:
 def prompt_from(number: int, cells: list[Any], columns: dict[str, str], data: DataConfig, every_column: Sequence[str] = ()) -> Prompt:
     """The prompt in a row's cells; an empty cell gives an empty text. Raises :class:`PromptsError` for anything else than text.
 
-    With the chat template, a list of messages such as ``{"role": "user", "content": "Hello"}`` is a prompt too. ``every_column`` of the
-    source shows whether the prompt's column is one of a preference pair, which hold answers too.
+    With the chat template or a prompt format, a list of messages such as ``{"role": "user", "content": "Hello"}`` is a prompt too.
+    ``every_column`` of the source shows whether the prompt's column is one of a preference pair, which hold answers too.
     """
     named = dict(zip(columns.items(), cells, strict=True))
     reference = "".join(_reference(cell, number, *name, data) for name, cell in named.items() if name[0] == "data.reference_column")
     (field, column), cell = next(iter(named.items()))
-    chat = data.chat_template
+    chat = data.chat_template or data.prompt_format
     if not isinstance(cell, list):
         return _from_text(text_of(cell, number, field, column), number, column, reference, data, every_column)
     if not chat:
-        hint = "; chat messages need the chat template (data.chat_template)" if cell and is_message(cell[0]) else ""
+        hint = (
+            "; chat messages need the chat template (data.chat_template) or a form (data.prompt_format)"
+            if cell and is_message(cell[0])
+            else ""
+        )
         raise PromptsError(field, f"row {number} holds a list in {column!r}, not text{hint}")
     messages = messages_of(cell, number, field, column)
     answered = bool(messages) and messages[-1]["role"] == "assistant"

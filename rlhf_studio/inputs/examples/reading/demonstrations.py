@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlhf_studio.config import DemonstrationsConfig
-from rlhf_studio.inputs.examples.notes import source_notes
+from rlhf_studio.inputs.examples.reading.notes import source_notes
+from rlhf_studio.inputs.examples.reading.shapes import CHAT, COMPLETIONS
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations
-from rlhf_studio.inputs.examples.shapes import CHAT, COMPLETIONS
-from rlhf_studio.inputs.examples.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message

@@ -11,10 +11,10 @@ from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import WRITTEN
+from rlhf_studio.inputs.examples.reading.shapes import Found, named_columns, recognise, setting_of, usual_columns
+from rlhf_studio.inputs.examples.reading.world import open_world
 from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
-from rlhf_studio.inputs.examples.shapes import Found, named_columns, recognise, setting_of, usual_columns
-from rlhf_studio.inputs.examples.world import open_world
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, messages_of, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlhf_studio.inputs.examples.shapes import ONLY_NAMED, PREFERRED, setting_of
-from rlhf_studio.inputs.examples.table import Table
+from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, PREFERRED, setting_of
+from rlhf_studio.inputs.examples.reading.table import Table
 
 HAPPENED = {
     "dialogue": "{n} {texts} read as a dialogue: the response begins behind the mark of the last answer.",

@@ -8,8 +8,8 @@ from itertools import combinations
 from random import Random
 
 from rlhf_studio.config import PairsConfig
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, spoken, weight_of
 from rlhf_studio.inputs.examples.rows import Pair
-from rlhf_studio.inputs.examples.table import Cells, Table, spoken, weight_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message
 

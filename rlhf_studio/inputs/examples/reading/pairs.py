@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import combinations
 
 from rlhf_studio.config import PairsConfig
-from rlhf_studio.inputs.examples.notes import source_notes
-from rlhf_studio.inputs.examples.rated import rated_pairs
+from rlhf_studio.inputs.examples.reading.notes import source_notes
+from rlhf_studio.inputs.examples.reading.rated import rated_pairs
+from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
-from rlhf_studio.inputs.examples.shapes import PAIRS, RANKINGS, USUAL
-from rlhf_studio.inputs.examples.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
