@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import Permissions, RunConfig, SFTRunConfig, StageConfig
+from rlhf_studio.config import DPORunConfig, Permissions, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.stages.dpo_stage import build_dpo
 from rlhf_studio.engine.stages.ppo import PPOStage
+from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
 from rlhf_studio.engine.stages.sft_stage import build_sft
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import OnProgress
@@ -29,4 +31,8 @@ def build_stage(config: StageConfig, compute: Compute, report: OnProgress, permi
         return PPOStage.build(config, compute, report, permissions)
     if isinstance(config, SFTRunConfig):
         return build_sft(config, compute, report)
+    if isinstance(config, RewardModelRunConfig):
+        return build_reward_stage(config, compute, report)
+    if isinstance(config, DPORunConfig):
+        return build_dpo(config, compute, report)
     raise ConfigError([Problem("stage", f"runs of the stage {config.stage} cannot be started yet")])

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import GenerationConfig
+from rlhf_studio.config import EngineConfig, GenerationConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import pad_id, stop_token
 from rlhf_studio.engine.loop.generate import ends_with_stop, response_texts
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.forward import TOP_K
@@ -80,6 +81,18 @@ def watched_prompts(examples: Sequence[tuple[Sequence[int], int]], count: int) -
     """
     found = (tuple(ids[: start if start > 1 else min(FIRST_TOKENS, max(len(ids) // 2, 1))]) for ids, start in examples)
     return list(dict.fromkeys(prompt for prompt in found if prompt))[:count]
+
+
+def watch(
+    examples: Sequence[tuple[Sequence[int], int]],
+    engine: EngineConfig,
+    generation: GenerationConfig,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Watched:
+    """The prompts of these examples as a run watches them. Raises :class:`ConfigError` when there is no such stop token."""
+    stop = stop_token(generation, len(model.get_input_embeddings().weight), tokenizer)
+    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stop, pad_id(tokenizer))
 
 
 class ExampleRecorder:
