@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import Lanes
+from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.stages.batch_passes import BatchPasses, draws_random_numbers
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
 from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
@@ -158,3 +160,35 @@ def test_dropout_takes_one_lane() -> None:
         assert draws_random_numbers(model) is (dropout > 0)
         passes = BatchPasses(model, LanguageModelObjective(), LANES, 8)
         assert passes._training_compute.lanes.count == lanes and passes.compute.lanes.count == 2
+
+
+class OneOf(Ranks):
+    """One rank of several that sends nothing: the test adds up what the ranks found."""
+
+    def __init__(self, rank: int, size: int, sharded: bool = False):
+        self.rank, self.size, self.sharded = rank, size, sharded
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("count", [7, 2, 1])
+def test_ranks_share_a_batch(count: int, size: int) -> None:
+    """What the ranks find adds up to the whole batch, for every size of the batch; a rank without items has gradients of 0."""
+    items, objective = examples(count), LanguageModelObjective()
+    alone = BatchPasses(make_model(), objective, LANES, 2)
+    loss = alone.add_gradients(items)
+    passes = [BatchPasses(make_model(), objective, replace(LANES, ranks=OneOf(rank, size)), 2) for rank in range(size)]
+    assert sum(one.add_gradients(items) for one in passes) == pytest.approx(loss, rel=1e-5)
+    for expected, *parts in zip(alone.gradients(), *(one.gradients() for one in passes), strict=True):
+        torch.testing.assert_close(sum(parts), expected, atol=1e-6, rtol=1e-4)
+    assert sum(one.mean_loss(items) for one in passes) == pytest.approx(alone.mean_loss(items), rel=1e-5)
+
+
+def test_sharded_ranks_make_equally_many_forward_passes() -> None:
+    """Every forward pass needs all ranks: 5 items in micro-batches of one are 3 passes on rank 0, and on rank 1 two and one more."""
+    compute = Compute(torch.device("cpu"), torch.float32)
+    passes = [
+        BatchPasses(make_model(), LanguageModelObjective(), replace(compute, ranks=OneOf(rank, 2, sharded=True)), 1) for rank in range(2)
+    ]
+    parts = [one._parts(examples(5), one.compute) for one in passes]
+    assert [[part.counts for part in own] for own in parts] == [[True, True, True], [True, True, False]]
+    assert not passes[0].packs
