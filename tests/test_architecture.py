@@ -55,6 +55,8 @@ engine/loop: config config_io engine.compute engine.distributed engine.models en
     inputs ppo runs
 engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
 engine/stages: config engine.models
+engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.stages estimate
+    inputs ppo runs
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world

@@ -30,15 +30,15 @@ def answer(policy: str, place: int, draw: int = 0, **changes: Any) -> Answer:
 @pytest.mark.parametrize(
     ("degrees", "table"), [(1, 12.706), (2, 4.303), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980), (10**6, 1.960)]
 )
-def test_student_t_is_that_of_printed_tables(degrees: int, table: float):
+def test_student_t_is_that_of_printed_tables(degrees: int, table: float) -> None:
     assert student_t(degrees) == pytest.approx(table, abs=5e-4)
 
 
-def test_the_two_ways_of_student_t_meet():
+def test_the_two_ways_of_student_t_meet() -> None:
     assert student_t(2000) == pytest.approx(student_t(2001), abs=1e-6)
 
 
-def test_a_mean_over_independent_prompts_is_the_textbook_interval():
+def test_a_mean_over_independent_prompts_is_the_textbook_interval() -> None:
     found = mean(np.array([1.0, 2.0, 3.0, 6.0]), np.arange(4))
     # mean 3, standard deviation √(14/3) = 2.1602, standard error 1.0801, t of 3 degrees of freedom 3.1824
     assert found.value == 3.0
@@ -46,20 +46,20 @@ def test_a_mean_over_independent_prompts_is_the_textbook_interval():
     assert found.prompts == 4
 
 
-def test_answers_to_one_prompt_count_as_one():
+def test_answers_to_one_prompt_count_as_one() -> None:
     values, prompts = np.array([1.0, 2.0, 3.0, 6.0]), np.arange(4)
     once, twice = mean(values, prompts), mean(np.repeat(values, 5), np.repeat(prompts, 5))
     assert (twice.value, twice.low, twice.high) == pytest.approx((once.value, once.low, once.high))
 
 
-def test_a_ratio_by_hand():
+def test_a_ratio_by_hand() -> None:
     # prompts: 3 of 2, 1 of 4; ratio 4/6; residuals 3 − 4/3 and 1 − 8/3, both 5/3 in size; variance 2/1 · 2 · 25/9 / 36 = 0.30864
     found = ratio(np.array([2.0, 1.0, 1.0]), np.array([1.0, 1.0, 4.0]), np.array([7, 7, 9]))
     assert found.value == pytest.approx(4 / 6)
     assert found.high == pytest.approx(4 / 6 + 12.7062 * math.sqrt(0.308642), abs=1e-3)
 
 
-def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval():
+def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval() -> None:
     assert mean(np.array([np.nan, np.inf]), np.array([0, 1])) == NOTHING
     assert mean(np.array([np.nan, 4.0]), np.array([0, 1])) == Interval(4.0, None, None, 1)
     assert mean(np.empty(0), np.empty(0, int)) == NOTHING
@@ -67,7 +67,7 @@ def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval():
     assert not Interval(4.0).excludes_zero and Interval(2.0, 1.0, 3.0).excludes_zero and not Interval(2.0, -1.0, 3.0).excludes_zero
 
 
-def test_a_share_is_wilsons_interval_with_t():
+def test_a_share_is_wilsons_interval_with_t() -> None:
     points = np.array([1.0] * 8 + [0.0] * 2)
     found = share(points, np.arange(10))
     # var = 10/9 · 1.6/100 = 0.017778, so 0.16/0.017778 = 9 independent comparisons; t(9)² = 5.1174:
@@ -77,14 +77,14 @@ def test_a_share_is_wilsons_interval_with_t():
 
 
 @pytest.mark.parametrize("point", [0.0, 0.5, 1.0])
-def test_a_share_that_never_varies_still_has_an_interval(point: float):
+def test_a_share_that_never_varies_still_has_an_interval(point: float) -> None:
     found = share(np.full(20, point), np.arange(20))
     assert found.low is not None and found.high is not None
     assert 0 <= found.low <= point <= found.high <= 1
     assert found.high - found.low > 0.15
 
 
-def test_a_perplexity_is_the_exponential_of_a_mean():
+def test_a_perplexity_is_the_exponential_of_a_mean() -> None:
     assert exponential(Interval(math.log(8), math.log(4), None, 3)) == Interval(pytest.approx(8.0), pytest.approx(4.0), None, 3)
 
 
@@ -112,17 +112,17 @@ def coverage(prompts: int, rate: float, draws: int, ties: float, alike: float | 
 
 
 @pytest.mark.parametrize("arena", ARENAS)
-def test_win_rate_intervals_cover_the_truth(arena: tuple[Any, ...]):
+def test_win_rate_intervals_cover_the_truth(arena: tuple[Any, ...]) -> None:
     assert 0.92 <= coverage(*arena, arenas=500) <= 0.98
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("arena", MORE_ARENAS)
-def test_win_rate_intervals_cover_the_truth_in_2000_arenas(arena: tuple[Any, ...]):
+def test_win_rate_intervals_cover_the_truth_in_2000_arenas(arena: tuple[Any, ...]) -> None:
     assert 0.93 <= coverage(*arena, arenas=2000) <= 0.97
 
 
-def test_ignoring_that_answers_share_a_prompt_would_not_cover():
+def test_ignoring_that_answers_share_a_prompt_would_not_cover() -> None:
     """The arena of the test above fails an interval that takes every comparison for independent: the test can fail."""
     random = np.random.default_rng(0)
     covered = 0
@@ -137,7 +137,7 @@ def test_ignoring_that_answers_share_a_prompt_would_not_cover():
 # --- two policies ----------------------------------------------------------------------------------------------------------------
 
 
-def test_differences_are_paired_by_prompt():
+def test_differences_are_paired_by_prompt() -> None:
     # Prompts differ by 100, the policies by 1 ± 0.1: only pairing sees it.
     ours, theirs = np.array([101.0, 201.1, 300.9]), np.array([100.0, 200.0, 300.0])
     found = paired(ours, np.arange(3), theirs, np.arange(3))
@@ -147,7 +147,7 @@ def test_differences_are_paired_by_prompt():
     assert (apart.value, apart.prompts) == (pytest.approx(1.05), 2)  # what only one of them answered is left out
 
 
-def test_win_rate_counts_ties_as_half():
+def test_win_rate_counts_ties_as_half() -> None:
     ours = [answer("b", place, score=score) for place, score in enumerate([2.0, 1.0, 0.0, 1.0])]
     theirs = [answer("a", place, score=score) for place, score in enumerate([1.0, 1.0 + 1e-9, 3.0, 0.0])]
     ours[3] = answer("b", 3, score=1.0, response="the same text")
@@ -160,7 +160,7 @@ def test_win_rate_counts_ties_as_half():
     assert win_rate(policies["a"], policies["b"], "gold").rate == NOTHING
 
 
-def test_every_answer_meets_every_other_to_its_prompt():
+def test_every_answer_meets_every_other_to_its_prompt() -> None:
     policies = by_policy([answer("a", 0), answer("a", 0, 1), answer("a", 1), *(answer("b", 0, draw) for draw in range(3))])
     pairs = pairs_of(policies["a"], policies["b"])
     assert sorted(zip(pairs.rows.tolist(), pairs.columns.tolist(), strict=True)) == [(row, column) for row in (0, 1) for column in range(3)]
@@ -168,7 +168,7 @@ def test_every_answer_meets_every_other_to_its_prompt():
     assert list(zip(own.rows.tolist(), own.columns.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 2)]
 
 
-def test_agreement_with_gold_by_hand():
+def test_agreement_with_gold_by_hand() -> None:
     golds, rewards = [0.1, 0.5, 0.5, 0.9], [1.0, 2.0, 2.0, 0.0]
     own = [answer("late", 0, draw, gold=gold, score=reward) for draw, (gold, reward) in enumerate(zip(golds, rewards, strict=True))]
     own += [answer("late", 1, draw, gold=float(draw), score=float(draw)) for draw in range(2)]
@@ -185,19 +185,19 @@ def test_agreement_with_gold_by_hand():
 # --- texts -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_distinct_by_hand():
+def test_distinct_by_hand() -> None:
     texts = ["a b a b", "A b"]  # unigrams a b a b a b: 2 of 6; bigrams ab ba ab ab: 2 of 4; trigrams aba bab: 2 of 2
     assert [distinct(texts, n) for n in (1, 2, 3)] == [pytest.approx(2 / 6), pytest.approx(2 / 4), 1.0]
     assert distinct(["a"], 2) is None and distinct([], 1) is None
 
 
-def test_repetition_by_hand():
+def test_repetition_by_hand() -> None:
     assert repetition("one two three four one two three four") == pytest.approx(1 - 4 / 5)
     assert repetition("one two three") is None
     assert repetition("one two three four five") == 0.0
 
 
-def test_words_keep_punctuation_and_apostrophes():
+def test_words_keep_punctuation_and_apostrophes() -> None:
     assert words("It's FINE. Isn’t it?") == ["it's", "fine", ".", "isn’t", "it", "?"]
 
 
@@ -205,13 +205,13 @@ def test_words_keep_punctuation_and_apostrophes():
     ("first", "second"),
     [("", ""), ("a", ""), ("The film is dull.", "The film is great, and long."), ("x\n y", "x y"), ("é ü", "é\u0301"), ("<b>", "<i>")],
 )
-def test_word_differences_give_both_texts_back(first: str, second: str):
+def test_word_differences_give_both_texts_back(first: str, second: str) -> None:
     pieces = word_differences(first, second)
     assert "".join(piece.text for piece in pieces if piece.change != "only second") == first
     assert "".join(piece.text for piece in pieces if piece.change != "only first") == second
 
 
-def test_word_differences_by_hand():
+def test_word_differences_by_hand() -> None:
     expected = [Piece("same", "The film is "), Piece("only first", "dull"), Piece("only second", "great"), Piece("same", ".")]
     assert word_differences("The film is dull.", "The film is great.") == expected
     long = "word " * MOST_WORDS
@@ -231,7 +231,7 @@ def over_optimised() -> list[Answer]:
     ]
 
 
-def test_the_frontier_names_what_is_over_optimised():
+def test_the_frontier_names_what_is_over_optimised() -> None:
     policies = by_policy(over_optimised())
     found = frontier(policies, known_measures(policies))
     assert [(point.policy, point.root_kl) for point in found.points] == [("start", 0.0), ("middle", 2.0), ("late", 4.0)]
@@ -243,18 +243,18 @@ def test_the_frontier_names_what_is_over_optimised():
     )
 
 
-def test_a_frontier_without_gold_or_kl_says_nothing():
+def test_a_frontier_without_gold_or_kl_says_nothing() -> None:
     policies = by_policy([answer("a", 0), answer("file", 0, kl=math.nan)])
     found = frontier(policies, known_measures(policies))
     assert ([point.policy for point in found.points], found.best, found.sentence) == (["a"], "", "")
 
 
-def test_thinned_keeps_both_ends():
+def test_thinned_keeps_both_ends() -> None:
     assert thinned(list(range(100)), 5) == [0, 25, 50, 74, 99]  # type: ignore[arg-type, comparison-overlap]
     assert thinned([1, 2], 5) == [1, 2]  # type: ignore[list-item, comparison-overlap]
 
 
-def test_a_whole_report_by_hand():
+def test_a_whole_report_by_hand() -> None:
     text = {TEXT_LOGPROB + "late": -20.0, TEXT_TOKENS + "late": 10.0}
     found = report(by_policy(over_optimised()), text)
     assert (found.measures, found.decides, found.first, found.prompts) == (["score", "gold"], "gold", "start", 4)
@@ -270,7 +270,7 @@ def test_a_whole_report_by_hand():
     assert [row.name for row in report(by_policy(over_optimised()), {}, first="late").policies if not row.differences] == ["late"]
 
 
-def test_a_report_of_nothing_and_an_unknown_policy():
+def test_a_report_of_nothing_and_an_unknown_policy() -> None:
     assert report({}, {}).policies == []
     with pytest.raises(ValueError, match="no answers of 'other'; it has: start, middle, late"):
         report(by_policy(over_optimised()), {}, first="other")

@@ -19,7 +19,7 @@ def answer(sample: int, policy: str = "start", **changes: Any) -> Answer:
     return Answer(**{**plain, **own, **changes})
 
 
-def test_answers_come_back_as_they_were_stored(tmp_path: Path):
+def test_answers_come_back_as_they_were_stored(tmp_path: Path) -> None:
     given = [answer(place, policy=text, response=text, prompt=text) for place, text in enumerate(NASTY_TEXTS)]
     given.append(answer(len(given), judge=math.inf, ref_logprob=-math.inf, gold=1.0, stopped=None, score=-math.inf))
     run = new_run(tmp_path / "run")
@@ -32,7 +32,7 @@ def test_answers_come_back_as_they_were_stored(tmp_path: Path):
         assert [record.response for record in reader.rollouts(1)] == [record.response for record in given]  # plain readers see them too
 
 
-def test_answers_of_a_step_that_is_done_again_are_replaced(tmp_path: Path):
+def test_answers_of_a_step_that_is_done_again_are_replaced(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     with RunWriter(run) as writer:
         writer.commit_step(StepRecord(1, {}, [answer(0, "first")]))
@@ -43,7 +43,7 @@ def test_answers_of_a_step_that_is_done_again_are_replaced(tmp_path: Path):
         assert [record.policy for record in RunReader(run).answers()] == ["first", "new"]
 
 
-def test_a_judge_that_said_nothing_stays_unknown(tmp_path: Path):
+def test_a_judge_that_said_nothing_stays_unknown(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     with RunWriter(run) as writer:
         writer.commit_step(StepRecord(1, {}, [answer(0, judge=math.nan)]))

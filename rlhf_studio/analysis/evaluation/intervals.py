@@ -91,8 +91,8 @@ def share(points: np.ndarray, prompts: np.ndarray) -> Interval:
 
 def exponential(of: Interval) -> Interval:
     """exp of a number and of the ends of its interval: from a mean of negative log-probabilities to a perplexity."""
-    ends = [None if end is None else math.exp(min(end, 700.0)) for end in (of.value, of.low, of.high)]
-    return Interval(*ends, of.prompts)
+    value, low, high = (None if end is None else math.exp(min(end, 700.0)) for end in (of.value, of.low, of.high))
+    return Interval(value, low, high, of.prompts)
 
 
 def _ratio(x: np.ndarray, n: np.ndarray) -> tuple[float, float | None]:
