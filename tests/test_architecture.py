@@ -58,6 +58,8 @@ engine/saving: config engine.distributed engine.loop engine.models runs
 engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.saving
     inputs runs
 engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
+engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.stages estimate
+    inputs ppo runs
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world

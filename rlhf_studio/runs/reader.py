@@ -21,6 +21,7 @@ from rlhf_studio.config import STAGE_TITLES, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.evaluation.answers import Answer, read_answers
 from rlhf_studio.runs.manifest import belongs, entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import (
     BestPolicy,
@@ -275,6 +276,11 @@ class RunReader:
         """The tokens of the first ``limit`` recorded responses of a step, without their numbers; empty when there are none."""
         with self._reading() as connection:
             return rows.read_response_tokens(connection, step, limit)
+
+    def answers(self, after: int = 0) -> list[Answer]:
+        """What an evaluation run has recorded in the steps after ``after``; empty for runs of other stages."""
+        with self._reading() as connection:
+            return read_answers(connection, after)
 
     def watched(self, *, ends: bool = False) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy.

@@ -11,6 +11,7 @@ Traps of peft, and how the engine avoids them:
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Callable
@@ -119,6 +120,20 @@ def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) ->
     """``base`` with the adapter in ``folder`` added into its weights. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
     return _on_base(lambda: merged_for_good(adapted), name, field).requires_grad_(True)
+
+
+def load_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PeftModel:
+    """``base`` with the adapter in ``folder`` switched on, frozen. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
+    adapted: PeftModel = _on_base(lambda: PeftModel.from_pretrained(base, folder, adapter_name=POLICY), name, field)
+    return adapted
+
+
+def sharing(model: PreTrainedModel) -> Any:
+    """A copy of the model whose parameters are its own, but lie in the same memory as long as nobody writes into them."""
+    if getattr(model, "is_quantized", False):  # packed weights carry more than a tensor
+        return copy.deepcopy(model)
+    parameters = {id(parameter): nn.Parameter(parameter.data, requires_grad=False) for parameter in model.parameters()}
+    return copy.deepcopy(model, memo=dict(parameters))
 
 
 def attach_reference(model: PeftModel, folder: Path, name: str, field: str) -> None:

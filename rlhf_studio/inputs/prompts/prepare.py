@@ -49,6 +49,7 @@ class Prepared:
         origin: one sentence each about the source.
         chats: the conversations behind the texts, for rewards that write them in a form of their own; None without chat template.
         dialogues: texts that were dialogues, by the way they are written.
+        rows: what the source holds, for a policy that reads it with another tokenizer.
     """
 
     texts: list[str]
@@ -60,6 +61,7 @@ class Prepared:
     origin: list[str] = field(default_factory=list)
     chats: list[Messages] | None = None
     dialogues: Counter[str] = field(default_factory=Counter)
+    rows: list[Prompt] = field(default_factory=list)
 
     def notes(self, data: DataConfig) -> list[str]:
         """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
@@ -126,6 +128,7 @@ def prepare(
         origin=prompts.notes,
         chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
         dialogues=Counter(row.dialogue for row, _, _, _ in kept if row.dialogue),
+        rows=[row for row, _, _, _ in kept],
     )
 
 
