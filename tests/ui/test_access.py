@@ -205,9 +205,7 @@ def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClie
     async def page(_: Any) -> PlainTextResponse:
         return PlainTextResponse("page")
 
-    app = Starlette(
-        routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(Links, token=token)]
-    )
+    app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(Links, token=token)])
     return TestClient(app, base_url=base_url, follow_redirects=False)
 
 

@@ -5,21 +5,20 @@ import { readable } from "../shared/format.js";
 const LONGEST = 20000;
 const LETTERS = "ABCDEFGHI";
 
-const body = (text) => el("div", { class: "rs-response-text" }, readable(text, LONGEST));
+const body = (text) => el("div", { class: "rs-said" }, readable(text, LONGEST));
 const shortcut = (key) => el("kbd", { "aria-hidden": "true" }, key);
 
 /** Which of two responses is better. */
 export class Pair {
-  constructor(item, task, vote) {
+  constructor(item, vote) {
     this.vote = vote;
-    const by = task.criterion ? ` by ${readable(task.criterion, 60)}` : "";
     const side = (place) =>
       el(
         "article",
-        { class: "rs-response", "aria-label": `Response ${LETTERS[place]}` },
+        { class: "rs-option", "aria-label": `Response ${LETTERS[place]}` },
         el("h4", {}, LETTERS[place]),
         body(item.responses[place]),
-        this.button(`${LETTERS[place]} is better${by}`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
+        this.button(`${LETTERS[place]} is better`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
       );
     this.node = el(
       "div",
@@ -54,7 +53,7 @@ export class Pair {
 
 /** Several responses in order, the best first; two may share a place. */
 export class Ranking {
-  constructor(item, task, vote) {
+  constructor(item, vote) {
     Object.assign(this, { count: item.responses.length, vote, ranks: [], level: 0, last: [], together: false });
     this.ranks = new Array(this.count).fill(0);
     this.marks = item.responses.map(() => el("b", { class: "rs-rank" }));
@@ -63,7 +62,7 @@ export class Ranking {
         "button",
         {
           type: "button",
-          class: "rs-response rs-pick",
+          class: "rs-option rs-pick",
           onclick: () => this.pick(place),
           "aria-label": `Response ${LETTERS[place]}`,
         },
@@ -150,7 +149,7 @@ export class Ranking {
 
 /** One response, rated from 1 to the task's highest number. */
 export class Stars {
-  constructor(item, task, vote) {
+  constructor(item, vote, task) {
     Object.assign(this, { points: task.points, vote });
     const label = (value) => (value === 1 ? "worst" : value === task.points ? "best" : "");
     const button = (value) =>
@@ -166,13 +165,13 @@ export class Stars {
         el("span", {}, label(value)),
       );
     const values = Array.from({ length: task.points }, (_, index) => index + 1);
-    const question = task.criterion ? `How good is it, by ${readable(task.criterion, 60)}?` : "How good is it?";
+    const question = "How good is it?";
     this.node = el(
       "div",
       {},
       el(
         "article",
-        { class: "rs-response rs-alone", "aria-label": "Response" },
+        { class: "rs-option rs-alone", "aria-label": "Response" },
         el("h4", {}, "Response"),
         body(item.responses[0]),
       ),

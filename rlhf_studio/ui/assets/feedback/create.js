@@ -70,7 +70,7 @@ export class NewTask {
       this.guidelines.node,
       this.warning.node,
       el("div", { class: "rs-fields" }, this.people.node, this.points.node, label("Next item", this.orders.node)),
-      el("label", { class: "rs-check" }, this.sure, " Ask how sure they are"),
+      el("label", { class: "rs-ask-sure" }, this.sure, " Ask how sure they are"),
       el(
         "fieldset",
         { class: "rs-calibration" },

@@ -264,7 +264,7 @@ export class Rating {
     this.shown = key;
     this.since = performance.now();
     this.confidence = 2;
-    this.answer = new ANSWERS[this.task.kind](item, this.task, (verdict, value) => this.vote(verdict, value));
+    this.answer = new ANSWERS[this.task.kind](item, (verdict, value) => this.vote(verdict, value), this.task);
     this.sure = NAMES.map((label, index) =>
       el(
         "button",
@@ -278,6 +278,9 @@ export class Rating {
       this.body,
       item.prompt
         ? el("div", { class: "rs-rate-prompt" }, el("h4", {}, "Prompt"), el("div", {}, readable(item.prompt, 20000)))
+        : null,
+      this.task.criterion
+        ? el("p", { class: "rs-judge" }, "Judge by: ", el("b", {}, readable(this.task.criterion, 200)))
         : null,
       this.answer.node,
       el(

@@ -24,7 +24,7 @@ export class Results {
       { class: "rs-results", hidden: true },
       el(
         "div",
-        { class: "rs-rate-head" },
+        { class: "rs-results-head" },
         el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks"),
         this.title,
         el(
@@ -99,7 +99,7 @@ const waiting = () =>
 function tile(title, value, help) {
   return el(
     "div",
-    { class: "rs-figure" },
+    { class: "rs-agreed-one" },
     el("span", { class: "rs-help" }, title),
     el("b", {}, value === null ? NONE : number(value)),
     el("span", { class: "rs-help" }, help),
@@ -130,13 +130,13 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
     el("h4", {}, "Agreement"),
     el(
       "div",
-      { class: "rs-figures" },
+      { class: "rs-agreed" },
       tile("Krippendorff's alpha", alpha, `${counted(items, "comparison")}, ${level}`),
       tile("Fleiss' kappa", fleiss, counted(fleissItems, "comparison")),
       cohen.length === 1 ? tile("Cohen's kappa", cohen[0].kappa, counted(cohen[0].items, "comparison")) : null,
       el(
         "div",
-        { class: "rs-figure" },
+        { class: "rs-agreed-one" },
         el("span", { class: "rs-help" }, "All said the same"),
         el("b", {}, percent(same, 0)),
         el("span", { class: "rs-help" }, "chance not taken off"),
@@ -158,7 +158,7 @@ function table(heads, rows, numbersFrom) {
   const head = heads.map((text, place) =>
     el("th", { class: place >= numbersFrom ? "rs-number" : "", scope: "col" }, text),
   );
-  return el("div", { class: "rs-scroll" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+  return el("div", { class: "rs-sideways" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
 }
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
@@ -231,7 +231,7 @@ function disagreementsOf(found) {
           item.responses.map((text, place) =>
             el(
               "article",
-              { class: "rs-response" },
+              { class: "rs-option" },
               el(
                 "h4",
                 {},
@@ -239,7 +239,7 @@ function disagreementsOf(found) {
                 " ",
                 el("small", {}, readable(item.sources[place] || "", 80)),
               ),
-              el("div", { class: "rs-response-text" }, readable(text, 4000)),
+              el("div", { class: "rs-said" }, readable(text, 4000)),
             ),
           ),
         ),
