@@ -44,6 +44,21 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
         return model(input_ids=pad_right(rows, pad or 0, model.device), attention_mask=mask, **_no_cache(model)).logits.float()
 
 
+def classifier_facts(model: Any) -> dict[str, Any]:
+    """What a loaded classifier is, as plain data for people: ``class``, ``parameters``, ``device``, ``dtype``, and ``head``, the name and
+    shape of each weight behind its trunk.
+    """
+    trunk = set(model.base_model.parameters())
+    head = {name: list(weight.shape) for name, weight in model.named_parameters() if weight not in trunk}
+    return {
+        "class": type(model).__name__,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "device": str(model.device),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "head": head,
+    }
+
+
 @contextlib.contextmanager
 def _pad_token(model: Any, pad: int | None) -> Iterator[None]:
     config = model.config.get_text_config()
