@@ -324,3 +324,17 @@ def test_an_evaluation_trains_nothing(tmp_path: Path) -> None:
 def test_margins_with_a_trend_are_no_explosion(tmp_path: Path) -> None:
     made = Made("reward_model", metrics={"reward_model/margin": falling(0.0, 6.0), "reward_model/chosen_mean": falling(0.0, 3.0)})
     assert diagnose(made.write(tmp_path / "run")).findings == []
+
+
+def test_the_measurement_before_training_counts_as_step_0(tmp_path: Path) -> None:
+    """The engine tells it in the event ``start``: a model that only got worse was best before its first step."""
+    made = Made(
+        "sft", metrics={"sft/eval_loss": lambda step: 2.0 + 0.01 * step if step % 10 == 0 else None}, told={"start": {"sft/eval_loss": 1.9}}
+    )
+    said = diagnose(made.write(tmp_path / "run"))
+    assert (said.verdict.kind, said.verdict.since) == ("overfits", 30)
+    assert "was lowest at step 0 (1.90)" in said.verdict.sentence
+    (one,) = said.findings
+    assert (one.check, one.level, one.changes, one.evidence[0].step) == ("overfitting", "alarm", {}, 0)
+    learned = Made("sft", metrics={"sft/eval_loss": lambda step: 1.5 if step == 40 else None}, told={"start": {"sft/eval_loss": 1.9}})
+    assert verdict(learned, tmp_path / "learned").sentence.startswith("Learned: held-out loss 1.90 → 1.50 nats per token")

@@ -18,6 +18,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     SURE,
     SURE_RISE,
     WINDOW,
+    HeldOut,
     at_all_steps,
     fallen,
     held_out,
@@ -61,18 +62,18 @@ def overfitting(run: Recorded) -> Course | None:
     def evidence(since: int, until: int) -> list[Evidence]:
         number = int(np.searchsorted(measured.places, until, side="right")) - 1
         lowest = int(measured.best[number])
-        return [_told(run, measured.losses, measured.training, measured.places, at) for at in dict.fromkeys([lowest, number])]
+        return [_told(run, measured, at) for at in dict.fromkeys([lowest, number])]
 
-    step = int(run.steps[measured.places[best]])
+    step = int(measured.steps[best])
     changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
     # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
     found = at_all_steps(run, measured.places, levels(warning=over, alarm=worse))
     return Course(found, evidence, changes=changes, from_start=True, length=RISES)
 
 
-def _told(run: Recorded, losses: np.ndarray, means: np.ndarray, places: np.ndarray, at: int) -> Evidence:
-    text = f"held-out loss {figure(losses[at])}, training loss {figure(means[at])}"
-    return Evidence(text, step=int(run.steps[places[at]]), metric=f"{run.config.stage}/eval_loss")
+def _told(run: Recorded, measured: HeldOut, at: int) -> Evidence:
+    text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
+    return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
 
 
 @check(

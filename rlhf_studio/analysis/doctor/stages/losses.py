@@ -80,16 +80,18 @@ def fallen(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The measurements on held-out examples, in order: K of them.
+    """The measurements on held-out examples, in order: K of them. The first may be of the model before training, which is step 0.
 
     Attributes:
-        places: indices of their steps, (K,).
+        places: indices of their steps, (K,); -1 for step 0.
+        steps: the steps, (K,).
         losses: nats, (K,).
         best: for each the number of the lowest so far, (K,).
-        training: the mean training loss of the steps since the measurement before, (K,); NaN without any.
+        training: the mean training loss of the steps since the measurement before, (K,); at step 0 of the first; NaN without any.
     """
 
     places: np.ndarray
+    steps: np.ndarray
     losses: np.ndarray
     best: np.ndarray
     training: np.ndarray
@@ -107,17 +109,27 @@ class HeldOut:
         return found
 
 
+def at_measurements(run: Recorded, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(places, values) of a metric that is measured now and then, (K,); of the model before training the event ``start`` tells."""
+    column = run.own(name)
+    places = np.flatnonzero(np.isfinite(column))
+    before = run.told("start").get(f"{run.config.stage}/{name}")
+    if isinstance(before, int | float) and np.isfinite(before):
+        return np.append(-1, places), np.append(float(before), column[places])
+    return places, column[places]
+
+
 def held_out(run: Recorded) -> HeldOut:
     """What was measured on the held-out examples."""
-    losses, loss = run.own("eval_loss"), run.own("loss")
-    places = np.flatnonzero(np.isfinite(losses))
-    values = losses[places]
+    loss = run.own("loss")
+    places, values = at_measurements(run, "eval_loss")
     best = np.array([int(np.argmin(values[: index + 1])) for index in range(len(values))], dtype=np.int64)
     means = []
     for number, place in enumerate(places):
-        between = loss[places[number - 1] + 1 if number else 0 : place + 1]
+        between = loss[places[number - 1] + 1 if number else 0 : place + 1] if place >= 0 else loss[:WINDOW]
         means.append(float(np.nanmean(between)) if np.isfinite(between).any() else float("nan"))
-    return HeldOut(places, values, best, np.array(means))
+    steps = np.where(places < 0, 0, run.steps[np.maximum(places, 0)]) if len(run.steps) else np.zeros(len(places), dtype=np.int64)
+    return HeldOut(places, steps, values, best, np.array(means))
 
 
 def at_all_steps(run: Recorded, places: np.ndarray, found: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     WINDOW,
     HeldOut,
     at_all_steps,
+    at_measurements,
     fallen,
     held_out,
     late,
@@ -105,7 +106,7 @@ def _words(run: Recorded, kind: VerdictKind) -> tuple[str, str]:
         return "Too early to say.", reason
     if kind == "overfits":
         best = int(measured.best[-1])
-        step, lowest, now = int(run.steps[measured.places[best]]), measured.losses[best], measured.losses[-1]
+        step, lowest, now = int(measured.steps[best]), measured.losses[best], measured.losses[-1]
         sentence = (
             f"Overfits: the held-out loss was lowest at step {step} ({figure(lowest)}) and is {figure(now)} now, while the training loss "
             f"went on falling, {figure(measured.training[best])} → {figure(measured.training[-1])}."
@@ -127,11 +128,10 @@ def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
     if stage == "sft":
         ends = np.exp(np.minimum([first, now], 700.0))
         change += f", perplexity {figure(ends[0])} → {figure(ends[1])}"
-    accuracy = run.own("eval_accuracy")
-    known = accuracy[np.isfinite(accuracy)]
+    known = at_measurements(run, "eval_accuracy")[1]
     if len(known):
         change += f", accuracy {known[0]:.1%} → {known[-1]:.1%} of the held-out pairs"
-    steps = [int(run.steps[measured.places[at]]) for at in (0, -1)]
+    steps = [int(measured.steps[at]) for at in (0, -1)]
     reason = f"{len(measured.places)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
     return change, reason + f"more than {REAL_FALL:g} nats count."
 
