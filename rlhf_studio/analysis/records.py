@@ -8,8 +8,15 @@ from typing import Any, Literal
 Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run is probably not doing what was wanted. alarm: numbers or policy are spoilt."""
 
-VerdictKind = Literal["too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned"]
-"""``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything."""
+VerdictKind = Literal[
+    "too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "learning", "learned", "overfits", "diverged", "evaluated",
+]  # fmt: skip
+"""``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it ended.
+
+Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``diverged``, ``nothing learned``; of
+an evaluation, which trains nothing, ``evaluated``.
+"""
 
 
 OF_SETTINGS = "settings-"

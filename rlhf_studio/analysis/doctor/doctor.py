@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.doctor.settings import settings_findings
+from rlhf_studio.analysis.doctor.stages.verdict import stage_verdict
 from rlhf_studio.analysis.doctor.verdict import verdict
 from rlhf_studio.analysis.records import Diagnosis, Finding
 from rlhf_studio.runs.reader import RunReader
@@ -34,13 +36,14 @@ def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
     return Doctor(reader).diagnose(until)
 
 
-def diagnosis(run: RunData) -> Diagnosis:
-    """The diagnosis of what was read."""
+def diagnosis(run: Recorded) -> Diagnosis:
+    """The diagnosis of what was read, by the checks and the verdict of its stage."""
     found = courses(run)
     findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
     findings += settings_findings(run)
     findings.sort(key=_order)
-    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, verdict(run, found, findings), findings)
+    said = verdict(run, found, findings) if isinstance(run, RunData) else stage_verdict(run, found, findings)
+    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, said, findings)
 
 
 def _order(one: Finding) -> tuple[int, int, str]:
