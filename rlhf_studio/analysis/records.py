@@ -8,8 +8,15 @@ from typing import Any, Literal
 Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run is probably not doing what was wanted. alarm: numbers or policy are spoilt."""
 
-VerdictKind = Literal["too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned"]
-"""``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything."""
+VerdictKind = Literal[
+    "too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "learning", "learned", "overfits", "evaluated",
+]  # fmt: skip
+"""``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything.
+
+The last four are of other stages than PPO (:mod:`rlhf_studio.analysis.stages`): ``learning`` while the run goes on, ``learned`` when it has
+ended.
+"""
 
 
 OF_SETTINGS = "settings-"

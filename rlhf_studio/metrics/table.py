@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.metrics.metric import Line, Metric, Tile
+from rlhf_studio.metrics.stages import STAGE_METRICS
 
 _OBJECTIVE = (
     Metric(
@@ -327,5 +328,5 @@ _SPEED = (
 )
 
 
-METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *_TRAINING, *_SPEED)
+METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *STAGE_METRICS, *_TRAINING, *_SPEED)
 """All metrics. ``reward/*`` stands for every reward component; ``time/left`` is not recorded: the page works it out."""

@@ -223,7 +223,7 @@ def _fill(
                     encode_text(config.recipe),
                     encode_text(config.model.policy),
                     state,
-                    config.ppo.steps,
+                    config.planned_steps,
                     time.time(),
                     encode_text(str(working_folder)),
                     __version__,
