@@ -24,7 +24,7 @@ _SFT = (
         "The same loss on examples that training never sees.",
         "Falls with the loss. When it rises again while the loss falls, the model overfits.",
         colour="gold",
-        lines=(Line("sft-loss"),),
+        lines=(Line("sft-loss", style="sparse"),),
         tile=Tile(),
     ),
     Metric(
@@ -43,7 +43,7 @@ _SFT = (
         "Perplexity on examples that training never sees.",
         "Falls, then stays; the lowest point is the best model.",
         colour="entropy",
-        lines=(Line("perplexity"),),
+        lines=(Line("perplexity", style="sparse"),),
         tile=Tile(label="Perplexity"),
     ),
 )
@@ -56,7 +56,7 @@ _REWARD_MODEL = (
         "In how many of the pairs that training never sees the chosen response has the higher score. Guessing gives 50 %.",
         "Well above 50 %; people agree with each other on 60 to 80 % of such pairs, so more than that is rare outside toy worlds.",
         colour="gold",
-        lines=(Line("accuracy", percent=True),),
+        lines=(Line("accuracy", style="sparse", percent=True),),
         tile=Tile(digits=1, percent=True),
     ),
     Metric(
@@ -86,7 +86,7 @@ _REWARD_MODEL = (
         "The same loss on pairs that training never sees.",
         "Falls with the loss. When it rises again, the model has become too sure of itself.",
         colour="entropy",
-        lines=(Line("pair-loss"),),
+        lines=(Line("pair-loss", style="sparse"),),
     ),
     Metric(
         "reward_model/margin",
@@ -105,7 +105,7 @@ _REWARD_MODEL = (
         "The same on pairs that training never sees.",
         "Close to the margin.",
         colour="critic",
-        lines=(Line("margin"),),
+        lines=(Line("margin", style="sparse"),),
     ),
     Metric(
         "reward_model/chosen_mean",
@@ -145,7 +145,7 @@ _DPO = (
         "The same loss on pairs that training never sees.",
         "Falls with the loss. When it rises again, the policy overfits.",
         colour="gold",
-        lines=(Line("dpo-loss"),),
+        lines=(Line("dpo-loss", style="sparse"),),
         tile=Tile(digits=3, label="Held-out loss"),
     ),
     Metric(
@@ -165,7 +165,7 @@ _DPO = (
         "The same on pairs that training never sees.",
         "Rises with the accuracy.",
         colour="entropy",
-        lines=(Line("dpo-accuracy", percent=True),),
+        lines=(Line("dpo-accuracy", style="sparse", percent=True),),
         tile=Tile(digits=1, percent=True, label="Held-out accuracy"),
     ),
     Metric(

@@ -94,6 +94,7 @@ class Quantity:
 
 
 QUANTITIES = (
+    Quantity("loss", "Loss", "sequential", stages=("sft", "dpo")),
     Quantity("rewards", "Reward"),
     Quantity("kl", "KL", stages=("ppo", "dpo")),
     Quantity("advantages", "Advantage"),
@@ -102,7 +103,6 @@ QUANTITIES = (
     Quantity("log_ratio", "Log-ratio"),
     Quantity("entropy", "Entropy", "sequential", stages=("ppo", "sft", "dpo")),
     Quantity("clipped", "Clipped", "flag"),
-    Quantity("loss", "Loss", "sequential", stages=("sft", "dpo")),
 )
 
 

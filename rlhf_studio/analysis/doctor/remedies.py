@@ -14,7 +14,7 @@ FAR = 3.0  # a learning rate within this factor of the recipe's counts as the re
 
 @lru_cache(maxsize=1)
 def _recipes() -> dict[str, RunConfig]:
-    return {recipe.name: recipe.config for recipe in list_recipes()}
+    return {recipe.name: recipe.config for recipe in list_recipes() if isinstance(recipe.config, RunConfig)}
 
 
 def recipe_of(config: RunConfig) -> RunConfig | None:

@@ -10,7 +10,7 @@ from rlhf_studio.analysis.doctor.check import LEVELS
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, StageConfig
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
 FAR_ABOVE, WILD = 10.0, 100.0  # times the recipe's or the highest usual rate
@@ -25,8 +25,10 @@ HOT, COLD = 1.5, 0.5  # sampling temperature
 SHORT_TEXT = 4  # tokens
 
 
-def examine_settings(config: RunConfig) -> list[Finding]:
-    """What is risky in a configuration, the gravest first; empty for the recipes as they are."""
+def examine_settings(config: StageConfig) -> list[Finding]:
+    """What is risky in a configuration, the gravest first; empty for the recipes as they are, and for stages other than PPO."""
+    if not isinstance(config, RunConfig):
+        return []
     found = [
         *_learning_rate(config),
         *_batch(config),
