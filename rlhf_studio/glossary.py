@@ -83,6 +83,9 @@ _TOKENS = {
         "Log of the ratio: how far this step's update had moved this token's probability by its last pass.",
         "Same sign as the advantage; small.",
     ),
+    "loss": Term(
+        "Loss", "nats", "Minus the log-probability of this token: how surprised the model was by it.", "Near 0 for tokens that it expected."
+    ),
     "score": Term(
         "Score", "points", "What the whole response earned; it enters at the last token.", "Higher is better in the reward's eyes."
     ),
@@ -93,10 +96,61 @@ _TOKENS = {
     "probability": Term("Probability", "share", "The chance of this token at this position.", "Read policy and reference side by side."),
 }
 
+_WORDS = {
+    "overfitting": Term(
+        "Overfitting",
+        "",
+        "The model learns its examples by heart: it still gets better on them, and worse on examples that it has never seen.",
+        "None: stop where the held-out loss is lowest.",
+    ),
+    "bradley-terry": Term(
+        "Bradley-Terry",
+        "",
+        "The rule that turns scores into choices: the larger the difference of two scores, the surer people prefer the higher one. With a "
+        "difference of 0 they toss a coin, with 1 point 73 % choose the higher one, with 2 points 88 %.",
+        "The scores differ as much as people's choices say, no more.",
+    ),
+    "calibration": Term(
+        "Calibration",
+        "",
+        "Whether the model is as often right as it believes: of all pairs where it is 80 % sure, 80 % should go the way it says.",
+        "The points lie on the diagonal; below it the model is too sure of itself.",
+    ),
+    "score_histogram": Term(
+        "Scores of both",
+        "points",
+        "How often each score occurs among the chosen and among the rejected responses of the held-out pairs.",
+        "Two hills side by side that overlap: the chosen ones further right.",
+    ),
+    "length_bias": Term(
+        "Length bias",
+        "",
+        "Accuracy by how much longer the chosen response is than the rejected one. A model that has learned to like long responses is "
+        "right where the chosen one is longer, and wrong where it is shorter.",
+        "About the same accuracy everywhere.",
+    ),
+    "group_accuracy": Term(
+        "Accuracy by group", "share of pairs", "Accuracy for each group of prompts.", "About the same for all; a low one needs more pairs."
+    ),
+    "dpo": Term(
+        "DPO",
+        "",
+        "Direct preference optimisation: the policy learns from the pairs themselves. The chosen response becomes likelier than the "
+        "rejected one, measured against a reference; no reward model and no sampling are needed.",
+        "A baseline: PPO from the same pairs should do better to be worth its price.",
+    ),
+    "implicit_reward": Term(
+        "Implicit reward",
+        "points",
+        "What DPO takes for the score of a response: β times how much likelier the policy finds it than the reference does, as a logarithm.",
+        "Higher for the chosen response than for the rejected one.",
+    ),
+}
+
 
 def glossary(metrics: Iterable[Metric] = METRICS) -> dict[str, Term]:
-    """Stored name -> :class:`Term`, for these metrics and for every quantity of a token or a response."""
-    return {**{metric.name: metric.term for metric in metrics}, **_TOKENS}
+    """Stored name -> :class:`Term`, for these metrics, for every quantity of a token or a response, and for the words of the stages."""
+    return {**{metric.name: metric.term for metric in metrics}, **_TOKENS, **_WORDS}
 
 
 GLOSSARY = glossary()

@@ -8,6 +8,7 @@ import pytest
 
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.metrics.metric import Line, Metric, Tile
+from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.ui.live_charts import CHARTS, page_data, shown_names
 
@@ -72,5 +73,35 @@ def test_the_order_of_the_tiles() -> None:
         "policy/clipfrac_avg",
         "val/explained_variance",
         "tokens/response_length",
+        "sft/loss",
+        "sft/eval_loss",
+        "sft/eval_perplexity",
+        "reward_model/eval_accuracy",
+        "reward_model/accuracy",
+        "reward_model/loss",
+        "reward_model/margin",
+        "dpo/loss",
+        "dpo/eval_loss",
+        "dpo/accuracy",
+        "dpo/eval_accuracy",
+        "dpo/margin",
+        "dpo/chosen_reward",
+        "dpo/rejected_reward",
         "speed/tokens_per_second",
     ]
+
+
+@pytest.mark.parametrize("stage", ["ppo", "sft", "reward_model", "dpo"])
+def test_a_stage_has_two_main_charts_and_shows_its_own_metrics_alone(stage: str) -> None:
+    charts = [chart for chart in page_data()["charts"] if stage in chart["stages"]]
+    assert sum(chart["first"] for chart in charts) == 2
+    prefixes = {"ppo": ("objective/", "gold/", "policy/", "val/", "loss/", "tokens/", "time/"), "dpo": ("dpo/",), "sft": ("sft/",)}
+    own = prefixes.get(stage, ("reward_model/",))
+    drawn = {line["metric"] for chart in charts for line in chart["lines"]}
+    assert all(name.startswith((*own, "speed/")) for name in drawn)
+
+
+@pytest.mark.parametrize("stage", HEADLINES)
+def test_the_headline_of_a_stage_and_the_numbers_of_its_summary_are_metrics(stage: str) -> None:
+    names = {metric.name for metric in METRICS}
+    assert {*HEADLINES[stage].names, *SUMMARIES[stage]} <= names

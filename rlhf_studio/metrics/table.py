@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.metrics.metric import Line, Metric, Tile
+from rlhf_studio.metrics.stages import STAGE_METRICS
 
 _OBJECTIVE = (
     Metric(
@@ -337,5 +338,5 @@ _EVALUATION = (
 )
 
 
-METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *_TRAINING, *_SPEED, *_EVALUATION)
+METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *STAGE_METRICS, *_TRAINING, *_SPEED, *_EVALUATION)
 """All metrics. ``reward/*`` stands for every reward component; ``time/left`` is not recorded: the page works it out."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import StageConfig
+from rlhf_studio.config import Stage, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, mapping_from_yaml, parse_config
 
 FOLDER = Path(__file__).resolve().parent
@@ -49,10 +49,16 @@ class Recipe:
     writes: str = "responses"
     watch: str = ""
 
+    @property
+    def stage(self) -> Stage:
+        """What the run does: PPO, or a stage before it."""
+        return self.config.stage
 
-def list_recipes() -> list[Recipe]:
-    """All recipes in the order of the cards."""
-    return sorted((_read(path) for path in FOLDER.glob("*.yaml")), key=lambda recipe: (recipe.order, recipe.name))
+
+def list_recipes(stage: Stage | None = None) -> list[Recipe]:
+    """All recipes, or those of one stage, in the order of the cards."""
+    found = (_read(path) for path in FOLDER.glob("*.yaml"))
+    return sorted((one for one in found if stage in (None, one.stage)), key=lambda recipe: (recipe.order, recipe.name))
 
 
 def load_recipe(name: str) -> Recipe:

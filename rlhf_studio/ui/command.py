@@ -8,12 +8,14 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config_io import ConfigError, apply_overrides, text_override, walk_fields
 from rlhf_studio.ui.form import values_of
 
 PROGRAM = "python -m rlhf_studio train"
+WithRewards = RunConfig | EvaluationRunConfig
+"""The stages in which something is scored."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -23,7 +25,7 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
 
 
-def command_line(config: RunConfig, recipe: str, base: RunConfig) -> str:
+def command_line(config: StageConfig, recipe: str, base: StageConfig) -> str:
     """A command for a shell that runs exactly ``config``, given that ``--recipe`` gives ``base``."""
     parts = [PROGRAM, "--recipe", shlex.quote(recipe)]
     for name, text in overrides(config, base).items():
@@ -32,21 +34,23 @@ def command_line(config: RunConfig, recipe: str, base: RunConfig) -> str:
     return " ".join([*parts, *permission_flags(config)])
 
 
-def permission_flags(config: RunConfig) -> list[str]:
+def permission_flags(config: StageConfig) -> list[str]:
     """What must be allowed at every start. The address of a scoring server is left for the person to fill in: it may hold a secret."""
+    if not isinstance(config, WithRewards):
+        return []
     pairs = [pair for component in config.reward.components for pair in component.start_flags()]
     return [f"{flag} {shlex.quote(value)}" for flag, value in dict.fromkeys(pairs)]
 
 
-def overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:
+def overrides(config: StageConfig, base: StageConfig) -> dict[str, str]:
     """Dotted setting -> text, for each setting in which ``config`` differs from ``base``; ``apply_overrides`` reads it back."""
     ours, theirs = values_of(config), values_of(base)
-    fields: dict[str, FieldInfo] = dict(walk_fields())
+    fields: dict[str, FieldInfo] = dict(walk_fields(type(config)))
     changed: dict[str, str] = {}
     for name, value in ours.items():
         if value == theirs[name]:
             continue
-        if name == "reward.components":
+        if name == "reward.components" and isinstance(config, WithRewards) and isinstance(base, WithRewards):
             changed.update(_component_overrides(config, base))
         else:
             text = text_override(value) if may_be_empty(fields[name]) else value
@@ -54,7 +58,7 @@ def overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:
     return changed
 
 
-def _component_overrides(config: RunConfig, base: RunConfig) -> dict[str, str]:
+def _component_overrides(config: WithRewards, base: WithRewards) -> dict[str, str]:
     """Single settings while the kinds are the same in the same order, else the whole list."""
     ours, theirs = config.reward.components, base.reward.components
     if [component.kind for component in ours] == [component.kind for component in theirs]:

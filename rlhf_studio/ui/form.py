@@ -7,8 +7,19 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import NOTHING_ALLOWED, REWARD_KINDS, SECTIONS, Component, Group, LoraConfig, Permissions, RunConfig, kind_of
-from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.config import (
+    NOTHING_ALLOWED,
+    REWARD_KINDS,
+    STAGES,
+    Component,
+    Group,
+    LoraConfig,
+    Permissions,
+    Stage,
+    StageConfig,
+    kind_of,
+)
+from rlhf_studio.config_io import ConfigError, Problem, section_model, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.runs.reader import RunReader
@@ -20,9 +31,14 @@ SECTION_TITLES = {
     "data": "Data",
     "reward": "Reward",
     "ppo": "PPO",
+    "sft": "Fine-tuning",
+    "reward_model": "Reward model",
+    "dpo": "DPO",
+    "evaluation": "Evaluation",
     "generation": "Generation",
     "engine": "Engine",
 }
+"""The sections of all stages; those of each stage come in this order."""
 # Settings that the form shows only while another setting is shown and has a certain value.
 USED_WHEN: dict[str, tuple[str, Any]] = {
     **{f"lora.{name}": ("lora.enabled", True) for name in LoraConfig.model_fields if name != "enabled"},
@@ -33,25 +49,59 @@ USED_WHEN: dict[str, tuple[str, Any]] = {
     "ppo.kl_target": ("ppo.kl_controller", "adaptive"),
     "ppo.kl_horizon": ("ppo.kl_controller", "adaptive"),
 }
+FILLED = object()
+"""In place of a value: the other setting is not empty."""
+# The same of the stages that learn from examples.
+EXAMPLES_WHEN: dict[str, tuple[str, Any]] = {
+    "data.eval_split": ("data.eval", FILLED),
+    "data.eval_share": ("data.eval", ""),
+    "data.prompt_format": ("data.chat_template", False),
+    "data.min_confidence": ("data.confidence_column", FILLED),
+}
+# Settings of the sections that all stages share, which only these stages use: the others do not show them.
+ONLY_IN: dict[str, tuple[Stage, ...]] = {
+    "engine.probe_prompts": ("ppo",),
+    "engine.watch_prompts": ("ppo", "sft", "dpo"),
+    "engine.watch_every": ("ppo", "sft", "dpo"),
+}
+LEARN_FROM_EXAMPLES: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
 LONG_TEXT = 1000
+# How the bundled names end that fit a setting, in a stage or in all.
+_BUNDLED_ENDING = {
+    ("model.policy", ""): "policy",
+    ("data.prompts", ""): "prompts",
+    ("model", ""): "reward",
+    ("data.source", "sft"): "reviews",
+    ("data.source", "reward_model"): "pairs",
+    ("data.source", "dpo"): "pairs",
+}
 
 
-def describe_form(permissions: Permissions = NOTHING_ALLOWED) -> dict[str, Any]:
-    """Sections, fields and reward component kinds as plain data; ``permissions`` are what rewards outside the program may use."""
-    fields: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
-    for name, info in walk_fields():
+def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "ppo") -> dict[str, Any]:
+    """Sections, fields and reward component kinds as plain data; ``permissions`` are what rewards outside the program may use.
+
+    A stage without rewards has no kinds of components.
+    """
+    kind = STAGES[stage]
+    fields: dict[str, list[dict[str, Any]]] = {section: [] for section in kind.sections}
+    for name, info in walk_fields(kind):
         section, _, rest = name.partition(".")
-        if rest:
-            fields[section].append(describe_field(name, info))
-    sections = []
-    for section in SECTIONS:
-        model = RunConfig.model_fields[section].annotation
-        sections.append({"name": section, "title": SECTION_TITLES[section], "help": model.__doc__, "fields": fields[section]})
+        if rest and stage in ONLY_IN.get(name, (stage,)):
+            fields[section].append(describe_field(name, info, stage))
+    sections = [
+        {"name": section, "title": SECTION_TITLES[section], "help": _intro(section, kind), "fields": fields[section]}
+        for section in kind.sections
+    ]
     return {
-        "name": describe_field("name", RunConfig.model_fields["name"]),
+        "name": describe_field("name", kind.model_fields["name"]),
         "sections": sections,
-        "components": [describe_component(model, permissions) for model in kinds_by_group()],
+        "components": [describe_component(model, permissions) for model in kinds_by_group()] if "reward" in kind.sections else [],
     }
+
+
+def _intro(section: str, kind: type[StageConfig]) -> str:
+    """What a section is about: the first sentence of its model, in plain text."""
+    return (section_model(section, kind).__doc__ or "").replace("``", "")
 
 
 def kinds_by_group() -> list[type[Component]]:
@@ -77,7 +127,7 @@ def describe_component(model: type[Component], permissions: Permissions = NOTHIN
     return {**about, "fields": fields, "defaults": model().model_dump()}
 
 
-def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:
+def describe_field(name: str, info: FieldInfo, stage: Stage = "ppo") -> dict[str, Any]:
     """One setting: what it is called, what it means, what it takes."""
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     described: dict[str, Any] = {
@@ -92,15 +142,21 @@ def describe_field(name: str, info: FieldInfo) -> dict[str, Any]:
     if name == "engine.device":
         described["kind"] = "device"  # a picker, whose choices depend on the machine: see devices.py
     if described["kind"] == "choice":
-        described["choices"] = list(get_args(info.annotation))
-    if name in USED_WHEN:
-        described["used_when"] = {"name": USED_WHEN[name][0], "value": USED_WHEN[name][1]}
+        described["choices"] = [choice for choice in get_args(info.annotation) if _is_choice(name, choice, stage)]
+    if rule := USED_WHEN.get(name) or (EXAMPLES_WHEN.get(name) if stage in LEARN_FROM_EXAMPLES else None):
+        described["used_when"] = {"name": rule[0], "filled": True} if rule[1] is FILLED else {"name": rule[0], "value": rule[1]}
     if described.get("max_length", 0) >= LONG_TEXT:
         described["wide"] = True
-    ending = {"model.policy": "policy", "data.prompts": "prompts", "model": "reward"}.get(name)
-    if ending:
+    if ending := _BUNDLED_ENDING.get((name, stage)) or _BUNDLED_ENDING.get((name, "")):
         described["suggestions"] = [bundled for bundled in BUNDLED if bundled.endswith(ending)]
     return described
+
+
+def _is_choice(name: str, choice: str, stage: Stage) -> bool:
+    """Whether a choice of a shared setting is one of this stage: PPO measures scores, the others a loss on held-out examples."""
+    if name != "engine.keep_best" or choice == "none":
+        return True
+    return (choice == "eval_loss") == (stage in LEARN_FROM_EXAMPLES)
 
 
 def field_kind(annotation: Any) -> Literal["toggle", "integer", "number", "text", "choice", "components"]:
@@ -129,11 +185,11 @@ def _bounds(info: FieldInfo) -> dict[str, Any]:
     return bounds
 
 
-def values_of(config: RunConfig) -> dict[str, Any]:
+def values_of(config: StageConfig) -> dict[str, Any]:
     """The configuration as the form holds it: dotted name -> value; reward components as a list of mappings."""
     data = config.model_dump(mode="json")
     flat: dict[str, Any] = {"name": data["name"]}
-    for section in SECTIONS:
+    for section in config.sections:
         flat.update({f"{section}.{name}": value for name, value in data[section].items()})
     return flat
 
@@ -144,7 +200,7 @@ def settings_of(reader: RunReader) -> dict[str, Any]:
     A run that is started from the form works in the app's folder, so what a relative path names in this run's folder is named in full.
     """
     config = as_seen_from(reader.config(), reader.working_folder())
-    return {"values": {**values_of(config), "name": ""}, "basis": config.recipe}
+    return {"values": {**values_of(config), "name": ""}, "basis": config.recipe, "stage": config.stage}
 
 
 def nested(values: Any) -> dict[str, Any]:

@@ -32,7 +32,8 @@ STYLES = {
     "live": (
         *_SHARED_STYLES,
         *TOKEN_STYLES,
-        *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/diary.css"),
+        *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/measures.css"),
+        "live/diary.css",
         "export/take_home.css",
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from rlhf_studio.config import Stage
 from rlhf_studio.glossary import glossary
 from rlhf_studio.metrics.metric import Metric
 from rlhf_studio.metrics.table import METRICS
+
+
+EVERY_STAGE: tuple[Stage, ...] = ("ppo", "sft", "reward_model", "dpo", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class Chart:
         alone: title while there is nothing for the right axis, e.g. without a gold scorer.
         least: the left axis is at least this high, in its own unit: smaller changes are rounding, not news.
         target: name of the setting that gives a dashed line on the left axis, shown when the run has that setting.
+        stages: the stages of a run that have it.
+        first: it is one of the two curves that matter most in its stage: they stand beside the answers.
     """
 
     key: str
@@ -40,19 +46,31 @@ class Chart:
     least: float = 0.0
     target: str = ""
     alone: str = ""
+    stages: tuple[Stage, ...] = ("ppo",)
+    first: bool = False
 
 
 CHARTS = (
-    Chart("score", "Score and gold", "score", "gold", extras="reward/", alone="Score"),
-    Chart("kl", "KL and coefficient", "nats", "β", zero="both", least=0.1, target="kl_target"),
+    Chart("score", "Score and gold", "score", "gold", extras="reward/", alone="Score", first=True),
+    Chart("kl", "KL and coefficient", "nats", "β", zero="both", least=0.1, target="kl_target", first=True),
     Chart("frontier", "Score and gold against KL", "score", "gold", kind="path", x_metric="objective/kl", alone="Score against KL"),
     Chart("loss", "Losses", "policy", "value", zero="right"),
     Chart("entropy", "Entropy", "nats per token", least=0.05),
     Chart("clip", "Clip fraction and ratio", "% of tokens", "ratio", zero="left", least=1.0),
     Chart("critic", "Explained variance", "share explained", least=0.1),
     Chart("length", "Response length", "tokens", "% cut off", zero="both"),
+    Chart("sft-loss", "Loss and held-out loss", "nats per token", stages=("sft",), first=True),
+    Chart("perplexity", "Perplexity", "", stages=("sft",), first=True),
+    Chart("accuracy", "Accuracy on pairs", "% of pairs", stages=("reward_model",), first=True),
+    Chart("pair-loss", "Log loss", "nats per pair", stages=("reward_model",), first=True),
+    Chart("margin", "Margin", "points", zero="left", stages=("reward_model",)),
+    Chart("chosen-rejected", "Scores of chosen and rejected", "points", stages=("reward_model",)),
+    Chart("dpo-loss", "Loss and held-out loss", "nats per pair", stages=("dpo",), first=True),
+    Chart("dpo-rewards", "Rewards of chosen and rejected", "points", zero="left", stages=("dpo",), first=True),
+    Chart("dpo-accuracy", "Accuracy on pairs", "% of pairs", stages=("dpo",)),
+    Chart("dpo-margin", "Reward margin", "points", zero="left", stages=("dpo",)),
     Chart("phases", "Time per phase", "seconds", kind="stack", zero="left"),
-    Chart("speed", "Speed", "tokens/s", zero="left"),
+    Chart("speed", "Speed", "tokens/s", zero="left", stages=EVERY_STAGE),
 )
 
 
@@ -64,6 +82,7 @@ class Quantity:
         scale: ``diverging`` around 0, ``sequential`` from 0, or ``flag`` for yes and no.
         noise: values up to this size are rounding errors of the forward pass, in the quantity's unit; they get no colour.
         centred: the middle of the scale is the mean over the step's tokens, not 0.
+        stages: the stages whose runs may record it.
     """
 
     name: str
@@ -71,16 +90,18 @@ class Quantity:
     scale: Literal["diverging", "sequential", "flag"] = "diverging"
     noise: float = 1e-4
     centred: bool = False
+    stages: tuple[Stage, ...] = ("ppo",)
 
 
 QUANTITIES = (
+    Quantity("loss", "Loss", "sequential", stages=("sft", "dpo")),
     Quantity("rewards", "Reward"),
-    Quantity("kl", "KL"),
+    Quantity("kl", "KL", stages=("ppo", "dpo")),
     Quantity("advantages", "Advantage"),
     Quantity("returns", "Return"),
     Quantity("values", "Value", centred=True),
     Quantity("log_ratio", "Log-ratio"),
-    Quantity("entropy", "Entropy", "sequential"),
+    Quantity("entropy", "Entropy", "sequential", stages=("ppo", "sft", "dpo")),
     Quantity("clipped", "Clipped", "flag"),
 )
 

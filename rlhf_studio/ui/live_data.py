@@ -15,14 +15,13 @@ import numpy as np
 import orjson
 
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
-
-SUMMARY_METRICS = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
 
 
 def encode_text(data: Any) -> bytes:
@@ -157,6 +156,7 @@ def status_payload(
     series: Series,
     checkpoints: Sequence[CheckpointInfo],
     first_and_last: Mapping[str, tuple[float | None, float | None]],
+    stage: str = "ppo",
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
     that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained.
@@ -164,6 +164,7 @@ def status_payload(
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
     return {
+        "stage": stage,
         "run": status.run_id,
         "name": status.name,
         "recipe": status.recipe,
@@ -194,11 +195,15 @@ STEERED = ("ppo.kl_coef", "ppo.kl_target", "ppo.learning_rate", "generation.temp
 """The settings that can be changed while a run goes on, as the page offers them."""
 
 
-def settings_payload(config: RunConfig, changes: Sequence[SettingChange] = ()) -> dict[str, Any]:
+def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = ()) -> dict[str, Any]:
     """The settings that the charts, the inspector and the questions need, with what was changed while the run went on.
 
-    ``kl_targets`` are (first step, value): the target in force from that step on; empty without an adaptive controller.
+    ``kl_targets`` are (first step, value): the target in force from that step on; empty without an adaptive controller. Of another stage
+    than PPO no setting can be changed while it goes on.
     """
+    if not isinstance(config, RunConfig):
+        batch = config.training.batch_size if isinstance(config, SupervisedConfig) else 0
+        return {"steered": {}, "kl_targets": [], "kl_target": None, "batch_size": batch, "watch_every": config.engine.watch_every}
     ppo = config.ppo
     now = {name: getattr(getattr(config, name.split(".")[0]), name.split(".")[1]) for name in STEERED}
     changes = [change for change in changes if change.setting in now and _is_number(change.new)]

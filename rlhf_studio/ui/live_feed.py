@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
@@ -168,7 +169,8 @@ class _Follower:
             self._read(status)
             self._seen = seen
         self.status = status
-        encoded = live_data.encode_text(live_data.status_payload(status, self._series, self._checkpoints, self._first_and_last))
+        told = live_data.status_payload(status, self._series, self._checkpoints, self._first_and_last, self._config.stage)
+        encoded = live_data.encode_text(told)
         if moved or self.snapshot is None or encoded != self.snapshot.status:
             self._changes += 1
             self.snapshot = Snapshot(
@@ -201,7 +203,7 @@ class _Follower:
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
         self._first_and_last = {}
         if status.state in ENDED:
-            self._first_and_last = self.reader.first_and_last(live_data.SUMMARY_METRICS)
+            self._first_and_last = self.reader.first_and_last(SUMMARIES[self._config.stage])
 
 
 class LiveFeed:
@@ -386,7 +388,7 @@ def _problem(text: str) -> bytes:
 
 
 _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
-    "samples": lambda reader, step, sample: live_samples.samples(reader, step, sample),
+    "samples": live_samples.samples,
     "tokens": lambda reader, step, sample: live_samples.tokens_payload(step, reader.rollout(step, sample)),
     "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),

@@ -18,7 +18,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
@@ -84,7 +84,7 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
             send_command(workspace.run_dir(run), COMMANDS[action])
 
 
-def changed_settings(config: RunConfig, changes: Any) -> dict[str, float]:
+def changed_settings(config: StageConfig, changes: Any) -> dict[str, float]:
     """The settings that a running engine is to change, checked as the form checks them.
 
     Raises StoreError for one that cannot be changed while a run goes on, and for a value that is out of its bounds.
@@ -93,7 +93,7 @@ def changed_settings(config: RunConfig, changes: Any) -> dict[str, float]:
         raise StoreError("Nothing was changed.", "state")
     data = config.model_dump(mode="json")
     for name, value in changes.items():
-        if name not in live_data.STEERED:
+        if name not in live_data.STEERED or config.stage != "ppo":
             raise StoreError(f"{shortened(str(name))} cannot be changed while a run goes on; vary the run instead.", "state")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise StoreError(f"{name} must be a number.", "state")
@@ -119,7 +119,8 @@ def _refusals() -> Iterator[None]:
 def about_settings() -> dict[str, Any]:
     """What the page says of settings: the ``settings``' titles by dotted name, and those that can be ``steered`` as the form has them."""
     fields = dict(walk_fields())
-    titles = {name: info.title for name, info in fields.items() if "." in name}
+    every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
+    titles = {name: info.title for name, info in every.items() if "." in name}
     return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in live_data.STEERED]}
 
 

@@ -17,23 +17,29 @@ from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounde
 
 MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
 CLEAR_MOVE = 0.05  # of a probability, in one step
+IN_PAIRS = ("reward_model", "dpo")
+"""The stages whose recorded examples are pairs."""
 ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
 
 
 def samples(reader: Any, step: int, sample: int) -> bytes:
     """The sample table of one step, as :func:`samples_payload`; ``reader`` is a RunReader."""
     with reader.snapshot():
-        return samples_payload(step, [reader.rollout(step, record.sample) for record in reader.rollouts(step)], sample)
+        rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
+    return samples_payload(step, rollouts, sample, reader.config().stage in IN_PAIRS)
 
 
-def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int) -> bytes:
+def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False) -> bytes:
     """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
+
+    ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
 
     That is ``sample``, or the response with the best score where the step has no such sample; null in a step without responses. One
     question then gets what a page shows of a new step.
     """
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
-    table = encode_text({"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)})
+    head = {"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
+    table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
     best = max(rollouts, key=lambda record: (finite(record.score) is not None, finite(record.score), -record.sample), default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
     return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen) if chosen else b"null") + b"}"
@@ -145,6 +151,8 @@ def _is_flat(numbers: np.ndarray, noise: float) -> bool:
 
 
 def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    if name == "loss":
+        return None if "rewards" in arrays or "logprobs" not in arrays else -arrays["logprobs"]  # PPO's sampled tokens have no loss
     if name != "log_ratio":
         return arrays.get(name)
     after, sampled = arrays.get("new_logprobs"), arrays.get("logprobs")
@@ -152,7 +160,19 @@ def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
 
 
 def _row(record: RolloutRecord) -> dict[str, Any]:
-    return {**_sample(record), "length": record.length}
+    """What the table shows of a response; ``loss`` is the mean over the tokens of an example, which has no score."""
+    loss = _values(record.tokens.arrays, "loss") if record.tokens is not None and not np.isfinite(record.score) else None
+    mean = {} if loss is None or not np.isfinite(loss).any() else {"loss": float(rounded(np.nanmean(loss)))}
+    return {**_sample(record), **mean, "length": record.length}
+
+
+def sides(rollouts: Sequence[RolloutRecord]) -> bool:
+    """Whether these are pairs: an even sample is the chosen response, the next one the rejected response to the same prompt."""
+    chosen, rejected = rollouts[::2], rollouts[1::2]
+    if not rejected or len(chosen) != len(rejected):
+        return False
+    pairs = zip(chosen, rejected, strict=True)
+    return all(one.sample % 2 == 0 and other.sample == one.sample + 1 and one.prompt == other.prompt for one, other in pairs)
 
 
 def _sample(record: RolloutRecord) -> dict[str, Any]:

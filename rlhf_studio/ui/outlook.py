@@ -7,7 +7,16 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.analysis.records import Finding
-from rlhf_studio.config import RunConfig, short_name
+from rlhf_studio.config import (
+    DPORunConfig,
+    EvaluationRunConfig,
+    RewardModelRunConfig,
+    RunConfig,
+    SFTRunConfig,
+    StageConfig,
+    TrainingConfig,
+    short_name,
+)
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.estimate.scaled_time import scaled_minutes
 from rlhf_studio.preflight import Preflight
@@ -15,12 +24,69 @@ from rlhf_studio.recipes import Recipe
 from rlhf_studio.units import format_bytes
 
 UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help": "It depends on the model and the machine."}
+_UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": "known after the first steps"}
 
 
-def sentence(config: RunConfig, recipe: Recipe) -> str:
-    """What will happen, in plain words that need no knowledge of PPO."""
+def sentence(config: StageConfig, recipe: Recipe) -> str:
+    """What will happen, in plain words that need no knowledge of the method."""
+    if isinstance(config, RunConfig):
+        return _ppo_sentence(config, recipe)
+    if isinstance(config, SFTRunConfig):
+        return _sft_sentence(config)
+    if isinstance(config, RewardModelRunConfig):
+        return _reward_model_sentence(config)
+    if isinstance(config, DPORunConfig):
+        return _dpo_sentence(config)
+    return _evaluation_sentence(config) if isinstance(config, EvaluationRunConfig) else ""
+
+
+def _learner(config: RunConfig | SFTRunConfig | DPORunConfig | RewardModelRunConfig) -> str:
+    return short_name(config.model.policy) + (f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else "")
+
+
+def _sft_sentence(config: SFTRunConfig) -> str:
+    who = f"An untrained model in the shape of {short_name(config.model.policy)}" if config.model.fresh else f"The model {_learner(config)}"
+    what = "write" if config.sft.loss_on == "text" else "answer"
+    return f"{who} reads {short_name(config.data.source)} and learns to {what} as these examples do. {_amount(config.sft, 'examples')}."
+
+
+def _reward_model_sentence(config: RewardModelRunConfig) -> str:
+    begin = f"A copy of {_learner(config)} becomes a judge"
+    members = config.reward_model.members
+    several = f" {members} such models are trained, one after the other." if members > 1 else ""
+    return (
+        f"{begin}: of each pair in {short_name(config.data.source)}, it learns to score the response higher that people preferred. "
+        f"{_amount(config.reward_model, 'pairs')}.{several}"
+    )
+
+
+def _dpo_sentence(config: DPORunConfig) -> str:
+    return (
+        f"The model {_learner(config)} learns from the pairs in {short_name(config.data.source)} themselves: preferred responses become "
+        f"likelier than rejected ones. No judge is needed. {_amount(config.dpo, 'pairs')}."
+    )
+
+
+def _evaluation_sentence(config: EvaluationRunConfig) -> str:
+    evaluation = config.evaluation
+    policies = max(1, len(evaluation.policies.split()))
+    prompts = count(evaluation.prompts, "held-out prompt", "held-out prompts") if evaluation.prompts else "All held-out prompts"
+    who = count(policies, "policy", "policies")
+    each = "" if evaluation.samples == 1 else f", {evaluation.samples} times each"
+    return f"{prompts} get an answer from {who}{each}. Nothing is trained."
+
+
+def _amount(training: TrainingConfig, what: str) -> str:
+    """How much is read, as a sentence: ``1 pass over all of them, 64 examples at a time``."""
+    each = f"{grouped(training.batch_size)} {what}"
+    if training.max_steps:
+        return f"{count(training.max_steps, 'step', 'steps')} of {each}"
+    return f"{count(training.epochs, 'pass', 'passes')} over all of them, {each} at a time"
+
+
+def _ppo_sentence(config: RunConfig, recipe: Recipe) -> str:
     ppo = config.ppo
-    learner = short_name(config.model.policy) + (f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else "")
+    learner = _learner(config)
     writes = recipe.writes if config.model.policy == recipe.config.model.policy else "responses"
     return (
         f"The model {learner} writes {grouped(ppo.batch_size)} {writes}, {_judges(config)} each, and what scored high becomes likelier. "
@@ -28,16 +94,22 @@ def sentence(config: RunConfig, recipe: Recipe) -> str:
     )
 
 
-def watch(config: RunConfig, recipe: Recipe) -> str:
-    """Why it is worth watching; empty where the models are not the recipe's."""
-    same = config.model.policy == recipe.config.model.policy and config.reward.components == recipe.config.reward.components
-    return recipe.watch if same else ""
+def watch(config: StageConfig, recipe: Recipe) -> str:
+    """Why it is worth watching; empty where the models, or what they learn from, are not the recipe's."""
+    return recipe.watch if _learned_from(config) == _learned_from(recipe.config) else ""
 
 
-def risks(config: RunConfig) -> list[dict[str, Any]]:
+def _learned_from(config: StageConfig) -> object:
+    if isinstance(config, RunConfig | EvaluationRunConfig):
+        return config.model.policy, config.reward.components
+    source = config.data.source if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig) else ""
+    return config.model.policy, source
+
+
+def risks(config: StageConfig) -> list[dict[str, Any]]:
     """The settings that are likely to spoil the run, the gravest first; the run may start with them all the same.
 
-    Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
+    Only PPO's settings are judged; of another stage nothing is said. Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
     (settings that would cure it, empty where only a person can tell) and ``use``, the words of the button that puts them in.
     """
     return [_risk(finding) for finding in examine_settings(config)]
@@ -83,10 +155,10 @@ def _judges(config: RunConfig) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) + " score"
 
 
-def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
+def figures(config: StageConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
     """Download and disk as label, value and help; memory and time are shown by :mod:`forecast`."""
     if report is None:
-        return [recipe_time(config, recipe) or UNKNOWN_TIME]
+        return [stage_time(config, recipe)]
     download = format_bytes(report.download_bytes) if report.download_bytes else "none"
     return [
         {"label": "Download", "value": download, "help": "Weights that are not on this machine yet."},
@@ -94,12 +166,30 @@ def figures(config: RunConfig, report: Preflight | None, recipe: Recipe) -> list
     ]
 
 
-def recipe_time(config: RunConfig, recipe: Recipe) -> dict[str, str] | None:
-    """The recipe's measured time, scaled to these settings; None unless it was measured and the models are the recipe's."""
-    minutes = None if recipe.minutes is None else scaled_minutes(config, recipe.config, recipe.minutes)
+def recipe_time(config: StageConfig, recipe: Recipe) -> dict[str, str] | None:
+    """The recipe's measured time, scaled to these settings; None unless it was measured and the models are the recipe's.
+
+    Of the stages that learn from examples, only the settings that were measured have a time.
+    """
+    minutes = recipe.minutes
+    if minutes is not None and isinstance(config, RunConfig) and isinstance(recipe.config, RunConfig):
+        minutes = scaled_minutes(config, recipe.config, minutes)
+    elif values_that_teach(config) != values_that_teach(recipe.config):
+        minutes = None
     if minutes is None:
         return None
     return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
+
+
+def stage_time(config: StageConfig, recipe: Recipe) -> dict[str, str]:
+    """The recipe's measured time, or that it is not known yet."""
+    return recipe_time(config, recipe) or (UNKNOWN_TIME if isinstance(config, RunConfig) else _UNKNOWN_OF_A_STAGE)
+
+
+def values_that_teach(config: StageConfig) -> dict[str, Any]:
+    """The settings without names and the seed, which cost no time."""
+    values = config.model_dump(exclude={"name", "recipe"})
+    return {**values, "engine": {name: value for name, value in values["engine"].items() if name != "seed"}}
 
 
 def tags(recipe: Recipe, minutes: float | None = None) -> list[str]:

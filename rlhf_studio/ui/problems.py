@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlhf_studio.config import SECTIONS
 from rlhf_studio.config_io import Problem
+from rlhf_studio.ui.form import SECTION_TITLES
 
 _PLAIN = {
     "input should": "should",
@@ -17,7 +17,12 @@ _PLAIN = {
     "string should": "should",
 }
 
-_FILES = {"data.prompts": "the prompts file", "data.eval": "the file of watched prompts"}
+_FILES = {
+    "data.prompts": "the prompts file",
+    "data.eval": "the held-out file",
+    "data.source": "the file of examples",
+}
+_SECTIONS = tuple(SECTION_TITLES)
 
 
 def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
@@ -25,7 +30,7 @@ def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
 
     def place(problem: Problem) -> int:
         section = problem.field.split(".")[0]
-        return SECTIONS.index(section) if section in SECTIONS else -1
+        return _SECTIONS.index(section) if section in _SECTIONS else -1
 
     names = set(_texts_in(values))
     causes = _causes(sorted(problems, key=place), values)

@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import NOTHING_ALLOWED, SECTIONS, DataConfig, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, STAGE_TITLES, STAGES, DataConfig, Permissions, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.estimate.device import core_count, processor
 from rlhf_studio.estimate.disk import OnDisk
@@ -35,7 +35,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
-from rlhf_studio.ui.form import describe_form, nested, values_of
+from rlhf_studio.ui.form import LEARN_FROM_EXAMPLES, describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
@@ -43,10 +43,18 @@ from rlhf_studio.ui.sent import member
 
 logger = logging.getLogger(__name__)
 
+Json = dict[str, Any]
 PREVIEW_ROWS = 5
 MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
-OWN_MODEL = {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
-Json = dict[str, Any]
+BLANK = {"model.policy": "", "data.prompts": "", "data.source": "", "data.text_column": "", "data.eval": "", "reward.gold": "none"}
+"""What a person's own model and data leave open."""
+OWN: Json = {
+    "ppo": ("world-lora", "Your own model", "Your model, prompts and reward: folders, files or Hugging Face ids."),
+    "sft": ("gpt2-sft", "Your own texts", "Your model and your texts, answers or chats: folders, files or Hugging Face ids."),
+    "reward_model": ("gpt2-reward", "Your own pairs", "Your model and pairs, rankings or ratings: folders, files or Hugging Face ids."),
+    "dpo": ("gpt2-dpo", "Your own pairs", "Your model and your pairs of responses: folders, files or Hugging Face ids."),
+}
+"""Of each stage the recipe that a person's own model starts from, and the words of its card."""
 
 
 class TrainPage:
@@ -65,7 +73,7 @@ class TrainPage:
         self,
         workspace: Path,
         access: Access,
-        submit: Callable[[RunConfig, str, tuple[int, int] | None, str], str],
+        submit: Callable[[StageConfig, str, tuple[int, int] | None, str], str],
         waiting: Callable[[], int] = lambda: 0,
         inspect: Callable[..., Preflight] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
@@ -89,6 +97,7 @@ class TrainPage:
         cards = [
             {
                 "name": recipe.name,
+                "stage": recipe.stage,
                 "title": recipe.title,
                 "summary": recipe.summary,
                 "bundled": not recipe.download,
@@ -97,15 +106,24 @@ class TrainPage:
             }
             for recipe in self._recipes.values()
         ]
-        form = describe_form(self._permissions if operator else NOTHING_ALLOWED)
+        permissions = self._permissions if operator else NOTHING_ALLOWED
+        stages = [stage for stage in STAGES if any(card["stage"] == stage for card in cards)]
         return {
-            "form": form,
+            "stages": [{"name": stage, "title": STAGE_TITLES[stage]} for stage in stages],
+            "forms": {stage: describe_form(permissions, stage) for stage in stages},
             "devices": self._devices(operator),
             "recipes": cards,
-            "own_model": OWN_MODEL,
+            "own": [self._own(stage) for stage in OWN if OWN[stage][0] in self._recipes],
             "operator": operator,
             "why_not": self._access.why_not(),
         }
+
+    def _own(self, stage: str) -> Json:
+        """The card of a person's own model and data."""
+        start, title, summary = OWN[stage]
+        values = values_of(self._recipes[start].config)
+        blank = {name: empty for name, empty in BLANK.items() if name in values}
+        return {"stage": stage, "start": start, "title": title, "summary": summary, "blank": blank}
 
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
@@ -145,6 +163,8 @@ class TrainPage:
         Viewers see bundled prompts only: no other file of this machine is theirs to read, and nothing is fetched for them.
         """
         values, operator = member(data, "values"), self._access.is_operator(request, data)
+        if self._basis(data).stage in LEARN_FROM_EXAMPLES:
+            return {"rows": [], "message": "The engine reads the examples when the run starts, and says then what it left out."}
         try:
             config = DataConfig.model_validate(nested(values).get("data", {}))
             if config.prompts not in BUNDLED and not operator:
@@ -175,7 +195,7 @@ class TrainPage:
             config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
         except ConfigError as error:
             return {"problems": _told(error.problems, data)}
-        return {"values": values_of(config), "basis": config.recipe if config.recipe in self._recipes else next(iter(self._recipes))}
+        return {"values": values_of(config), "basis": self._nearest(config)}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
 
@@ -208,7 +228,7 @@ class TrainPage:
             return {"problems": _told([Problem("", f"the run could not be created: {error}")], data)}
         return {"run_id": run_id}
 
-    def _resume(self, source: Source, config: RunConfig) -> str:
+    def _resume(self, source: Source, config: StageConfig) -> str:
         """Queue the run that the settings came from, to go on with them. Raises ConfigError."""
         there = OnDisk(source.status.last_recorded_step, len(source.reader.checkpoints()))
         _passed(self._inspect(config, self._workspace, folder=source.reader.working_folder(), there=there))
@@ -228,7 +248,7 @@ class TrainPage:
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
-    def _look(self, config: RunConfig, data: Any) -> Preflight:
+    def _look(self, config: StageConfig, data: Any) -> Preflight:
         """The check before a start, from the folder that the run will work in: that of the run which it varies."""
         try:
             source = source_of(self._runs, data)
@@ -236,10 +256,12 @@ class TrainPage:
             source = None  # the page says it beside Start, and nothing starts
         return self._inspect(config, self._workspace, **({"folder": source.reader.working_folder()} if source else {}))
 
-    def _time(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
+    def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
         """The whole run's time, the best that is known; viewers get the recipe's, with :func:`outlook.figures`."""
         if report is None:
             return []
+        if not isinstance(config, RunConfig):
+            return [outlook.stage_time(config, recipe)]
         steps, pace = config.ppo.steps, known_pace(self._workspace, config)
         known = None if pace else outlook.recipe_time(config, recipe)
         rough = None if pace or known else self._estimate(config, report)
@@ -247,6 +269,8 @@ class TrainPage:
 
     def _measured(self, recipe: Recipe) -> float | None:
         """Minutes that the recipe takes on this machine, where it ran before; None where it did not."""
+        if not isinstance(recipe.config, RunConfig):
+            return None
         pace = known_pace(self._workspace, recipe.config)
         return None if pace is None else pace.seconds * recipe.config.ppo.steps / 60
 
@@ -259,10 +283,10 @@ class TrainPage:
         prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
         return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
 
-    def _measuring(self, config: RunConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
+    def _measuring(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
         memory = report.memory_estimate if report else None
-        if memory is None or memory.unknown or outlook.recipe_time(config, recipe):
+        if memory is None or memory.unknown or outlook.recipe_time(config, recipe) or not isinstance(config, RunConfig):
             return None
         if known_pace(self._workspace, config):
             return None
@@ -278,16 +302,23 @@ class TrainPage:
         return devices.device_choices(find_gpus(), processor(), core_count(), default_config_file())
 
     @staticmethod
-    def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> RunConfig:
-        """The settings that the page sent; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
+    def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> StageConfig:
+        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
+        base = recipe.config
         sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
-        return parse_config(
-            {**recipe.config.model_dump(include={section for section in SECTIONS if section in without}), **sent, "recipe": recipe.name}
-        )
+        kept = base.model_dump(include={section for section in base.sections if section in without})
+        return parse_config({**kept, **sent, "recipe": recipe.name, "stage": recipe.stage})
 
     def _basis(self, data: Any) -> Recipe:
         name = member(data, "basis")
         return self._recipes.get(name if isinstance(name, str) else "") or next(iter(self._recipes.values()))
+
+    def _nearest(self, config: StageConfig) -> str:
+        """The recipe that settings started from; the first one of their stage where it is not known."""
+        known = self._recipes.get(config.recipe)
+        if known is not None and known.stage == config.stage:
+            return known.name
+        return next((recipe.name for recipe in self._recipes.values() if recipe.stage == config.stage), "")
 
     @staticmethod
     def _tokenizer(values: Any, config: DataConfig, operator: bool) -> tuple[Path | None, ChatTemplate | None]:

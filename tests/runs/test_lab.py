@@ -285,7 +285,7 @@ def test_no_advice_that_makes_no_sense() -> None:
     assert "The same with LoRA" not in titles(WORLD, "improved", Origin("parent", None, {"lora.enabled": False}))
 
 
-@pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes("ppo")])
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_each_suggestion_is_one_click(workspace: Workspace, recipe: str, verdict: str) -> None:
     """Every suggestion for every recipe is taken by the method that its button calls."""

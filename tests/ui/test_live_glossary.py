@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
-from rlhf_studio.ui import live_charts, live_data
+from rlhf_studio.ui import live_charts
 
 
 def test_every_quantity_of_a_token_has_an_entry():
@@ -32,7 +33,7 @@ def test_the_page_shows_only_what_is_explained():
     page = live_charts.page_data()
     used = {line["metric"] for chart in page["charts"] for line in chart["lines"]} | {tile["metric"] for tile in page["tiles"]}
     used |= {chart["x_metric"] for chart in page["charts"] if chart["x_metric"]} | {item["name"] for item in page["quantities"]}
-    assert used <= set(GLOSSARY) and set(live_data.SUMMARY_METRICS) <= set(GLOSSARY)
+    assert used <= set(GLOSSARY) and {name for names in SUMMARIES.values() for name in names} <= set(GLOSSARY)
 
 
 def test_one_quantity_has_one_colour_everywhere():
@@ -42,8 +43,8 @@ def test_one_quantity_has_one_colour_everywhere():
         assert seen.setdefault(item["metric"], item["colour"]) == item["colour"]
 
 
-def test_the_inspector_has_the_eight_quantities_in_their_order():
-    assert [item.label for item in live_charts.QUANTITIES] == [
+def test_the_inspector_of_ppo_has_the_eight_quantities_in_their_order():
+    assert [item.label for item in live_charts.QUANTITIES if "ppo" in item.stages] == [
         "Reward",
         "KL",
         "Advantage",

@@ -24,7 +24,7 @@ from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
-from rlhf_studio.ui.train_page import OWN_MODEL, TrainPage
+from rlhf_studio.ui.train_page import TrainPage
 from tests.runs.test_checkpoints import place, write
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
@@ -72,7 +72,7 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     assert boot["recipes"][0]["tags"] == ["about 1 minute", "no download"]
     tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
     assert tags == ["downloads about 8 GB", "needs an 80 GB GPU"]
-    assert boot["operator"] and set(OWN_MODEL) <= set(boot["recipes"][0]["values"])
+    assert boot["operator"]
     assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]
 
@@ -515,7 +515,8 @@ def test_short_names() -> None:
 
 def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
     """The card starts from a bundled recipe, whose held-out prompts are film reviews."""
-    assert bench.page.boot({}, OPERATOR)["own_model"]["data.eval"] == ""
+    (own,) = [card for card in bench.page.boot({}, OPERATOR)["own"] if card["stage"] == "ppo"]
+    assert own["blank"] == {"model.policy": "", "data.prompts": "", "data.eval": "", "reward.gold": "none"}
     own = sent(data__prompts="somebody/elses")
     assert any("come from bundled/world-prompts-heldout, not from your data" in note for note in inspected_notes(own))
 

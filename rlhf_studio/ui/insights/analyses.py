@@ -18,7 +18,7 @@ from rlhf_studio.ui import live_data, live_samples
 logger = logging.getLogger(__name__)
 
 KINDS = ("diagnosis", "learned")  # of every watched run
-ON_DEMAND = ("scales", "moved")  # made when somebody asks, of the place where the run is then
+ON_DEMAND = ("scales", "moved", "measures")  # made when somebody asks, of the place where the run is then
 MOST_KEPT = 8  # runs that go on
 BROKEN = "This analysis could not be made. The app's own log says why."
 
@@ -35,10 +35,15 @@ def analyses() -> dict[str, Begin]:
     """
     from rlhf_studio.analysis.doctor import Doctor
     from rlhf_studio.analysis.learned import Learning
+    from rlhf_studio.analysis.stages import stage_diagnosis
+
+    def only_ppo(begin: Begin, otherwise: Begin) -> Begin:
+        return lambda reader: begin(reader) if reader.config().stage == "ppo" else otherwise(reader)
 
     return {
-        "diagnosis": lambda reader: Doctor(reader).diagnose,
-        "learned": lambda reader: Learning(reader).upto,
+        "diagnosis": only_ppo(lambda reader: Doctor(reader).diagnose, lambda reader: partial(stage_diagnosis, reader)),
+        "learned": only_ppo(lambda reader: Learning(reader).upto, lambda reader: dict),
+        "measures": lambda reader: partial(live_samples.measures, reader),
         "scales": lambda reader: partial(live_samples.run_scales, reader),
         "moved": lambda reader: partial(live_samples.clearest_move, reader),
     }

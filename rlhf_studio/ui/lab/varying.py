@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import check_settings, refuse_imported
@@ -38,17 +38,19 @@ class Source:
         """What people call it."""
         return self.status.name or self.status.run_id
 
-    def varied(self, config: RunConfig) -> RunConfig:
+    def varied(self, config: StageConfig) -> StageConfig:
         """The form's settings as a variation has them: the recipe is the run's own."""
         return parse_config({**config.model_dump(mode="json"), "recipe": self.reader.config().recipe})
 
-    def resumed(self, config: RunConfig) -> RunConfig:
+    def resumed(self, config: StageConfig) -> StageConfig:
         """The form's settings as the run itself has them after a resume: its name is its own, too."""
         own = self.reader.config()
         return parse_config({**config.model_dump(mode="json"), "recipe": own.recipe, "name": own.name})
 
-    def told(self, config: RunConfig) -> Json:
+    def told(self, config: StageConfig) -> Json:
         """What the page says beside Start. ``step`` is the checkpoint that the run can go on from with these settings, else None."""
+        if config.stage != self.reader.config().stage:
+            return {"name": "", "text": f"These settings are of another stage than {self.name}: a new run.", "step": None, "of": self.name}
         changes = {
             change.setting: change.new
             for change in check_settings(self.reader.run_dir, None, self.varied(config))
@@ -58,7 +60,7 @@ class Source:
         text = f"A variation of {self.name}: a new run that begins at step 1."
         return {"name": fork_name(self.name, None, changes), "text": f"{text} {why}".strip(), "step": step, "of": self.name}
 
-    def _resume(self, config: RunConfig) -> tuple[int | None, str]:
+    def _resume(self, config: StageConfig) -> tuple[int | None, str]:
         """(the step to go on from, "") or (None, why not). Reads no weights: the start does that."""
         if self.status.state not in RESUMABLE:
             return None, ""
@@ -70,7 +72,7 @@ class Source:
             check_resumed(self.status, self.reader, self.resumed(config))
         except ConfigError as error:
             first = error.problems[0]
-            return None, f"It cannot go on from step {step} with these settings: {_title(first.field)} {first.message}."
+            return None, f"It cannot go on from step {step} with these settings: {_title(first.field, config)} {first.message}."
         return step, f"{self.name} can also go on from its checkpoint."
 
 
@@ -84,7 +86,7 @@ def source_of(workspace: Workspace, data: Any) -> Source | None:
     return Source(workspace.status(run), reader)
 
 
-def told_of(workspace: Workspace, data: Any, config: RunConfig) -> Json | None:
+def told_of(workspace: Workspace, data: Any, config: StageConfig) -> Json | None:
     """:meth:`Source.told` for the page that sent ``data``; None when its settings came from no run."""
     try:
         source = source_of(workspace, data)
@@ -93,5 +95,5 @@ def told_of(workspace: Workspace, data: Any, config: RunConfig) -> Json | None:
         return {"name": "", "text": GONE if error.reason == "missing" else str(error), "step": None, "of": ""}
 
 
-def _title(setting: str) -> str:
-    return next((field.title or setting for name, field in walk_fields() if name == setting), setting)
+def _title(setting: str, config: StageConfig) -> str:
+    return next((field.title or setting for name, field in walk_fields(type(config)) if name == setting), setting)

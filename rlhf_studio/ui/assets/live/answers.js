@@ -4,7 +4,7 @@ import { lower, number, readable, signed } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
 
-const SHOWN = ["kl", "values", "entropy"];
+const SHOWN = ["kl", "values", "entropy", "loss"];
 
 export class Answers {
   constructor(fetch, quantities) {
@@ -12,10 +12,7 @@ export class Answers {
     this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
     const kept = memory.get("answers.quantity", "kl");
     this.quantity = this.quantities.find((quantity) => quantity.name === kept) || this.quantities[0];
-    const options = this.quantities.map(({ name, label }) => ({ value: name, label, term: name }));
-    this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
-      this.colour(name),
-    );
+    this.buildChoice();
     this.note = el("span", { class: "rs-muted" });
     this.prompt = el("span", { class: "rs-pair-prompt" });
     this.place = el("span", { class: "rs-muted" });
@@ -47,6 +44,24 @@ export class Answers {
       this.all,
     );
     this.reset();
+  }
+
+  buildChoice() {
+    const options = this.quantities.map(({ name, label }) => ({ value: name, label, term: name }));
+    this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
+      this.colour(name),
+    );
+  }
+
+  /** The quantities that a run's stage has. */
+  offer(quantities, all = quantities) {
+    this.offered = all;
+    const before = this.choice.node;
+    this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
+    this.quantity = this.quantities.find(({ name }) => name === this.quantity.name) || this.quantities[0];
+    this.quantity ||= { name: "", label: "", scale: "sequential", noise: 0 };
+    this.buildChoice();
+    before.replaceWith(this.choice.node);
   }
 
   reset() {
@@ -94,8 +109,15 @@ export class Answers {
     if (this.pair) this.draw(this.pair);
   }
 
+  /** Let a person choose among the quantities that an answer has. */
+  limit({ tokens }) {
+    const has = ({ name }) => tokens && valuesOf(tokens, name).some(Number.isFinite);
+    if (this.offered && tokens && !this.quantities.every(has)) this.offer(this.offered.filter(has), this.offered);
+  }
+
   draw(pair) {
     this.pair = pair;
+    this.limit(pair.now);
     const changed = pair.now.step > 0;
     setText(this.note, changed ? `after step ${pair.now.step}` : "the next answers come during training");
     setText(this.prompt, readable(pair.prompt, 400));
@@ -177,7 +199,7 @@ function answer(label, item, base, quantity, given) {
     el(
       "span",
       { class: "rs-answer-numbers" },
-      fact("score", "score", item.score, base?.score),
+      item.score === null ? null : fact("score", "score", item.score, base?.score),
       item.gold === null ? null : fact("gold", "gold", item.gold, base?.gold),
       item.kl === null || item.kl === undefined ? null : fact("KL", "sample_kl", item.kl, null),
     ),

@@ -56,10 +56,16 @@ export class ChartPanel {
     this.arrange();
   }
 
+  /** Let a person choose among the charts of this stage. */
+  offer(stage) {
+    this.stage = stage;
+    this.arrange();
+  }
+
   arrange() {
     this.charts.arrange(this.order, this.off);
-    const cards = this.charts.others;
-    this.order = cards.map((card) => card.spec.key);
+    this.order = this.charts.others.map((card) => card.spec.key);
+    const cards = this.charts.others.filter((card) => card.spec.stages.includes(this.stage || "ppo"));
     fill(
       this.chooser,
       cards.map(({ spec }, index) => {
@@ -74,7 +80,7 @@ export class ChartPanel {
               "aria-label": `Move ${spec.title} ${label}`,
               "data-move": `${spec.key}${by}`,
               disabled: !possible,
-              onclick: () => this.move(index, by),
+              onclick: () => this.move(spec.key, by),
             },
             text,
           );
@@ -87,6 +93,7 @@ export class ChartPanel {
         );
       }),
     );
+    this.choosable = cards.map(({ spec }) => spec.key);
   }
 
   toggle(key, on) {
@@ -95,9 +102,11 @@ export class ChartPanel {
     this.charts.arrange(this.order, this.off);
   }
 
-  move(index, by) {
-    const key = this.order[index];
-    [this.order[index], this.order[index + by]] = [this.order[index + by], key];
+  /** Change places with the next of the charts that can be chosen, whatever lies between the two. */
+  move(key, by) {
+    const other = this.choosable[this.choosable.indexOf(key) + by];
+    const [here, there] = [this.order.indexOf(key), this.order.indexOf(other)];
+    [this.order[here], this.order[there]] = [other, key];
     this.keep();
     this.arrange();
     const again = [by, -by].map((way) => this.chooser.querySelector(`[data-move="${key}${way}"]:not([disabled])`));

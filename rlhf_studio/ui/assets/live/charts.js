@@ -259,9 +259,6 @@ class ChartCard {
   }
 }
 
-/** The two curves that matter: they stand beside the answers, and cannot be put away. */
-const FIRST = ["score", "kl"];
-
 export class ChartGrid {
   constructor(specs, store, root) {
     Object.assign(this, {
@@ -276,8 +273,9 @@ export class ChartGrid {
       owner: null,
     });
     this.cards = specs.map((spec) => new ChartCard(spec, this));
-    this.first = FIRST.map((key) => this.cards.find((card) => card.spec.key === key).node);
-    this.others = this.cards.filter((card) => !FIRST.includes(card.spec.key));
+    // of each stage the two curves that matter: they stand beside the answers, and cannot be put away
+    this.first = this.cards.filter((card) => card.spec.first).map((card) => card.node);
+    this.others = this.cards.filter((card) => !card.spec.first);
     this.node = el("div", { class: "rs-charts" });
     this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "120px" });
     for (const card of this.cards) this.seen.observe(card.frame);

@@ -4,6 +4,7 @@ import { el, fill, keepInside, setText, show } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
 const ONGOING = ["running", "paused"];
+const ONLY_PPO = new Set(["set_run", "phase_run"]); // other stages have no phases, and keep their settings
 const ALIVE = ["loading", ...ONGOING];
 const BUTTONS = [
   {
@@ -228,12 +229,14 @@ export class Controls {
 
   draw() {
     const { status } = this;
+    const gone = (event) => status.stage !== "ppo" && ONLY_PPO.has(event);
     show(this.node, this.operator);
     for (const { node, menu, states, label, event, primary } of this.buttons) {
       node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
-      show(menu?.node || node, states.includes(status.state));
+      show(menu?.node || node, states.includes(status.state) && !gone(event));
       const events = menu ? menu.items.map((item) => item.event) : [event];
-      for (const item of menu?.items || []) show(item.node, !item.forced || status.may_force_stop);
+      for (const item of menu?.items || [])
+        show(item.node, (!item.forced || status.may_force_stop) && !gone(item.event));
       const asked = events.includes("stop_run") && status.stop_asked;
       const busy = asked ? "stop_run" : events.find((own) => own === this.pending?.event);
       setText(node.firstChild, busy ? WORKING[busy] : label);

@@ -4,6 +4,8 @@ import { el, fill, memory, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
+const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
+
 export class Ending {
   /**
    * @param host      where questions are asked
@@ -24,12 +26,12 @@ export class Ending {
   buttons(tone, operator) {
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { checkpoints, imported, state } = this.run();
+    const { checkpoints, imported, state, stage } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const trains = operator && !imported; // of a run whose records were read from a file there is no model to train
     const some = !failed &&
       saved && [
-        this.button("Talk to it", () => this.send("open_talk"), true),
+        WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
     const list = [
@@ -37,7 +39,10 @@ export class Ending {
       ...(some || []),
       !failed && !imported && this.button("Run a variation", () => this.vary(false), false),
       this.button("Compare", () => this.compare(), false),
-      state === "finished" && trains && this.button("Go on with more steps", () => this.goOn(), false),
+      state === "finished" &&
+        trains &&
+        stage === "ppo" &&
+        this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
     const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
     return !failed && trains ? el("div", {}, row, this.suggested()) : row;

@@ -1,5 +1,6 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
+import { ofTotal } from "./stage.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
@@ -57,10 +58,10 @@ export class Header {
     setText(this.device, readable([status.recipe, status.device].filter(Boolean).join(" · "), MOST_OF_DEVICE));
     const starting = status.state === "loading" || status.state === "queued";
     show(this.stepText, !starting);
-    setText(this.stepText, `step ${status.step} of ${status.total}`);
+    setText(this.stepText, `step ${status.step}${ofTotal(status.total)}`);
     setText(this.kept, keptLine(status));
     show(this.kept, status.recorded > status.step && !starting);
-    const share = status.state === "loading" ? status.fraction : status.total ? status.step / status.total : null;
+    const share = status.state === "loading" ? status.fraction : doneOf(status);
     show(this.progress, status.state !== "queued");
     this.progress.classList.toggle("rs-unknown", share === null && isAlive(status.state));
     this.bar.style.width = `${100 * (share ?? 0)}%`;
@@ -81,7 +82,13 @@ export class Header {
     const parts = [];
     // Before the first step: since the start, loading included. From the first step on: the training time.
     if (elapsed !== null) parts.push(`${duration(elapsed)} ${status.worked === null ? "since the start" : "elapsed"}`);
-    if (status.state === "running" && status.step_seconds !== null && status.silent === null && !status.stop_asked) {
+    if (
+      status.state === "running" &&
+      status.total &&
+      status.step_seconds !== null &&
+      status.silent === null &&
+      !status.stop_asked
+    ) {
       const left = status.step_seconds * (status.total - status.step) - Math.min(since, status.step_seconds);
       parts.push(`about ${duration(left)} left`);
     }
@@ -96,6 +103,12 @@ function keptLine(status) {
       ? `Step ${status.recorded} is`
       : `Steps ${status.step + 1} to ${status.recorded} are`;
   return `${steps} from before the resume: kept, but not shown, until played again.`;
+}
+
+/** The share of its steps that a run has done; null while it is not known how many there are. */
+function doneOf({ state, step, total }) {
+  if (total) return step / total;
+  return state === "finished" ? 1 : null;
 }
 
 function phaseOf(status) {
@@ -143,13 +156,13 @@ function contentOf(status, operator) {
     case "interrupted":
       return {
         tone: "interrupted",
-        title: `Interrupted after step ${status.step} of ${status.total}`,
+        title: `Interrupted after step ${status.step}${ofTotal(status.total)}`,
         lines: [status.cause || "The engine ended without saying why.", ...how],
       };
     case "stopped":
       return {
         tone: "finished",
-        title: `Stopped on request after step ${status.step} of ${status.total}`,
+        title: `Stopped on request after step ${status.step}${ofTotal(status.total)}`,
         lines: how,
         rows: status.summary,
       };
@@ -190,9 +203,13 @@ function whatResumeDoes({ step }, saved) {
 
 function finishedLine(status) {
   const saved = status.checkpoints.at(-1);
-  const took = status.worked !== null ? `${status.total} steps in ${duration(status.worked)}` : `${status.total} steps`;
+  const steps = `${status.total || status.step} steps`;
+  const took = status.worked !== null ? `${steps} in ${duration(status.worked)}` : steps;
   return saved ? `${took}. The model is saved as checkpoint ${saved.step} (${bytes(saved.bytes)}).` : `${took}.`;
 }
+
+const isShare = (row) => term(row.name).unit.startsWith("share");
+const valueOf = (row, value) => (isShare(row) ? percent(value) : number(value));
 
 export class Banner {
   /** @param ending  what can be done when a run is over, as rows of buttons */
@@ -218,8 +235,8 @@ export class Banner {
         "li",
         { "data-term": row.name },
         el("span", {}, term(row.name).title),
-        el("b", {}, `${number(row.from)} → ${number(row.to)}`),
-        el("em", {}, signed(row.to - row.from)),
+        el("b", {}, `${valueOf(row, row.from)} → ${valueOf(row, row.to)}`),
+        isShare(row) ? null : el("em", {}, signed(row.to - row.from)),
       ),
     );
     fill(

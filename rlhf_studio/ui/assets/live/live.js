@@ -16,24 +16,24 @@ import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { Measures } from "./measures.js";
 import { SettingsPanel } from "./settings.js";
+import { applyStage } from "./stage.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { TakeHome } from "../export/take_home.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
-import { WorkArea } from "./work.js";
+import { choiceOf, WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;
 const IDLE_WAIT = 3000;
 const MOST_POINTS = 6000;
 const MARKED = new Set(["setting", "resume"]);
 
-const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
 /** Whether more is to come of a run in this state. */
 const isAhead = (state) => isAlive(state) || state === "queued";
-const choiceOf = ({ step, sample, token }) => ({ step: whole(step), sample: whole(sample), token: whole(token) });
 
 class LivePage {
   constructor(options, page) {
@@ -77,6 +77,7 @@ class LivePage {
     this.guide = new Guide({ work: this.work, fetch: this.fetch, go: (place) => this.goTo(place) });
     this.answers = new Answers(this.fetch, page.quantities);
     this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
+    this.measures = new Measures(this.fetch);
     this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
     this.events = new EventPanel(this.fetch);
     this.waiting = new Waiting();
@@ -86,6 +87,7 @@ class LivePage {
       this.tiles.node,
       this.waiting.node,
       el("div", { class: "rs-story" }, this.charts.first, this.learned.node, this.answers.node),
+      this.measures.node,
       this.work.node,
       this.chartPanel.node,
       this.settingsPanel.node,
@@ -190,11 +192,8 @@ class LivePage {
   /** Show a run from its beginning. */
   open(run, choice) {
     this.run = run;
-    this.lastState = "";
+    Object.assign(this, { lastState: "", status: null, settings: null, ranges: [] });
     this.store.clear();
-    this.status = null;
-    this.settings = null;
-    this.ranges = [];
     this.position = { version: "", epoch: -1, step: -1, event: 0 };
     this.charts.run = run;
     this.charts.marks = [];
@@ -203,6 +202,7 @@ class LivePage {
     this.banner.say("");
     this.verdict.reset(run);
     this.learned.reset();
+    this.measures.reset();
     this.answers.reset();
     this.settingsPanel.reset();
     this.events.reset();
@@ -247,6 +247,7 @@ class LivePage {
       this.insight = reply.insight;
       this.verdict.update(reply.insight, reply.verdict);
       this.learned.update(reply.insight);
+      this.measures.update(reply.insight);
     }
     this.verdict.allow(reply.operator && !this.status.imported);
     this.showStatus();
@@ -264,6 +265,7 @@ class LivePage {
     const { status } = reply;
     const failedNow = status.state === "failed" && this.status?.state !== "failed";
     this.status = status;
+    if (status.stage !== this.stage) applyStage(this, (this.stage = status.stage));
     if (reply.settings) this.settings = reply.settings;
     this.ranges = reply.sample_steps;
     this.store.apply(reply.series, reply.full, reply.last_step);

@@ -8,15 +8,24 @@ const SORTS = {
   kl: (first, second) => (second.kl ?? -Infinity) - (first.kl ?? -Infinity),
   gold: (first, second) => (second.gold ?? -Infinity) - (first.gold ?? -Infinity),
   length: (first, second) => second.length - first.length,
+  loss: (first, second) => (second.loss ?? -Infinity) - (first.loss ?? -Infinity),
 };
 const COLUMNS = [
   { sort: "order", label: "#", name: "order of sampling" },
   { label: "Response" },
   { sort: "score", label: "Score", term: "score" },
-  { sort: "gold", label: "Gold", term: "gold", gold: true },
+  { sort: "gold", label: "Gold", term: "gold" },
   { sort: "kl", label: "KL", term: "sample_kl" },
+  { sort: "loss", label: "Loss", term: "loss" },
   { sort: "length", label: "Length", term: "length" },
 ];
+const SAMPLED = ["score", "kl"]; // every response that PPO samples has them, even where they are not known yet
+const SIDES = ["chosen", "rejected"];
+
+const THIN = ["kl", "loss"];
+
+/** The number of a pair stands beside its first response. */
+const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
 
 /** Rows in the chosen order; `reverse` turns it round. */
 function sorted(rows, sort, reverse) {
@@ -35,13 +44,27 @@ export class SampleTable {
     this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
     this.node = el("div", { class: "rs-table" }, this.head, this.list);
-    this.drawHead(false);
+    this.always = SAMPLED;
+    this.pairs = false;
+    this.drawHead();
   }
 
-  drawHead(gold) {
-    const cells = COLUMNS.filter((column) => !column.gold || gold).map((column) => {
-      if (!column.sort)
-        return el("span", { class: `rs-cell-${column.label.toLowerCase()}`, "data-term": column.term }, column.label);
+  /** Which numbers the rows of a stage have. */
+  offer(stage) {
+    this.always = stage === "ppo" ? SAMPLED : [];
+    this.draw();
+  }
+
+  /** The columns of numbers that some row has. */
+  get shown() {
+    const some = (name) => this.always.includes(name) || this.rows.some((row) => (row[name] ?? null) !== null);
+    return COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
+  }
+
+  drawHead() {
+    const cells = this.shown.map((column) => {
+      if (!column.sort || this.pairs)
+        return el("span", { class: `rs-cell-${column.sort || "response"}`, "data-term": column.term }, column.label);
       const mine = this.sort.sort === column.sort;
       const arrow = mine ? (this.sort.reverse ? " ↑" : " ↓") : "";
       const attributes = {
@@ -69,31 +92,47 @@ export class SampleTable {
     this.draw();
   }
 
-  set(rows) {
+  /** @param pairs  whether the rows are chosen and rejected responses in turn: they stay together */
+  set(rows, pairs = false) {
     this.rows = rows;
+    this.pairs = pairs;
     this.draw();
   }
 
+  /** The rows in the order that is shown: an order by a number that none of them has is their own. */
+  get inOrder() {
+    const { sort, reverse } = this.sort;
+    const there = this.shown.some((column) => column.sort === sort);
+    return this.pairs ? sorted(this.rows, "order", false) : sorted(this.rows, there ? sort : "order", there && reverse);
+  }
+
   order() {
-    return sorted(this.rows, this.sort.sort, this.sort.reverse).map((row) => row.sample);
+    return this.inOrder.map((row) => row.sample);
   }
 
   draw() {
-    const gold = this.rows.some((row) => row.gold !== null);
-    this.node.classList.toggle("rs-with-gold", gold);
-    this.drawHead(gold);
+    const numbers = this.shown.map(({ sort }) => sort).filter((sort) => sort && sort !== "order");
+    const widths = numbers.map((sort) => (THIN.includes(sort) ? "var(--thin)" : "var(--wide)"));
+    this.node.style.setProperty("--numbers", widths.join(" "));
+    this.node.classList.toggle("rs-pairs", this.pairs);
+    this.drawHead();
     const scroll = this.list.scrollTop;
     const focused = this.list.contains(document.activeElement);
     fill(
       this.list,
-      sorted(this.rows, this.sort.sort, this.sort.reverse).map((row) => this.rowNode(row, gold)),
+      this.inOrder.map((row) => this.rowNode(row)),
     );
     this.list.scrollTop = scroll;
     this.choose(this.chosen, focused);
   }
 
-  rowNode(row, gold) {
-    const numbers = `score ${number(row.score)}, KL ${number(row.kl)}, ${row.length} tokens`;
+  rowNode(row) {
+    const shown = this.shown.map(({ sort }) => sort);
+    const cell = (name, digits) =>
+      shown.includes(name) && el("span", { class: `rs-cell-${name}` }, number(row[name] ?? null, digits));
+    const said = (name) => shown.includes(name) && `${name === "kl" ? "KL" : name} ${number(row[name] ?? null)}`;
+    const numbers = [said("score"), said("kl"), said("loss"), `${row.length} tokens`].filter(Boolean).join(", ");
+    const side = this.pairs ? SIDES[row.sample % 2] : "";
     return el(
       "div",
       {
@@ -104,17 +143,19 @@ export class SampleTable {
         "aria-selected": "false",
         "aria-description": numbers, // the row's own text is its name
       },
-      el("span", { class: "rs-cell-order" }, String(row.sample + 1)),
+      el("span", { class: "rs-cell-order" }, this.pairs ? pairNumber(row) : String(row.sample + 1)),
       el(
         "span",
         { class: "rs-cell-response" },
+        side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
         el("span", { class: "rs-prompt" }, readable(row.prompt, 400)),
         el("span", { class: "rs-response" }, readable(row.response, 600)),
         row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
       ),
-      el("span", { class: "rs-cell-score" }, number(row.score)),
-      gold ? el("span", { class: "rs-cell-gold" }, number(row.gold)) : null,
-      el("span", { class: "rs-cell-kl" }, number(row.kl, 1)),
+      cell("score"),
+      cell("gold"),
+      cell("kl", 1),
+      cell("loss"),
       el("span", { class: "rs-cell-length" }, String(row.length)),
     );
   }

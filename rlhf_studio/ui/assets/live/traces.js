@@ -56,6 +56,8 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
       });
     } else if (spec.kind === "path") {
       traces.push(...pathTraces(base, x, y, weight));
+    } else if (line.style === "sparse") {
+      traces.push({ ...base, connectgaps: true, mode: "lines+markers" });
     } else if (line.style === "steps") {
       traces.push({ ...base, line: { ...base.line, shape: "hv" } });
     } else if (weight > 0 && !few) {

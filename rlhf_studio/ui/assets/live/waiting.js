@@ -1,6 +1,7 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { el, fill, show } from "../shared/dom.js";
 import { isAlive } from "./header.js";
+import { firstStep } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
 export class Waiting {
@@ -14,10 +15,8 @@ export class Waiting {
     if (!coming) return;
     const running = status.state === "running";
     const title = running ? "The first step is under way" : status.phase || "Starting the engine";
-    const batch = settings ? `${settings.batch_size} responses` : "a batch of responses";
     const text = running
-      ? `The policy writes ${batch}; they are scored, every token gets its reward and advantage, and the policy ` +
-        "learns from them. The first points appear right after."
+      ? firstStep(status.stage, settings?.batch_size)
       : "Models are being read. Large ones take a while the first time, later starts are quicker.";
     if (this.node.dataset.text === title) return;
     this.node.dataset.text = title;

@@ -12,6 +12,15 @@ function tokenOf(pieces, { text, place }) {
   return pieces.findIndex((piece) => (end += piece.length) > at);
 }
 
+const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
+
+/** What the parameters of an address choose. */
+export const choiceOf = ({ step, sample, token }) => ({
+  step: whole(step),
+  sample: whole(sample),
+  token: whole(token),
+});
+
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
 
 /**
@@ -155,7 +164,8 @@ export class WorkArea {
     show(this.hint, false);
     this.shown = { step, sample: null, epoch };
     this.scales = reply.scales;
-    this.table.set(reply.rows);
+    this.table.set(reply.rows, reply.pairs);
+    this.node.classList.toggle("rs-plain", Boolean(reply.pairs && !reply.chosen?.tokens));
     await this.showSample(reply.chosen);
   }
 

@@ -16,8 +16,11 @@ export class TokenCard {
     fill(this.node, el("p", { class: "rs-hint" }, text));
   }
 
-  /** @param auto  why the page chose this token by itself; empty when a person did */
-  update(sample, index, settings, auto) {
+  /**
+   * @param auto  why the page chose this token by itself; empty when a person did
+   * @param ppo   whether it is a token that a policy sampled; else one of an example that a model learns from
+   */
+  update(sample, index, settings, auto, ppo = true) {
     const { tokens } = sample;
     const at = (name, offset = 0) => valuesOf(tokens, name)[index + offset] ?? null;
     const last = index === tokens.response_ids.length - 1;
@@ -39,10 +42,10 @@ export class TokenCard {
         el(
           "div",
           { class: "rs-card-column" },
-          advantageBlock(tokens, index, last, sample, settings),
-          alternativesBlock(tokens, index),
+          ppo && advantageBlock(tokens, index, last, sample, settings),
+          alternativesBlock(tokens, index, ppo),
         ),
-        numbersBlock(at, settings),
+        ppo ? numbersBlock(at, settings) : exampleBlock(at),
       ),
     );
   }
@@ -187,10 +190,28 @@ function numbersBlock(at, settings) {
   return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
 }
 
+/** The numbers of a token of an example: only those that its stage has. */
+function exampleBlock(at) {
+  const rows = [
+    ["loss", at("loss"), ""],
+    ["probability", null, chance(at("logprobs"))],
+    ["ref_logprobs", at("ref_logprobs"), chance(at("ref_logprobs"))],
+    ["kl", at("kl"), ""],
+    ["entropy", at("entropy"), ""],
+  ].filter(([, value, note]) => value !== null || note);
+  const cells = rows.flatMap(([name, value, note]) => [
+    el("dt", { "data-term": name }, term(name).title),
+    el("dd", {}, value === null ? note : number(value, 4)),
+    el("dd", { class: "rs-note" }, value === null ? "" : note),
+  ]);
+  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
+}
+
 const chance = (logprob) =>
   Number.isFinite(logprob) ? percent(Math.exp(logprob), Math.exp(logprob) < 0.01 ? 2 : 1) : "";
 
-function alternativesBlock(tokens, index) {
+function alternativesBlock(tokens, index, ppo) {
+  if (!ppo && !tokens.top_ids?.[index]?.length) return null;
   const own = tokens.response_ids[index];
   const names = new Map(tokens.pieces);
   const text = (id) => (id === own ? tokens.response_pieces[index] : (names.get(id) ?? `id ${id}`));
@@ -210,6 +231,7 @@ function alternativesBlock(tokens, index) {
     );
   };
   const { arrays } = tokens;
+  const reference = ppo || tokens.ref_top_ids?.[index]?.length > 0;
   return el(
     "section",
     { class: "rs-card-block" },
@@ -217,8 +239,8 @@ function alternativesBlock(tokens, index) {
     el(
       "div",
       { class: "rs-alternatives-pair" },
-      table("Policy, when sampled", tokens.top_ids, tokens.top_logprobs, arrays.logprobs?.[index]),
-      table("Reference", tokens.ref_top_ids, tokens.ref_top_logprobs, arrays.ref_logprobs?.[index]),
+      table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, tokens.top_logprobs, arrays.logprobs?.[index]),
+      reference && table("Reference", tokens.ref_top_ids, tokens.ref_top_logprobs, arrays.ref_logprobs?.[index]),
     ),
   );
 }
@@ -228,7 +250,7 @@ function alternative(row, text, chosen) {
   const classes = [chosen && "rs-chosen", row.beyond && "rs-beyond"].filter(Boolean).join(" ");
   return el(
     "li",
-    { class: classes || null, "data-tip": chosen ? "The token that was written." : null },
+    { class: classes || null, "data-tip": chosen ? "The token that stands here." : null },
     el("i", { style: { "--w": `${Math.max(share > SMALL ? 1 : 0, 100 * share).toFixed(1)}%` } }),
     el("span", { class: "rs-alternative-text" }, tokenContent(text)),
     el("span", { class: "rs-alternative-share" }, percent(share, share < 0.01 ? 2 : 1)),

@@ -6,9 +6,22 @@ import { memory } from "./dom.js";
  * `parent` is the id of the run called `name`, which a start then varies; empty for one that cannot be. `field` is the
  * dotted name of a setting to look at, `cause` why the run failed; each is empty for none.
  */
-export function handOver({ basis, values, parent = "" }, name, field = "", cause = "") {
+export function handOver({ basis, values, stage = "ppo", parent = "" }, name, field = "", cause = "") {
   const origin = parent ? { run: parent, name } : null;
-  memory.set("train", { card: basis, values, origin });
+  memory.set("train", { card: basis, stage, values, origin });
   memory.set("train.wanted", field || cause ? { field, cause, name } : null);
-  window.dispatchEvent(new CustomEvent("rlhf-studio:settings", { detail: { basis, values, name, cause, origin } }));
+  window.dispatchEvent(
+    new CustomEvent("rlhf-studio:settings", { detail: { basis, values, stage, name, cause, origin } }),
+  );
+}
+
+/** The address of the Train page with a recipe and some values of its settings: {name: text}. */
+export function recipeAddress(recipe, values) {
+  return `?${new URLSearchParams({ tab: "train", recipe, ...values })}`;
+}
+
+/** Fill the form with a recipe and some values, without leaving this document. */
+export function handRecipe(recipe, values) {
+  memory.set("train.recipe", { recipe, values });
+  window.dispatchEvent(new CustomEvent("rlhf-studio:recipe"));
 }

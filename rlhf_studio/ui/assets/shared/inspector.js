@@ -14,6 +14,7 @@ const KEYS = [
   [["1–8"], "quantity"],
 ];
 
+const NOTHING = { name: "", label: "", scale: "sequential", noise: 0 };
 const HOLD = "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.";
 
 export class Inspector {
@@ -23,16 +24,17 @@ export class Inspector {
    */
   constructor(quantities, onpin, runScales) {
     this.runScales = runScales;
-    this.quantities = quantities;
+    this.quantities = this.offered = quantities;
     this.onpin = onpin;
     this.sample = null;
+    this.ppo = true;
     this.index = null;
     const kept = memory.get("quantity", "advantages");
     this.quantity = quantities.find((item) => item.name === kept) || quantities[0];
     this.build();
   }
 
-  build() {
+  buildChoice() {
     const options = this.quantities.map((item, index) => ({
       value: item.name,
       label: item.label,
@@ -42,6 +44,29 @@ export class Inspector {
     this.choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) =>
       this.choose(name),
     );
+  }
+
+  /** The quantities that a run's stage has. Of a stage other than PPO only those that a response has are shown. */
+  offer(quantities, ppo) {
+    this.offered = quantities;
+    this.ppo = ppo;
+    this.limit(ppo ? quantities : []);
+  }
+
+  /** Let a person choose among these quantities. */
+  limit(quantities) {
+    if (quantities.map(({ name }) => name).join() === this.quantities.map(({ name }) => name).join()) return;
+    this.quantities = quantities;
+    const kept = memory.get("quantity", "advantages");
+    this.quantity = quantities.find((item) => item.name === kept) || quantities[0] || NOTHING;
+    const before = this.choice.node;
+    this.buildChoice();
+    before.replaceWith(this.choice.node);
+    show(this.choice.node, quantities.length > 0);
+  }
+
+  build() {
+    this.buildChoice();
     this.facts = el("div", { class: "rs-facts" });
     this.legend = new Legend();
     this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
@@ -133,6 +158,8 @@ export class Inspector {
     this.scales = scales;
     if (!sample.tokens) return this.say("Token numbers were not recorded for this response.");
     this.sample = sample;
+    const has = ({ name }) => valuesOf(sample.tokens, name).some(Number.isFinite);
+    if (!this.ppo) this.limit(this.offered.filter(has));
     show(this.note, false);
     show(this.body, true);
     this.setFacts(sample);
@@ -143,18 +170,19 @@ export class Inspector {
   }
 
   setFacts(sample) {
-    const fact = (name, text) =>
+    const said = (name, text) =>
       el("span", { "data-term": name }, el("em", {}, lower(term(name).title)), " ", el("b", {}, text));
-    const parts =
-      sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, number(value))) : [];
+    // a stage other than PPO may have no such number, and says nothing of it
+    const fact = (name, value, digits) => (this.ppo || value !== null) && said(name, number(value, digits));
+    const parts = sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, value)) : [];
     fill(
       this.facts,
       el("span", {}, `Step ${sample.step}, response ${sample.sample + 1}`),
-      fact("score", number(sample.score)),
+      fact("score", sample.score),
       parts,
-      sample.gold === null ? null : fact("gold", number(sample.gold)),
-      fact("sample_kl", number(sample.kl, 1)),
-      fact("length", integer(sample.tokens.response_ids.length)),
+      sample.gold === null ? null : fact("gold", sample.gold),
+      fact("sample_kl", sample.kl, 1),
+      said("length", integer(sample.tokens.response_ids.length)),
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
@@ -183,9 +211,14 @@ export class Inspector {
     this.recolour();
   }
 
+  /** What decides which token a newcomer should look at first. */
+  get telling() {
+    return this.ppo ? "advantages" : this.quantity.name;
+  }
+
   /** The token a newcomer should look at first: the one with the largest advantage, of either sign. */
   decisive() {
-    const values = valuesOf(this.sample.tokens, "advantages");
+    const values = valuesOf(this.sample.tokens, this.telling);
     let best = values.length ? 0 : null;
     values.forEach((value, index) => {
       if (value !== null && Math.abs(value) > Math.abs(values[best] ?? 0)) best = index;
@@ -195,8 +228,8 @@ export class Inspector {
 
   /** Why the page points at a token by itself. */
   whyThis() {
-    const known = valuesOf(this.sample.tokens, "advantages").some(Number.isFinite);
-    return known ? "largest advantage; click any token" : "click any token";
+    const known = valuesOf(this.sample.tokens, this.telling).some(Number.isFinite);
+    return known ? `largest ${lower(term(this.telling).title)}; click any token` : "click any token";
   }
 
   pin(index, focus) {
@@ -207,7 +240,7 @@ export class Inspector {
     this.view.pin(this.index, !chosen, focus);
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty("This response has no tokens.");
-    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : this.whyThis());
+    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : this.whyThis(), this.ppo);
     this.hover(null);
   }
 

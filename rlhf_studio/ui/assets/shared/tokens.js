@@ -8,6 +8,8 @@ const TOKEN_CHARACTERS = 160;
 /** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
 export function valuesOf(tokens, name) {
   const { arrays } = tokens;
+  const minus = (value) => (Number.isFinite(value) ? -value : null);
+  if (name === "loss") return arrays.logprobs?.map(minus) || tokens.response_pieces.map(() => null);
   if (name !== "log_ratio") return arrays[name] || tokens.response_pieces.map(() => null);
   const [after, old] = [arrays.new_logprobs, arrays.logprobs];
   return tokens.response_pieces.map((_, index) =>
@@ -165,6 +167,7 @@ export class TokenView {
 
   ending() {
     const { sample } = this;
+    const { tokens } = sample;
     const marks =
       sample.stopped !== false
         ? []
@@ -175,10 +178,9 @@ export class TokenView {
               "cut at the limit",
             ),
           ];
-    return [
-      ...marks,
-      el("span", { class: "rs-chip rs-chip-score", "data-term": "score" }, `score ${number(sample.score)}`),
-    ];
+    const score = () =>
+      el("span", { class: "rs-chip rs-chip-score", "data-term": "score" }, `score ${number(sample.score)}`);
+    return [...marks, ...(sample.score === null && !tokens.arrays.rewards ? [] : [score()])];
   }
 
   /** Colour by another quantity; `given` as in scaleOf(). */

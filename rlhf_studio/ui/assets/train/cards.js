@@ -1,27 +1,44 @@
-// The recipe cards: a group of choices, one of which is a person's own model.
+// What to train: the stage, and its recipe cards: a group of choices, one of which is a person's own model.
 import { el, fill } from "../shared/dom.js";
-import { nodeByArrow } from "../shared/segments.js";
+import { nodeByArrow, Segments } from "../shared/segments.js";
+import { ownCard } from "./state.js";
 
-const OWN = {
-  name: "own",
-  title: "Your own model",
-  summary: "Your model, prompts and reward: folders, files or Hugging Face ids.",
-  tags: ["LoRA", "the time depends on the model"],
-};
+const OWN_TAGS = { ppo: ["LoRA", "the time depends on the model"] };
 
 export class Cards {
-  /** @param onpick called with the name of the card that a person chooses */
-  constructor(recipes, onpick) {
-    const bundled = recipes.filter((recipe) => recipe.bundled);
-    this.recipes = [...bundled, OWN, ...recipes.filter((recipe) => !recipe.bundled)];
-    this.onpick = onpick;
-    this.node = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
+  /**
+   * @param stages  [{name, title}] that have recipes, in their order
+   * @param own     [{stage, title, summary}] of one's own model
+   * @param onpick  called with the name of the card that a person chooses
+   */
+  constructor(stages, recipes, own, onpick) {
+    Object.assign(this, { recipes, own, onpick });
+    const options = stages.map(({ name, title }) => ({ value: name, label: title }));
+    this.stages = new Segments({ "aria-label": "Stage" }, options, stages[0].name, (stage) => this.change(stage), {
+      framed: true,
+    });
+    this.cards = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
+    this.node = el("div", {}, el("div", { class: "rs-stages" }, this.stages.node), this.cards);
   }
 
-  show(chosen) {
+  /** The cards of a stage: what is bundled, one's own, then what is downloaded. */
+  of(stage) {
+    const mine = this.recipes.filter((recipe) => recipe.stage === stage);
+    const own = this.own
+      .filter((one) => one.stage === stage)
+      .map((one) => ({ ...one, name: ownCard(stage), tags: OWN_TAGS[stage] || ["the time depends on the model"] }));
+    return [...mine.filter((recipe) => recipe.bundled), ...own, ...mine.filter((recipe) => !recipe.bundled)];
+  }
+
+  change(stage) {
+    this.onpick(this.of(stage)[0].name);
+  }
+
+  show(chosen, stage) {
+    this.stages.show(stage);
     fill(
-      this.node,
-      this.recipes.map((recipe) => this.card(recipe, recipe.name === chosen)),
+      this.cards,
+      this.of(stage).map((recipe) => this.card(recipe, recipe.name === chosen)),
     );
   }
 
@@ -45,9 +62,9 @@ export class Cards {
   }
 
   move(event) {
-    const next = nodeByArrow(event, [...this.node.children]);
+    const next = nodeByArrow(event, [...this.cards.children]);
     if (!next) return;
     this.onpick(next.dataset.recipe);
-    this.node.querySelector('[aria-checked="true"]').focus();
+    this.cards.querySelector('[aria-checked="true"]').focus();
   }
 }

@@ -7,7 +7,7 @@ const SEGMENTS = 4;
 const SEGMENT_LETTERS = 22; // of all choices together: more do not fit beside each other
 
 /** What was typed, as a number if it is one. Anything else is sent as it is, and the server says what is wrong. */
-function parseNumber(text) {
+export function parseNumber(text) {
   const trimmed = text.trim().replace(/\u2212/g, "-");
   return NUMBER.test(trimmed) ? Number(trimmed) : text;
 }

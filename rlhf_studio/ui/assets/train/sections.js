@@ -1,9 +1,19 @@
 // The form's sections: a closed section shows one line that sums up its settings.
-import { el, setText, show } from "../shared/dom.js";
+import { el, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
 import { Composer } from "./composer.js";
 import { DevicePicker, deviceWords } from "./devices.js";
 import { Field, formatValue } from "./form.js";
+
+/** How much is learned from examples, and how fast. */
+function amount(value, section) {
+  const [epochs, steps, batch, rate] = ["epochs", "max_steps", "batch_size", "learning_rate"].map((name) =>
+    formatValue(value(`${section}.${name}`)),
+  );
+  const much = steps === "0" ? (epochs === "1" ? "1 pass" : `${epochs} passes`) : `${steps} steps`;
+  return `${much}, batch ${batch}, learning rate ${rate}`;
+}
 
 /** What a closed section says, from the values. */
 const SUMMARIES = {
@@ -11,7 +21,11 @@ const SUMMARIES = {
   lora: (value) =>
     value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off",
   critic: (value) => (value("critic.kind") === "separate" ? "a model of its own" : "shared with the policy"),
-  data: (value) => shortName(value("data.prompts"), "none"),
+  data: (value) => shortName(value("data.prompts") ?? value("data.source"), "none"),
+  sft: (value) => amount(value, "sft"),
+  reward_model: (value) => amount(value, "reward_model"),
+  dpo: (value) => `${amount(value, "dpo")}, \u03b2 ${formatValue(value("dpo.beta"))}`,
+  evaluation: (value) => `${formatValue(value("evaluation.prompts"))} prompts`,
   ppo: (value) => {
     const shown = (name) => formatValue(value(`ppo.${name}`));
     const [steps, batch, rate, beta] = ["steps", "batch_size", "learning_rate", "kl_coef"].map(shown);
@@ -25,6 +39,21 @@ const SUMMARIES = {
   },
   engine: (value) => `seed ${formatValue(value("engine.seed"))}, ${deviceWords(value)}`,
 };
+
+/** How many settings are shown, said to the `root` of the page. */
+export function levelSwitch(root) {
+  const set = (level) => {
+    root.classList.toggle("rs-all-settings", level === "all");
+    memory.set("train.level", level);
+  };
+  const options = [
+    { value: "basic", label: "Basic settings" },
+    { value: "all", label: "All settings" },
+  ];
+  const level = memory.get("train.level", "basic");
+  set(level);
+  return new Segments({ "aria-label": "How many settings are shown" }, options, level, set, { framed: true }).node;
+}
 
 /**
  * All sections of the form.
@@ -186,7 +215,16 @@ export class Sections {
 
   /** Whether a setting matters now: the one that it depends on has the value for it, and matters itself. */
   used({ used_when: rule }) {
-    return !rule || (this.state.value(rule.name) === rule.value && this.used(this.fields.get(rule.name).spec));
+    if (!rule) return true;
+    const value = this.state.value(rule.name);
+    const holds = rule.filled ? value !== "" : value === rule.value;
+    return holds && this.used(this.fields.get(rule.name).spec);
+  }
+
+  /** Open the section of a setting. */
+  openAt(name) {
+    const section = this.sections.find((known) => name.startsWith(`${known.spec.name}.`));
+    if (section) section.node.open = true;
   }
 
   /** Open these sections and close the others. */

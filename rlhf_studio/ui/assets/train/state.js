@@ -1,41 +1,71 @@
 // The settings that are being edited, and what they started from.
 import { memory } from "../shared/dom.js";
-import { same } from "./form.js";
+import { parseNumber, same } from "./form.js";
 
-const OWN_START = "world-lora"; // a recipe
+const MOST_TEXT = 5000; // characters of a value in an address
+
+/** The name of the card of one's own model, for a stage. */
+export const ownCard = (stage) => (stage === "ppo" ? "own" : `own-${stage}`);
 
 /** The settings that are being edited, beside those of the recipe they started from. */
 export class State {
-  constructor(recipes, ownModel, onchange) {
-    Object.assign(this, { recipes, ownModel, onchange });
+  /** @param own  for each stage what one's own model starts from: {stage, start (a recipe), blank} */
+  constructor(recipes, own, onchange) {
+    Object.assign(this, { recipes, onchange });
+    this.own = new Map(own.map((one) => [ownCard(one.stage), one]));
     const kept = memory.get("train", null);
-    this.card =
-      recipes.some((recipe) => recipe.name === kept?.card) || kept?.card === "own" ? kept.card : recipes[0].name;
+    const known = (card) => recipes.some((recipe) => recipe.name === card) || this.own.has(card);
+    const first = recipes.find((recipe) => recipe.stage === kept?.stage) || recipes[0];
+    this.card = known(kept?.card) ? kept.card : first.name;
     this.basisValues = this.valuesOf(this.card);
     this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
     // settings that this version does not know are dropped, new ones take the recipe's value
-    const known = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
-    this.values = { ...structuredClone(this.basisValues), ...(kept ? Object.fromEntries(known) : {}) };
-  }
-
-  /** What one's own model starts from: the recipe that trains adapters. */
-  get ownStart() {
-    return this.recipes.find((recipe) => recipe.name === OWN_START) || this.recipes[0];
+    const there = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
+    this.values = { ...structuredClone(this.basisValues), ...Object.fromEntries(there) };
   }
 
   /** The recipe behind the chosen card. */
   get recipe() {
-    return this.recipes.find((recipe) => recipe.name === this.card) || this.ownStart;
+    return this.recipeOf(this.card);
+  }
+
+  /** The stage of the settings. */
+  get stage() {
+    return this.recipe.stage;
+  }
+
+  recipeOf(card) {
+    const name = this.own.get(card)?.start || card;
+    return this.recipes.find((recipe) => recipe.name === name) || this.recipes[0];
   }
 
   valuesOf(card) {
-    const recipe = this.recipes.find((known) => known.name === card);
-    if (recipe) return recipe.values;
-    const values = structuredClone(this.ownStart.values);
-    const components = values["reward.components"].map((item) =>
+    const { values } = this.recipeOf(card);
+    const own = this.own.get(card);
+    if (!own) return values;
+    const empty = { ...structuredClone(values), ...own.blank };
+    const components = values["reward.components"]?.map((item) =>
       item.kind === "reward_model" ? { ...item, name: "", model: "" } : item,
     );
-    return { ...values, ...this.ownModel, "reward.components": components };
+    return components ? { ...empty, "reward.components": components } : empty;
+  }
+
+  /**
+   * A recipe's values with some that an address names as texts: {values, unknown}, the names that it has not.
+   * A name such as reward.components.0.model reaches into the list of reward components.
+   */
+  withTexts(recipe, texts) {
+    const values = structuredClone(recipe.values);
+    const unknown = [];
+    for (const [name, text] of texts) {
+      const [, place, key] = /^reward\.components\.(\d)\.(\w+)$/.exec(name) || [];
+      const holder = key ? values["reward.components"]?.[Number(place)] : values;
+      const own = key || name;
+      if (holder && Object.hasOwn(holder, own) && typeof holder[own] !== "object" && text.length <= MOST_TEXT)
+        holder[own] = likeOld(holder[own], text);
+      else unknown.push(name.slice(0, 80));
+    }
+    return { values, unknown };
   }
 
   value(name) {
@@ -71,11 +101,36 @@ export class State {
   }
 
   changed() {
-    memory.set("train", { card: this.card, values: this.values, origin: this.origin });
+    memory.set("train", { card: this.card, stage: this.stage, values: this.values, origin: this.origin });
     this.onchange();
   }
 
   get differing() {
     return Object.keys(this.basisValues).filter((name) => !same(this.values[name], this.basisValues[name]));
   }
+}
+
+/** A text as a value of the kind that a setting has. */
+function likeOld(old, text) {
+  if (typeof old === "boolean") return text === "true";
+  return typeof old === "number" ? parseNumber(text) : text;
+}
+
+/**
+ * What a link to this page, or another page, wants the form to hold: {recipe, texts: [[setting, text]]}, or null.
+ * It is asked once: the address is as before then, and so is the memory.
+ */
+export function askedFor() {
+  const asked = memory.get("train.recipe", null);
+  if (asked) {
+    memory.set("train.recipe", null);
+    return { recipe: asked.recipe, texts: Object.entries(asked.values) };
+  }
+  const query = new URLSearchParams(location.search);
+  const recipe = query.get("recipe");
+  if (recipe === null || (query.get("tab") || "train") !== "train") return null;
+  const texts = [...query].filter(([name]) => name.includes("."));
+  for (const [name] of [["recipe"], ...texts]) query.delete(name);
+  history.replaceState(history.state, "", `${location.pathname}?${query}${location.hash}`);
+  return { recipe, texts };
 }

@@ -1,14 +1,14 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards } from "./cards.js";
+import { fileButtons, inOne, saveText, tooLarge } from "./files.js";
 import { Field, same } from "./form.js";
 import { Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
-import { Sections } from "./sections.js";
-import { State } from "./state.js";
+import { levelSwitch, Sections } from "./sections.js";
+import { askedFor, State } from "./state.js";
 import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
@@ -17,6 +17,7 @@ const MEASURING = 1500;
 const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
+const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
 
 const settingOf = (node) => node.closest?.("[data-setting]")?.dataset.setting;
 
@@ -29,7 +30,7 @@ class TrainPage {
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
     root.addEventListener("focusout", (event) => this.left(event.target));
     root.addEventListener("input", (event) => this.touched.add(settingOf(event.target)));
-    this.state = new State(boot.recipes, boot.own_model, () => this.edited());
+    this.state = new State(boot.recipes, boot.own, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
     this.outlook = new Outlook({
       operator: boot.operator,
@@ -51,20 +52,24 @@ class TrainPage {
       value: (name) => this.state.value(name),
       reveal: (field) => this.sections.reveal(field),
       prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
-      kinds: boot.form.components,
+      kinds: Object.values(boot.forms).find((form) => form.components.length).components,
     });
-    this.sections = new Sections(
-      boot.form,
-      boot.devices,
-      this.state,
-      { data: this.preview.node, reward: this.tryIt.node },
-      this.opened,
-      (name, open) => this.toggled(name, open),
-    );
+    this.sections = this.formOf(this.state.stage);
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
     this.draw();
     this.edited();
     this.keepUpToDate();
+    this.takeRecipe();
+  }
+
+  /** The form of a stage, with its own settings. */
+  formOf(stage) {
+    this.stage = stage;
+    const extras = { data: this.preview.node, reward: this.tryIt.node };
+    const { devices, forms } = this.boot;
+    return new Sections(forms[stage], devices, this.state, extras, this.opened, (name, open) =>
+      this.toggled(name, open),
+    );
   }
 
   /** Other runs start and end meanwhile: check again when the page is shown, and every few seconds while runs wait. */
@@ -77,7 +82,7 @@ class TrainPage {
   }
 
   nameField() {
-    const spec = { ...this.boot.form.name, help: "Shown in the list of runs." };
+    const spec = { ...this.boot.forms[this.state.stage].name, help: "Shown in the list of runs." };
     this.nameInput = new Field(spec, this.state.value("name"), undefined, (value) => this.state.set("name", value));
     return this.nameInput.node;
   }
@@ -89,22 +94,23 @@ class TrainPage {
       "Choose what a model shall learn, press Start, and watch every word it learns from. " +
         "The first recipe needs no download.",
     );
-    this.cards = new Cards(this.boot.recipes, (name) => this.pick(name));
+    const { stages, recipes, own } = this.boot;
+    this.cards = new Cards(stages, recipes, own, (name) => this.pick(name));
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
-    const file = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: () => this.load(file) });
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
       "div",
       { class: "rs-form-tools" },
-      this.levels(),
+      levelSwitch(this.root),
       el(
         "div",
         { class: "rs-files" },
         this.reset,
-        this.boot.operator &&
-          el("button", { type: "button", class: "rs-quiet", onclick: () => file.click() }, "Load settings"),
-        el("button", { type: "button", class: "rs-quiet", onclick: () => this.save() }, "Save settings"),
-        file,
+        fileButtons({
+          operator: this.boot.operator,
+          onload: (file) => this.load(file),
+          onsave: () => this.save(),
+        }),
       ),
     );
     fill(
@@ -121,29 +127,15 @@ class TrainPage {
   }
 
   drawCards() {
-    this.cards.show(this.state.card);
+    this.cards.show(this.state.card, this.state.stage);
     this.sayName();
   }
 
   /** The name of a run that is given none. */
   sayName() {
     const { origin, card, recipe } = this.state;
-    const free = card === "own" ? "the model's name" : recipe.title;
+    const free = this.state.own.has(card) ? "the model's name" : recipe.title;
     this.nameInput.focusable.placeholder = origin ? this.answer?.origin?.name || `${origin.name}, again` : free;
-  }
-
-  levels() {
-    const set = (level) => {
-      this.root.classList.toggle("rs-all-settings", level === "all");
-      memory.set("train.level", level);
-    };
-    const options = [
-      { value: "basic", label: "Basic settings" },
-      { value: "all", label: "All settings" },
-    ];
-    const level = memory.get("train.level", "basic");
-    set(level);
-    return new Segments({ "aria-label": "How many settings are shown" }, options, level, set, { framed: true }).node;
   }
 
   toggled(name, open) {
@@ -170,10 +162,17 @@ class TrainPage {
   }
 
   choose(card, values, origin = null) {
-    if (card === "own" && this.state.card !== "own") this.sections.open(OPEN_FOR_OWN);
+    const own = this.state.own.has(card) && this.state.card !== card;
     this.pressed = false;
     this.touched.clear();
     this.state.choose(card, values, origin);
+    if (this.state.stage !== this.stage) {
+      const before = this.sections.node;
+      this.sections = this.formOf(this.state.stage);
+      before.replaceWith(this.sections.node);
+      this.edited(); // what was said is of another form
+    }
+    if (own) this.sections.open(OPEN_FOR_OWN);
     this.nameInput.load(this.state.value("name"), undefined);
     this.drawCards();
     this.sections.load();
@@ -275,7 +274,7 @@ class TrainPage {
       return;
     }
     this.outlook.starting(true);
-    const own = this.state.card === "own" && !this.state.origin;
+    const own = this.state.own.has(this.state.card) && !this.state.origin;
     const name = this.state.value("name") || (own ? shortName(this.state.value("model.policy"), "") : "");
     const wanted = this.payload({ values: { ...this.state.values, name }, resume });
     this.nonce = this.once.nonce(wanted);
@@ -321,41 +320,41 @@ class TrainPage {
     const answer = await this.wanted(this.ask("to_yaml"));
     if (!answer) return undefined;
     if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
-    const link = el("a", {
-      href: URL.createObjectURL(new Blob([answer.text], { type: "text/yaml" })),
-      download: answer.file_name,
-    });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    saveText(answer.text, answer.file_name);
     return this.say(
       `Saved as ${answer.file_name}. The same file works with: ` +
         `python -m rlhf_studio train --config ${answer.file_name}`,
     );
   }
 
-  async load(file) {
-    const [chosen] = file.files;
-    file.value = "";
-    if (!chosen) return;
-    if (chosen.size > 64e3)
-      return void this.say(`${chosen.name} is larger than 64 kB; a settings file has a few kilobytes.`, true);
+  async load(chosen) {
+    if (tooLarge(chosen)) return void this.say(tooLarge(chosen), true);
     const answer = await this.wanted(this.server.from_yaml({ text: await chosen.text(), view: onlyWatches() }));
     if (!answer) return;
-    if (answer.problems) {
-      const what = answer.problems
-        .map((problem) => (problem.field ? `${problem.field}: ${problem.message}` : problem.message))
-        .join("; ");
-      this.say(`${chosen.name} was not loaded. ${what}`, true);
-      return;
-    }
+    if (answer.problems) return void this.say(`${chosen.name} was not loaded. ${inOne(answer.problems)}`, true);
+    if (!answer.basis) return void this.say(`${chosen.name} was not loaded. ${NO_FORM}`, true);
     this.choose(answer.basis, answer.values);
     this.say(`Loaded ${chosen.name}.`);
   }
 
+  /** The form as a link, or another page, asks for it: a recipe with some values of its settings. */
+  takeRecipe() {
+    const asked = askedFor();
+    if (!asked) return;
+    const recipe = this.boot.recipes.find(({ name }) => name === asked.recipe);
+    if (!recipe) return void this.say("The link names a recipe that there is not.", true);
+    const { values, unknown } = this.state.withTexts(recipe, asked.texts);
+    this.choose(recipe.name, values);
+    for (const [name] of asked.texts) this.sections.openAt(name);
+    const left = unknown.length ? ` There is no such setting: ${unknown.join(", ")}.` : "";
+    this.say(`Filled in for you: ${recipe.title}. Look it over, then press Start run.${left}`, unknown.length > 0);
+  }
+
   /** Settings of another run, handed over by the Runs page. */
-  take({ basis, values, name, cause, origin }) {
-    const known = this.boot.recipes.some((recipe) => recipe.name === basis);
-    this.choose(known ? basis : this.boot.recipes[0].name, values, origin);
+  take({ basis, values, name, cause, origin, stage = "ppo" }) {
+    const own = this.boot.recipes.filter((recipe) => recipe.stage === stage);
+    if (!own.length) return void this.say(`The settings of ${name} cannot be shown here. ${NO_FORM}`, true);
+    this.choose((own.find((recipe) => recipe.name === basis) || own[0]).name, values, origin);
     this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
     this.showWanted();
   }
@@ -395,4 +394,5 @@ export async function mount({ host, server, trigger, watch, props }) {
   const page = new TrainPage(host, { server, trigger, boot });
   watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
   window.addEventListener("rlhf-studio:settings", (event) => page.take(event.detail));
+  window.addEventListener("rlhf-studio:recipe", () => page.takeRecipe());
 }

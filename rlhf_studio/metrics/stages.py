@@ -1,0 +1,241 @@
+"""The metrics of the stages around PPO: supervised fine-tuning, reward model and DPO. One row each, as in :mod:`.table`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_studio.metrics.metric import Line, Metric, Tile
+
+_SFT = (
+    Metric(
+        "sft/loss",
+        "Loss",
+        "nats per token",
+        "How badly the model predicts the tokens that it is to learn, on the examples of this step: minus their mean log-probability.",
+        "Falls fast at first, then slowly; each step sees other examples, so it is noisy.",
+        colour="policy",
+        lines=(Line("sft-loss"),),
+        tile=Tile(),
+    ),
+    Metric(
+        "sft/eval_loss",
+        "Held-out loss",
+        "nats per token",
+        "The same loss on examples that training never sees.",
+        "Falls with the loss. When it rises again while the loss falls, the model overfits.",
+        colour="gold",
+        lines=(Line("sft-loss", style="sparse"),),
+        tile=Tile(),
+    ),
+    Metric(
+        "sft/perplexity",
+        "Perplexity",
+        "",
+        "The exponential of the loss: between how many equally likely tokens the model seems to choose. 1 is certain.",
+        "Falls towards the held-out perplexity.",
+        colour="value",
+        lines=(Line("perplexity", style="soft"),),
+    ),
+    Metric(
+        "sft/eval_perplexity",
+        "Held-out perplexity",
+        "",
+        "Perplexity on examples that training never sees.",
+        "Falls, then stays; the lowest point is the best model.",
+        colour="entropy",
+        lines=(Line("perplexity", style="sparse"),),
+        tile=Tile(label="Perplexity"),
+    ),
+)
+
+_REWARD_MODEL = (
+    Metric(
+        "reward_model/eval_accuracy",
+        "Held-out accuracy",
+        "share of pairs",
+        "In how many of the pairs that training never sees the chosen response has the higher score. Guessing gives 50 %.",
+        "Well above 50 %; people agree with each other on 60 to 80 % of such pairs, so more than that is rare outside toy worlds.",
+        colour="gold",
+        lines=(Line("accuracy", style="sparse", percent=True),),
+        tile=Tile(digits=1, percent=True),
+    ),
+    Metric(
+        "reward_model/accuracy",
+        "Accuracy",
+        "share of pairs",
+        "In how many pairs of this step the chosen response has the higher score.",
+        "Rises above 50 %; far above the held-out accuracy the pairs are being learned by heart.",
+        colour="score",
+        lines=(Line("accuracy", style="soft", percent=True),),
+        tile=Tile(digits=1, percent=True),
+    ),
+    Metric(
+        "reward_model/loss",
+        "Log loss",
+        "nats per pair",
+        "How surprised the model is by people's choices, on the pairs of this step. 0.69 is guessing.",
+        "Falls below 0.69.",
+        colour="policy",
+        lines=(Line("pair-loss"),),
+        tile=Tile(digits=3),
+    ),
+    Metric(
+        "reward_model/eval_loss",
+        "Held-out log loss",
+        "nats per pair",
+        "The same loss on pairs that training never sees.",
+        "Falls with the loss. When it rises again, the model has become too sure of itself.",
+        colour="entropy",
+        lines=(Line("pair-loss", style="sparse"),),
+    ),
+    Metric(
+        "reward_model/margin",
+        "Margin",
+        "points",
+        "How much higher the chosen response is scored than the rejected one, on average over the pairs of this step.",
+        "Rises above 0; without end it says that scores are only being stretched.",
+        colour="kl",
+        lines=(Line("margin", style="soft"),),
+        tile=Tile(),
+    ),
+    Metric(
+        "reward_model/eval_margin",
+        "Held-out margin",
+        "points",
+        "The same on pairs that training never sees.",
+        "Close to the margin.",
+        colour="critic",
+        lines=(Line("margin", style="sparse"),),
+    ),
+    Metric(
+        "reward_model/chosen_mean",
+        "Chosen score",
+        "points",
+        "Mean score of the chosen responses.",
+        "Moves away from the rejected score; where the two lie does not matter, only the distance.",
+        colour="length",
+        lines=(Line("chosen-rejected"),),
+    ),
+    Metric(
+        "reward_model/rejected_mean",
+        "Rejected score",
+        "points",
+        "Mean score of the rejected responses.",
+        "Stays below the chosen score.",
+        colour="clip",
+        lines=(Line("chosen-rejected"),),
+    ),
+)
+
+_DPO = (
+    Metric(
+        "dpo/loss",
+        "DPO loss",
+        "nats per pair",
+        "How surprised the policy is by people's choices when β times its log-ratio to the reference counts as its score. 0.69 at the start.",
+        "Falls below 0.69.",
+        colour="policy",
+        lines=(Line("dpo-loss"),),
+        tile=Tile(digits=3, label="Loss"),
+    ),
+    Metric(
+        "dpo/eval_loss",
+        "Held-out DPO loss",
+        "nats per pair",
+        "The same loss on pairs that training never sees.",
+        "Falls with the loss. When it rises again, the policy overfits.",
+        colour="gold",
+        lines=(Line("dpo-loss", style="sparse"),),
+        tile=Tile(digits=3, label="Held-out loss"),
+    ),
+    Metric(
+        "dpo/accuracy",
+        "Pair accuracy",
+        "share of pairs",
+        "In how many pairs of this step the chosen response became likelier, against the reference, than the rejected one.",
+        "Rises above 50 %.",
+        colour="score",
+        lines=(Line("dpo-accuracy", style="soft", percent=True),),
+        tile=Tile(digits=1, percent=True, label="Accuracy"),
+    ),
+    Metric(
+        "dpo/eval_accuracy",
+        "Held-out pair accuracy",
+        "share of pairs",
+        "The same on pairs that training never sees.",
+        "Rises with the accuracy.",
+        colour="entropy",
+        lines=(Line("dpo-accuracy", style="sparse", percent=True),),
+        tile=Tile(digits=1, percent=True, label="Held-out accuracy"),
+    ),
+    Metric(
+        "dpo/margin",
+        "Reward margin",
+        "points",
+        "Implicit reward of the chosen response minus that of the rejected one, on average. The implicit reward is β times the log-ratio.",
+        "Rises slowly. A large margin means that the policy is far from its reference.",
+        colour="kl",
+        lines=(Line("dpo-margin"),),
+        tile=Tile(label="Margin"),
+    ),
+    Metric(
+        "dpo/chosen_reward",
+        "Chosen reward",
+        "points",
+        "β times the log-ratio of policy to reference on the chosen responses: how much likelier the policy made them.",
+        "Near or above 0. When it falls far below, the policy unlearns the good responses too, only more slowly.",
+        colour="length",
+        lines=(Line("dpo-rewards"),),
+        tile=Tile(),
+    ),
+    Metric(
+        "dpo/rejected_reward",
+        "Rejected reward",
+        "points",
+        "The same on the rejected responses.",
+        "Falls below the chosen reward.",
+        colour="clip",
+        lines=(Line("dpo-rewards"),),
+        tile=Tile(),
+    ),
+)
+
+_SHARED = (Metric("train/epoch", "Epoch", "passes", "Passes over the training examples so far.", "Ends at the number you chose."),)
+
+STAGE_METRICS: tuple[Metric, ...] = (*_SFT, *_REWARD_MODEL, *_DPO, *_SHARED)
+"""The metrics of the supervised stages. What PPO has too (learning rate, times, memory) stands in the table of all."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The number that says most about a run of a stage.
+
+    Attributes:
+        names: metrics, the one to take first; the next where a run does not have it.
+        label: its short name, in the middle of a sentence.
+        falls: whether lower is better.
+        percent: whether it is shown as a percentage.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    falls: bool = False
+    percent: bool = False
+
+
+HEADLINES: dict[str, Headline] = {
+    "ppo": Headline(("objective/scores",), "score"),
+    "sft": Headline(("sft/eval_loss", "sft/loss"), "loss", falls=True),
+    "reward_model": Headline(("reward_model/eval_accuracy", "reward_model/accuracy"), "accuracy", percent=True),
+    "dpo": Headline(("dpo/eval_accuracy", "dpo/accuracy"), "accuracy", percent=True),
+}
+"""By stage. An evaluation has none: it compares policies, and has no course."""
+
+SUMMARIES: dict[str, tuple[str, ...]] = {
+    "ppo": ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg"),
+    "sft": ("sft/loss", "sft/eval_loss", "sft/eval_perplexity"),
+    "reward_model": ("reward_model/eval_accuracy", "reward_model/eval_loss", "reward_model/margin"),
+    "dpo": ("dpo/eval_accuracy", "dpo/eval_loss", "dpo/margin", "dpo/chosen_reward", "dpo/rejected_reward"),
+    "evaluation": (),
+}
+"""By stage, the numbers by which a run's beginning and end are told."""

@@ -1,0 +1,35 @@
+// What the page shows of a run that is no PPO run: words, and which parts are there at all.
+
+const LEARNS = {
+  sft: "The model reads a batch of examples and learns to write their answers.",
+  reward_model:
+    "The model scores both responses of each pair in a batch, and learns to score the preferred one higher.",
+  dpo: "The policy compares both responses of each pair in a batch with its reference, and learns to prefer the better one.",
+  evaluation: "The policies answer a batch of prompts.",
+};
+
+/** What happens in the first step, while nothing is there to draw. */
+export function firstStep(stage, batch) {
+  const many = batch ? `${batch} responses` : "a batch of responses";
+  const ppo =
+    `The policy writes ${many}; they are scored, every token gets its reward and advantage, and the policy ` +
+    "learns from them.";
+  return `${LEARNS[stage] || ppo} The first points appear right after.`;
+}
+
+/** "of 300" where it is known how many steps a run has. */
+export const ofTotal = (total) => (total ? ` of ${total}` : "");
+
+/** Show the parts of the page that a run of this stage has. */
+export function applyStage(page, stage) {
+  const ppo = stage === "ppo";
+  page.host.dataset.stage = stage;
+  const own = page.page.quantities.filter((quantity) => quantity.stages.includes(stage));
+  page.work.inspector.offer(own, ppo);
+  page.work.table.offer(stage);
+  page.answers.offer(own);
+  page.chartPanel.offer(stage);
+  page.learned.node.classList.toggle("rs-gone", !ppo);
+  page.guide.start.classList.toggle("rs-gone", !ppo);
+  page.measures.offer(stage === "reward_model");
+}
