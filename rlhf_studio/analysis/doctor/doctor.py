@@ -10,7 +10,6 @@ from rlhf_studio.analysis.doctor.settings import settings_findings
 from rlhf_studio.analysis.doctor.stages.verdict import stage_verdict
 from rlhf_studio.analysis.doctor.verdict import verdict
 from rlhf_studio.analysis.records import Diagnosis, Finding
-from rlhf_studio.analysis.stages import stage_diagnosis
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -31,12 +30,10 @@ def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
     Args:
         until: look at the run as it was after this step, when it went on; None looks at it as it is now.
 
-    The checks are PPO's: of a run of another stage only its state is told (:mod:`rlhf_studio.analysis.stages`).
-
     Raises:
         StoreError: the folder is not a run or cannot be read.
     """
-    return Doctor(reader).diagnose(until) if reader.config().stage == "ppo" else stage_diagnosis(reader, until)
+    return Doctor(reader).diagnose(until)
 
 
 def diagnosis(run: Recorded) -> Diagnosis:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import DPORunConfig, Permissions, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, Permissions, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.dpo_stage import build_dpo
+from rlhf_studio.engine.stages.evaluating.stage import EvaluationStage
 from rlhf_studio.engine.stages.ppo import PPOStage
 from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
 from rlhf_studio.engine.stages.sft_stage import build_sft
@@ -18,6 +18,8 @@ def refuse(config: StageConfig, permissions: Permissions) -> None:
     """Raise :class:`ConfigError` for what nobody has allowed, before anything is loaded."""
     if isinstance(config, RunConfig):
         PPOStage.refuse(config, permissions)
+    if isinstance(config, EvaluationRunConfig):
+        EvaluationStage.refuse(config, permissions)
 
 
 def build_stage(config: StageConfig, compute: Compute, report: OnProgress, permissions: Permissions) -> tuple[StageRun, list[EventRecord]]:
@@ -35,4 +37,5 @@ def build_stage(config: StageConfig, compute: Compute, report: OnProgress, permi
         return build_reward_stage(config, compute, report)
     if isinstance(config, DPORunConfig):
         return build_dpo(config, compute, report)
-    raise ConfigError([Problem("stage", f"runs of the stage {config.stage} cannot be started yet")])
+    assert isinstance(config, EvaluationRunConfig)
+    return EvaluationStage.build(config, compute, report, permissions)
