@@ -55,8 +55,8 @@ engine/loop: config config_io engine.compute engine.distributed engine.models en
     inputs ppo runs
 engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
 engine/saving: config engine.distributed engine.loop engine.models runs
-engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.saving
-    inputs runs
+engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.sampling
+    engine.saving inputs ppo runs
 engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
 engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.stages estimate
     inputs ppo runs
@@ -66,6 +66,7 @@ world_build: config engine inputs world
 ui: analysis child_process config config_io estimate exit_codes export glossary inputs logs metrics preflight recipes runs
 cli: analysis child_process config config_io engine estimate.disk exit_codes export from_trl inputs logs preflight recipes runs ui
     world_build
+road: config config_io exit_codes preflight recipes runs world.corpus
 library: config config_io engine inputs
 __main__: cli
 __init__:

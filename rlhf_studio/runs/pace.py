@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config_io import ppo_only
 from rlhf_studio.estimate.scaled_time import work_per_step
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -61,7 +62,7 @@ def _config(folder: Path) -> RunConfig | None:
 
 @lru_cache(maxsize=RUNS_LOOKED_AT * 4)
 def _read_config(folder: Path, modified: int) -> RunConfig:
-    return RunReader(folder).ppo_config()
+    return ppo_only(RunReader(folder).config())
 
 
 def _models(config: RunConfig) -> Any:
