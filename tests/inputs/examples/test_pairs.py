@@ -319,7 +319,5 @@ def test_the_fingerprint_changes_with_any_of_it(tmp_path: Path) -> None:
     first = PAIR | {"sure": 1, "same": False, "topic": "x", "by": 1}
     changes = ({}, {"prompt": "z"}, {"chosen": "z"}, {"rejected": "z"}, {"sure": 0.5}, {"same": True}, {"topic": "y"}, {"by": 2})
     other = PAIR | {"prompt": "o", "sure": 1, "same": False, "topic": "x", "by": 1}
-    prints = {
-        read_pairs(PairsConfig(source=str(write(tmp_path, [first | change, other])), **options)).fingerprint() for change in changes
-    }
+    prints = {read_pairs(PairsConfig(source=str(write(tmp_path, [first | change, other])), **options)).fingerprint() for change in changes}
     assert len(prints) == len(changes)
