@@ -37,7 +37,7 @@ STYLES = {
         "export/take_home.css",
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
-    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css"),
+    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
