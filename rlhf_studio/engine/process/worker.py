@@ -28,6 +28,7 @@ from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event
+from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, StopWatcher, record_stop
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
@@ -252,6 +253,7 @@ class Worker:
         ranks = trainer.compute.ranks
         control = Control(trainer, self._writer, self._signals, lambda state: self._checkpoint(trainer, state))
         trainer.after_phase = control.after_phase
+        ask_people(trainer, self._run_dir, self._writer, control)
         while not trainer.finished:
             control.before_step()
             ranks.broadcast(GO)

@@ -158,7 +158,11 @@ function table(heads, rows, numbersFrom) {
   const head = heads.map((text, place) =>
     el("th", { class: place >= numbersFrom ? "rs-number" : "", scope: "col" }, text),
   );
-  return el("div", { class: "rs-sideways" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+  return el(
+    "div",
+    { class: "rs-sideways" },
+    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+  );
 }
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
