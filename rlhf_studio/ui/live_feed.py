@@ -133,7 +133,7 @@ class Snapshot:
 class _Follower:
     """The thread's own view of one run: an open reader and all that was read so far."""
 
-    def __init__(self, reader: Any, boot: str, held: Held) -> None:
+    def __init__(self, reader: Any, boot: str, held: Held | None = None) -> None:
         self.reader, self._held = reader, held
         self.snapshot: Snapshot | None = None
         self.status: RunStatus | None = None
@@ -170,7 +170,7 @@ class _Follower:
             self._seen = seen
         self.status = status
         known = (self._series, self._checkpoints, self._first_and_last)
-        encoded = live_data.encode_text(live_data.status_payload(status, *known, self._held.by(status)))
+        encoded = live_data.encode_text(live_data.status_payload(status, *known, self._held.by(status) if self._held else ""))
         if moved or self.snapshot is None or encoded != self.snapshot.status:
             self._changes += 1
             self.snapshot = Snapshot(

@@ -79,7 +79,8 @@ export class Results {
       el(
         "p",
         {},
-        `${integer(progress.done)} of ${counted(progress.items, "item")} complete, ${counted(progress.votes, "answer")}`,
+        `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
+        counted(progress.votes, "answer"),
         answers.length ? `: ${answers.join(", ")}.` : ".",
       ),
       progress.votes
@@ -206,7 +207,8 @@ function peopleOf(people, kind) {
       ? el(
           "p",
           { class: "rs-help" },
-          "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than chance explains. " +
+          "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than " +
+            "chance explains. " +
             "To choose the longer one more often can be a bias, or longer responses are better here.",
         )
       : null,

@@ -103,8 +103,8 @@ export class TaskList {
 }
 
 export const ALPHA =
-  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at the " +
-  "guidelines and the disagreements.";
+  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at " +
+  "the guidelines and the disagreements.";
 
 /** Whether a run works just now and waits for this task. */
 const isAwaited = (task) => Boolean(task.run && task.open && ["running", "paused", "loading"].includes(task.run_state));
@@ -133,8 +133,8 @@ const nothing = (operator) =>
       "p",
       {},
       operator
-        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one from a " +
-            "file of prompts and responses; a run with the reward Ask people makes its own."
+        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one " +
+            "from a file of prompts and responses; a run with the reward Ask people makes its own."
         : "As soon as there is something to rate, it appears here.",
     ),
   );
