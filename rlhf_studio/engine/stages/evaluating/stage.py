@@ -40,6 +40,7 @@ class EvaluationStage:
     """An evaluation run in memory."""
 
     has_phases = False
+    people: Sequence[Any] = ()
 
     def __init__(
         self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, questions: Questions, judge: Scorer | None
