@@ -27,7 +27,9 @@ def pieces_of(text: str) -> list[str]:
     return [" " + word for word in text.split()] + ["<|endoftext|>"]
 
 
-def sft_run(workspace: Path, steps: int = 60, overfits: bool = False, state: str = "finished", name: str = "world fine-tuning") -> RunReader:
+def sft_run(
+    workspace: Path, steps: int = 60, overfits: bool = False, state: str = "finished", name: str = "world fine-tuning"
+) -> RunReader:
     """A run of supervised fine-tuning whose held-out loss falls, or turns and rises again."""
     draw = random.Random(1)
     rows = []
@@ -104,7 +106,13 @@ def measurement(pairs: int = 200) -> dict[str, object]:
 
 
 def _costs(step: int) -> dict[str, float]:
-    return {"time/total": 0.4, "time/elapsed": 0.4 * step, "episode": 64.0 * step, "speed/tokens_per_second": 5200.0 + step, "memory/peak": 4e8}
+    return {
+        "time/total": 0.4,
+        "time/elapsed": 0.4 * step,
+        "episode": 64.0 * step,
+        "speed/tokens_per_second": 5200.0 + step,
+        "memory/peak": 4e8,
+    }
 
 
 def _sft_example(draw: random.Random, sample: int) -> RolloutRecord:
@@ -132,7 +140,9 @@ def _answers(draw: random.Random, step: int) -> list[WatchRecord]:
     for sample, prompt in enumerate(("The movie was", "Honestly, the plot", "The ending")):
         text = TEXTS[(sample + (step > 0)) % len(TEXTS)]
         words = pieces_of(text)
-        arrays = example_tokens(words, logprobs=[-abs(draw.gauss(1, 1)) for _ in words], entropy=[abs(draw.gauss(1, 1)) for _ in words]).arrays
+        arrays = example_tokens(
+            words, logprobs=[-abs(draw.gauss(1, 1)) for _ in words], entropy=[abs(draw.gauss(1, 1)) for _ in words]
+        ).arrays
         found.append(WatchRecord(sample, prompt, text, math.nan, None, None, True, words, arrays))
     return found
 
