@@ -77,7 +77,7 @@ def stage_class(data: Mapping[str, Any]) -> type[StageConfig]:
     """The class of the configuration that a plain mapping holds. Raises :class:`ConfigError` for a stage that there is not."""
     stage = data.get("stage", "ppo")
     if isinstance(stage, str) and stage in STAGES:
-        return STAGES[stage]  # type: ignore[index]  # it is one of its keys
+        return STAGES[stage]
     raise ConfigError([Problem("stage", f"should be one of {', '.join(STAGES)}, not {shortened(stage)}")])
 
 
@@ -215,7 +215,7 @@ def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> 
     data = mapping_from_yaml(text)
     if not overrides:
         return parse_config(data)
-    return parse_config(apply_overrides(_merged(stage_class(data)().model_dump(mode="json"), data), overrides))
+    return parse_config(apply_overrides(_merged(stage_class(data).model_validate({}).model_dump(mode="json"), data), overrides))
 
 
 def _merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,10 @@ from rlhf_studio.analysis.doctor import verdict as verdicts
 from rlhf_studio.analysis.doctor.check import CHECKS, Check
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
+from rlhf_studio.analysis.doctor.stages import losses
+from rlhf_studio.analysis.doctor.stages import settings as stage_settings
+from rlhf_studio.analysis.doctor.stages import verdict as stage_verdict
+from rlhf_studio.config import STAGE_TITLES
 
 TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
 JUDGED = """## Judged on trained runs
@@ -53,6 +57,7 @@ def doctor_document() -> str:
     for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
         lines += ["", f"## {family}", "", "| check | finding | rule | where it comes from | what to do |", "|---|---|---|---|---|"]
         lines += [_row(one) for one in group]
+    lines += ["", *_settings()]
     lines += ["", JUDGED, TRIALS.read_text(encoding="utf-8").rstrip("\n")]
     return "\n".join(lines) + "\n"
 
@@ -84,6 +89,47 @@ def _verdicts() -> list[str]:
         "",
         "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, "
         "scores are compared from there on. Steps without a score do not count.",
+        "",
+        "### Fine-tuning, reward models and DPO",
+        "",
+        "| verdict | rule |",
+        "|---|---|",
+        f"| too early | fewer than {2 * losses.WINDOW} steps and fewer than two measurements on held-out examples, or none of the others "
+        "yet |",
+        f"| learning, learned | the newest held-out loss is below the first by more than {losses.REAL_FALL:g} nats; without two "
+        f"measurements the mean training loss of the last tenth of the steps is below that of the first {losses.WINDOW} by as much and by "
+        f"more than {losses.SURE:g} standard errors; *learned* when the run has ended |",
+        "| overfits | `overfitting` is a warning at the newest step |",
+        "| diverged | `loss-rises` is an alarm at the newest step, or the run died of numbers that are not finite |",
+        f"| nothing learned | none of these when the run has ended with {2 * losses.WINDOW} steps or more, or after "
+        f"{stage_verdict.LATE_STEPS} steps and half of it |",
+        "| evaluated | of an evaluation, which trains nothing |",
+        "",
+        "The standard error of a training loss is taken from how far successive steps lie apart. Held-out examples are the same at every "
+        "measurement, so a difference needs no error. The error of a held-out accuracy is that of so many independent pairs.",
+    ]
+
+
+def _settings() -> list[str]:
+    rates = ", ".join(f"{STAGE_TITLES[stage]} {rate:g}" for stage, rate in stage_settings.HIGHEST_RATE.items())
+    passes = ", ".join(f"{STAGE_TITLES[stage]} {most}" for stage, most in stage_settings.MOST_PASSES.items())
+    return [
+        "## Settings before Start, of the stages around PPO",
+        "",
+        "| check | rule |",
+        "|---|---|",
+        f"| `settings-learning-rate` | {stage_settings.FAR_ABOVE:g} times (alarm: {stage_settings.WILD:g}) the recipe's rate, or where "
+        f"there is none the highest usual one: {rates}; {stage_settings.LORA_TIMES:g} times that with LoRA, {stage_settings.FRESH_TIMES:g} "
+        "times for an untrained start |",
+        "| `settings-batch` | a batch size of 1 |",
+        f"| `settings-passes` | more passes than: {passes}; without a limit of the steps |",
+        "| `settings-warm-up` | a warm-up as long as the run |",
+        "| `settings-gradient-clip` | no gradient clip with a rate above the highest usual one |",
+        "| `settings-held-out` | no example held out, or the training data itself |",
+        f"| `settings-centering` | above {stage_settings.STRONG_CENTERING:g} |",
+        f"| `settings-smoothing` | label smoothing above {stage_settings.MUCH_SMOOTHING:g} |",
+        f"| `settings-beta` | β below {stage_settings.LOW_BETA:g} or above {stage_settings.HIGH_BETA:g} |",
+        "| `settings-samples`, `settings-prompts` | several greedy answers to one prompt; fewer than 30 prompts |",
     ]
 
 

@@ -11,6 +11,8 @@ w2  GPT-2 of 124 M weights, LoRA on c_attn: 16 prompts, 48 new tokens
 w3  the same shape on a GPU, all weights and then LoRA: 128 prompts, 128 new tokens
 w4  Pythia-1B's shape on a GPU, all weights and then LoRA: 64 prompts of up to 512 tokens, 53 new tokens
 w5  the bundled world recipe, the whole command line
+w6  supervised fine-tuning: the shape of w1, then that of w2 with LoRA; completions of unequal length
+w7  a reward model: the same shapes, pairs of completions of unequal length
 
 Every contestant is a process of its own in every round, with equal threads; every second round goes the other way round. Ratios are
 taken round by round, since seconds on a shared machine drift. The result goes to benchmarks/results/, where docs/performance.md is
@@ -70,6 +72,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options.against = [name for name in options.against.split(",") if name]
     if unknown := [name for name in options.against if name not in PEERS]:
         parser.error(f"there is no peer {unknown[0]!r}; there are: {', '.join(PEERS)}")
+    if options.workload in WORKLOADS and WORKLOADS[options.workload].stage != "ppo":
+        if missing := [name for name in options.against if name not in rounds.SUPERVISED]:
+            parser.error(f"{missing[0]} has no part in {options.workload}; there are: {', '.join(rounds.SUPERVISED)}")
+        if options.profile or options.no_recording:
+            parser.error("--profile and --no-recording are for PPO")
     if options.workload == RECIPE and (options.profile or options.no_recording or options.updates):
         parser.error(f"{RECIPE} is a whole command line as shipped; --profile, --no-recording and --updates are for the other workloads")
     return options

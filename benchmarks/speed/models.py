@@ -24,7 +24,10 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files that every contestant reads: model folders, prompts as texts and as token ids, and the names of the special tokens."""
+    """Files that every contestant reads: model folders, prompts as texts and as token ids, and the names of the special tokens.
+
+    For a stage but PPO, ``ids`` holds examples (see :func:`_save_examples`), and there are no texts.
+    """
 
     policy: str
     reward: str
@@ -45,9 +48,14 @@ def prepare(workload: Workload, cache: Path) -> Inputs:
         part = folder.with_name(f".{folder.name}-{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        _save_model(workload.policy, part / POLICY, labels=0, seed=0)
-        _save_model(workload.reward, part / REWARD, labels=1, seed=1)
-        _save_prompts(workload, part)
+        if workload.stage != "reward_model":
+            _save_model(workload.policy, part / POLICY, labels=0, seed=0)
+        if workload.stage != "sft":
+            _save_model(workload.reward, part / REWARD, labels=1, seed=1)
+        if workload.stage == "ppo":
+            _save_prompts(workload, part)
+        else:
+            _save_examples(workload, part)
         part.rename(folder)
     return Inputs.of(folder)
 
@@ -55,6 +63,7 @@ def prepare(workload: Workload, cache: Path) -> Inputs:
 def fingerprint(workload: Workload) -> str:
     """Of what the files depend on, so that a changed definition is never run with the old models."""
     parts = [asdict(workload.policy), asdict(workload.reward), workload.prompt, workload.batch]
+    parts += [] if workload.stage == "ppo" else [workload.stage, workload.completion, workload.all_updates]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
@@ -97,6 +106,20 @@ def _save_tokenizer(vocabulary: int, folder: Path) -> None:
     PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<eos>", eos_token="<eos>", pad_token="<pad>", padding_side="left"
     ).save_pretrained(folder)
+
+
+def _save_examples(workload: Workload, folder: Path) -> None:
+    """For each example the token ids of its prompt and of its completion; a reward model's have two completions."""
+    draw = random.Random(7)
+    vocabulary = (workload.policy if workload.stage == "sft" else workload.reward).vocabulary
+
+    def ids(shortest: int, longest: int) -> list[int]:
+        return [draw.randrange(FIRST_WORD, vocabulary) for _ in range(draw.randint(shortest, longest))]
+
+    completions = 1 if workload.stage == "sft" else 2
+    count = workload.batch * workload.all_updates
+    rows = [[ids(*workload.prompt), *(ids(*workload.completion) for _ in range(completions))] for _ in range(count)]
+    (folder / IDS).write_text(json.dumps(rows), encoding="utf-8")
 
 
 def _save_prompts(workload: Workload, folder: Path) -> None:

@@ -21,6 +21,8 @@ from benchmarks.speed.meter import PHASES
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "ours"
 MODULES = {OURS: "benchmarks.speed.ours", "trl-1.12": "benchmarks.speed.trl_112", "trl-0.11": "benchmarks.speed.trl_011"}
+SUPERVISED = {OURS: "benchmarks.speed.ours_supervised", "trl-1.12": "benchmarks.speed.trl_112_supervised"}
+"""The contestants of the stages but PPO."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Outcome:
     Attributes:
         seconds: per update, ``total`` and every phase.
         spread: fastest and slowest counted update.
-        tokens: sampled per second.
+        tokens: sampled per second; read per second in a stage but PPO.
         peak_resident, peak_gpu: bytes; None without a GPU.
         matrix_rate: operations per second around the updates; None when it was not measured.
     """
@@ -60,7 +62,7 @@ def outcome(name: str, job: Job, result: dict[str, Any]) -> Outcome:
         raise ValueError(f"{name} did {len(result['updates'])} updates instead of {workload.all_updates}")
     counted = result["updates"][workload.warm_up :]
     tokens = result["tokens"][workload.warm_up :]
-    if not workload.stops and any(number != workload.batch * workload.response for number in tokens):
+    if workload.stage == "ppo" and not workload.stops and any(number != workload.batch * workload.response for number in tokens):
         raise ValueError(f"{name} sampled {tokens} tokens per update instead of {workload.batch * workload.response}")
     seconds = {phase: statistics.median(update[phase] for update in counted) for phase in ("total", *PHASES, "rest")}
     totals = [update["total"] for update in counted]
@@ -95,7 +97,8 @@ def run_once(name: str, job: Job) -> Outcome:
         told, wrote = Path(temporary) / "job.json", Path(temporary) / "result.json"
         job.write(told)
         interpreter = sys.executable if name == OURS else str(peers.interpreter(name))
-        run_quietly([interpreter, "-m", MODULES[name], str(told), str(wrote)], name, job.threads)
+        module = (MODULES if job.workload.stage == "ppo" else SUPERVISED)[name]
+        run_quietly([interpreter, "-m", module, str(told), str(wrote)], name, job.threads)
         return outcome(name, job, json.loads(wrote.read_text(encoding="utf-8")))
 
 

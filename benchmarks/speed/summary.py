@@ -65,7 +65,10 @@ def _ratios(theirs: list[Outcome], ours: list[Outcome]) -> dict[str, Any]:
     on_gpu = all(one.peak_gpu for one in [*theirs, *ours])
     kind = "peak_gpu" if on_gpu else "peak_resident"
     memory = [getattr(one, kind) / getattr(mine, kind) for one, mine in zip(theirs, ours, strict=True)]
-    phases = {phase: statistics.median(per_round(phase)) for phase in SPLIT[1:4]}
+    both = [
+        phase for phase in SPLIT[1:4] if all(one.seconds[phase] and mine.seconds[phase] for one, mine in zip(theirs, ours, strict=True))
+    ]
+    phases = {phase: statistics.median(per_round(phase)) for phase in both}
     return {"per_round": per_round("total"), **spread_of(per_round("total")), "phases": phases, "memory": spread_of(memory)}
 
 

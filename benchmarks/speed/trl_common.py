@@ -25,19 +25,21 @@ def tokenizer(job: Job) -> Any:
     """Built from the file itself: the classes that the two versions of transformers would choose differ."""
     from transformers import PreTrainedTokenizerFast
 
-    file = Path(job.inputs.policy) / "tokenizer.json"
+    file = Path(job.inputs.reward if job.workload.stage == "reward_model" else job.inputs.policy) / "tokenizer.json"
     return PreTrainedTokenizerFast(tokenizer_file=str(file), padding_side="left", **job.inputs.marks)
 
 
 def adapters(workload: Workload) -> Any:
-    """peft's settings."""
+    """peft's settings. A reward model's score head is trained in full."""
     from peft import LoraConfig
 
+    reward = workload.stage == "reward_model"
     return LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if reward else "CAUSAL_LM",
+        modules_to_save=["score"] if reward else None,
         r=LORA_RANK,
         lora_alpha=LORA_ALPHA,
         lora_dropout=0.0,
         target_modules=list(workload.lora),
-        fan_in_fan_out=workload.policy.family == "gpt2",
+        fan_in_fan_out=(workload.reward if reward else workload.policy).family == "gpt2",
     )

@@ -25,9 +25,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Workload:
-    """One PPO setting.
+    """One setting of PPO, of supervised fine-tuning (an update is an optimizer step), or of a reward model's training.
 
     Attributes:
+        stage: ppo, sft, or reward_model; a stage but PPO trains ``policy`` or ``reward``, and the other one is not used.
+        completion: shortest and longest completion in tokens, for a stage but PPO; lengths are drawn evenly.
+        peer_micro: examples or pairs per forward pass of a peer, where that is best for it; 0 takes the batch.
         prompt: shortest and longest prompt in tokens; lengths are drawn evenly.
         response: tokens of every response; with ``stops`` the most tokens.
         micro: episodes per forward pass of the update; the gradients of a minibatch are added up to one optimizer step.
@@ -55,6 +58,9 @@ class Workload:
     updates: int = 5
     mini: int = 0
     stops: bool = False
+    stage: str = "ppo"
+    completion: tuple[int, int] = (0, 0)
+    peer_micro: int = 0
 
     @property
     def all_updates(self) -> int:
@@ -65,13 +71,18 @@ class Workload:
         """Expected prompt length in tokens."""
         return sum(self.prompt) / 2
 
+    @property
+    def mean_completion(self) -> float:
+        """Expected completion length in tokens."""
+        return sum(self.completion) / 2
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Workload:
         shapes = {name: Shape(**values[name]) for name in ("policy", "reward")}
-        return cls(**{**values, **shapes, "prompt": tuple(values["prompt"]), "lora": tuple(values["lora"])})
+        return cls(**{**values, **shapes, **{name: tuple(values[name]) for name in ("prompt", "lora", "completion")}})
 
 
 LORA_RANK, LORA_ALPHA = 16, 32
@@ -100,6 +111,15 @@ _W4 = Workload(
     "w4", "Pythia-1B's shape, all weights, GPU", _PYTHIA, _PYTHIA,
     batch=64, prompt=(256, 512), response=53, micro=16, gpu=True, half=True, updates=3,
 )  # fmt: skip
+_W6 = Workload(
+    "w6", "fine-tuning a tiny model, all weights", _TINY, _DOLL,
+    batch=64, prompt=(8, 16), response=0, micro=64, updates=10, stage="sft", completion=(8, 56),
+)  # fmt: skip
+_W7 = Workload(
+    "w7", "training a tiny reward model, all weights", _DOLL, _TINY,
+    batch=32, prompt=(8, 16), response=0, micro=32, updates=10, stage="reward_model", completion=(8, 56),
+)  # fmt: skip
+_LORA = {"lora": ("c_attn",), "completion": (16, 80), "updates": 3}
 WORKLOADS = {
     one.name: one
     for one in (
@@ -111,6 +131,10 @@ WORKLOADS = {
         replace(_W3, name="w3-lora", title="GPT-2 of 124 M weights, LoRA, GPU", lora=("c_attn",)),
         _W4,
         replace(_W4, name="w4-lora", title="Pythia-1B's shape, LoRA, GPU", lora=("query_key_value",)),
+        _W6,
+        replace(_W6, name="w6-lora", title="fine-tuning GPT-2 of 124 M weights, LoRA", policy=_GPT2, batch=16, micro=16, **_LORA),
+        _W7,
+        replace(_W7, name="w7-lora", title="a reward model of GPT-2's shape, LoRA", reward=_GPT2, batch=8, micro=8, **_LORA),
     )
 }
 RECIPE = "w5"
@@ -118,5 +142,5 @@ RECIPE = "w5"
 
 
 def chosen(name: str) -> list[str]:
-    """The workloads behind a name of the command line: w0, w3 and w4 are each run with all weights and with LoRA."""
+    """The workloads behind a name of the command line: w0, w3, w4, w6 and w7 are each run with all weights and with LoRA."""
     return [name, f"{name}-lora"] if f"{name}-lora" in WORKLOADS else [name]

@@ -113,8 +113,8 @@ def _llama(folder: Path) -> None:
     sizes = {"hidden_size": 128, "intermediate_size": 320, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=256, **sizes, **ids))
     reviews = write_corpus(SEED, REVIEWS)
-    settings = SFTConfig(batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=20, seed=SEED)
-    train_sft(model, tokenizer, [Example(review.prompt, review.response) for review in reviews], settings)
+    settings = SFTConfig(batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=20)
+    train_sft(model, tokenizer, [Example(review.prompt, review.response) for review in reviews], settings, seed=SEED)
     save_model(model, tokenizer, folder, padding_side="left")
 
 

@@ -10,12 +10,12 @@ Level = Literal["note", "warning", "alarm"]
 
 VerdictKind = Literal[
     "too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
-    "learning", "learned", "overfits", "evaluated",
+    "learning", "learned", "overfits", "diverged", "evaluated",
 ]  # fmt: skip
-"""``improving`` while the run goes on, ``improved`` when it has ended; ``too early`` before enough steps are recorded to say anything.
+"""``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it ended.
 
-The last four are of other stages than PPO (:mod:`rlhf_studio.analysis.stages`): ``learning`` while the run goes on, ``learned`` when it has
-ended.
+Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``diverged``, ``nothing learned``; of
+an evaluation, which trains nothing, ``evaluated``.
 """
 
 

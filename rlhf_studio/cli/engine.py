@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE
-from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config import Permissions, StageConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.engine.process.screen import Screen, output_in_log
@@ -57,11 +57,12 @@ def run_folder(run_dir: Path, mode: StartMode, permissions: Permissions) -> int:
         return _run_folder(reader.run_dir, config, mode, permissions)
 
 
-def _run_folder(run_dir: Path, config: RunConfig, mode: StartMode, permissions: Permissions) -> int:
+def _run_folder(run_dir: Path, config: StageConfig, mode: StartMode, permissions: Permissions) -> int:
     if is_follower(os.environ) or COORDINATED in os.environ:
         return one_engine(run_dir, mode, permissions, screen=None)
-    if START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
-        refuse_without_permission(config.reward.components, permissions)
+    rewards = getattr(config, "reward", None)
+    if rewards and START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
+        refuse_without_permission(rewards.components, permissions)
     liveness.announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
     with output_in_log(run_dir) as screen, named_for_children(run_dir):
         if not wants_several(config.engine, os.environ):

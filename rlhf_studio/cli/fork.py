@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
-from rlhf_studio.config import Permissions, RunConfig, add_permission_flags
+from rlhf_studio.config import Permissions, StageConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
 from rlhf_studio.inputs.places import as_typed_here
@@ -112,7 +112,7 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     return run_dir
 
 
-def _checked(config: RunConfig, place: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
+def _checked(config: StageConfig, place: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
     """The memory that a run will need which works in ``folder``, or in that of this process.
 
     Raises ConfigError for what keeps it from starting.
@@ -148,7 +148,7 @@ def _sweep(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _known(memory: Sequence[tuple[RunConfig, tuple[int, int] | None]], config: RunConfig) -> tuple[int, int] | None:
+def _known(memory: Sequence[tuple[StageConfig, tuple[int, int] | None]], config: StageConfig) -> tuple[int, int] | None:
     return next((peak for own, peak in memory if own == config), None)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import doctor, export, fork, logs, prepare, score, show, talk, train
+from rlhf_studio.cli import doctor, evaluate, export, fork, logs, prepare, road, score, show, talk, train
 from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.export.text import readable
 from rlhf_studio.runs.errors import StoreError
 
-TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log")
+TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,12 +72,14 @@ def build_parser() -> argparse.ArgumentParser:
     fork.add_commands(commands)
     score.add_commands(commands)
     talk.add_commands(commands)
+    evaluate.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)
     export.add_commands(commands)
     logs.add_commands(commands)
     prepare.add_commands(commands)
+    road.add_commands(commands)
     return parser
 
 

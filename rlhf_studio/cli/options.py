@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment, permissions_from_flags
+from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
 from rlhf_studio.runs import paths
 
@@ -53,7 +53,7 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
         raise ConfigError([Problem("", str(error))]) from error
 
 
-def configuration_of(options: argparse.Namespace) -> RunConfig:
+def configuration_of(options: argparse.Namespace) -> StageConfig:
     """The recipe or file that the options name, with the settings that they change. Raises :class:`ConfigError`."""
     from rlhf_studio.recipes import load_recipe
 
@@ -73,7 +73,7 @@ def configuration_of(options: argparse.Namespace) -> RunConfig:
     return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
 
 
-def print_notes(config: RunConfig, notes: Sequence[str]) -> None:
+def print_notes(config: StageConfig, notes: Sequence[str]) -> None:
     """Say on stderr what is unusual about a run that is going to start, and what the doctor thinks of its settings."""
     from rlhf_studio.analysis.doctor import examine_settings
 

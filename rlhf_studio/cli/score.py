@@ -1,4 +1,4 @@
-"""The command ``score``, and ``score-server``, which the app starts to score texts for its pages."""
+"""The command ``score``, and the servers that the app starts to score texts for its pages: ``score-server``, ``playground-server``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     score.set_defaults(run=_score)
     server = commands.add_parser("score-server", allow_abbrev=False)  # without help: people have no use for it
     server.set_defaults(run=_score_server)
+    playground = commands.add_parser("playground-server", allow_abbrev=False)  # the same, for one reward model
+    playground.set_defaults(run=_playground_server)
 
 
 def _score(options: argparse.Namespace) -> int:
@@ -45,3 +47,12 @@ def _score_server(options: argparse.Namespace) -> int:
     from rlhf_studio.engine.rewards.trial.server import serve
 
     return serve(permissions_from_environment(os.environ))
+
+
+def _playground_server(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import before_torch
+
+    before_torch()
+    from rlhf_studio.engine.rewards.playground.server import serve
+
+    return serve()

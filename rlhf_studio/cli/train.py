@@ -19,7 +19,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
     train = commands.add_parser(
         "train",
-        help="train a policy with PPO",
+        help="train: a policy with PPO, or a stage before or after it",
         epilog=f"settings:\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -9,6 +9,13 @@ from pydantic import model_validator
 from rlhf_studio.config.base import Section, setting
 
 
+def prompt_format_problem(text: str) -> str:
+    """What is wrong with a form that prompts are written in; empty when it can be used."""
+    if text and text.count("{prompt}") != 1:
+        return "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:"
+    return ""
+
+
 class DataConfig(Section):
     """Where the prompts come from, which are used, and how they are cut."""
 
@@ -34,6 +41,12 @@ class DataConfig(Section):
     chat_template: bool = setting(
         False, "Chat template", "Write each prompt as a chat in the form that the policy's tokenizer defines, ready for its answer.",
         level="basic",
+    )  # fmt: skip
+    prompt_format: str = setting(
+        "", "Prompt format",
+        "The form that prompts are written in for a model without a chat template, such as 'Human: {prompt}\\n\\nAssistant:', where \\n is "
+        "a line break. Use the same in every stage. Prompts that are dialogues already stay as they are. Empty: prompts as they stand.",
+        max_length=2000,
     )  # fmt: skip
     dialogue: Literal["auto", "cut", "whole"] = setting(
         "auto", "Dialogues in one text",
@@ -109,6 +122,18 @@ class DataConfig(Section):
             raise ValueError(
                 f"query_tokens_max: {self.query_tokens_max} is above max_prompt_tokens {self.max_prompt_tokens}; use at most that"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_can_be_written(self) -> Self:
+        if problem := prompt_format_problem(self.prompt_format):
+            raise ValueError(f"prompt_format: {problem}")
+        if self.prompt_format and self.chat_template:
+            raise ValueError("prompt_format: the chat template says how prompts are written; use one of the two")
+        if self.prompt_format and self.query_tokens_max:
+            raise ValueError("query_tokens_max: a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format")
+        if self.prompt_format and self.overlong == "cut_right":
+            raise ValueError("overlong: cut_right would cut off the place where the answer begins; use cut_left or drop")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from pydantic import model_validator
+
 from rlhf_studio.config.base import Section, setting
 
 
@@ -10,9 +14,9 @@ class EvaluationConfig(Section):
 
     policies: str = setting(
         "", "Policies",
-        "What answers, one a line: the folder of a run (its newest checkpoint), RUN@STEP for a checkpoint or snapshot, RUN@all for all of "
-        "them, RUN@start for the policy that it began with, a model's folder or hub id, or a .jsonl file of completions. Empty: the policy "
-        "model alone.",
+        "What answers, one a line: the folder of a run (its newest checkpoint), RUN@STEP for a checkpoint or snapshot, RUN@start for the "
+        "policy that it began with, RUN@all for that one and all checkpoints and snapshots, a model's folder or hub id, or a .jsonl file "
+        "of completions. The first is what the others are compared with. Empty: the policy model alone.",
         level="basic", max_length=20_000,
     )  # fmt: skip
     prompts: int = setting(
@@ -23,6 +27,7 @@ class EvaluationConfig(Section):
         16, "Prompts per step", "So many prompts are answered by all policies in one step, which is then on record.", unit="prompts",
         ge=1, le=65536,
     )  # fmt: skip
+    seed: int = setting(0, "Seed of the answers", "Every policy answers with the same random numbers.", level="basic", ge=0, le=2**31 - 1)
     greedy: bool = setting(False, "Greedy", "Always take the likeliest token instead of drawing one.", level="basic")
     reference: str = setting(
         "",
@@ -30,9 +35,23 @@ class EvaluationConfig(Section):
         "The model whose perplexity of each answer is measured, and that the KL refers to. Empty: the policy model.",
         max_length=4096,
     )
+    judge: str = setting(
+        "", "Judge",
+        "A reward model that none of the policies learned from. Its score stands beside the reward, and decides who wins where there is no "
+        "gold. Empty: none.",
+        level="basic", max_length=4096,
+    )  # fmt: skip
     text: str = setting(
         "",
         "Held-out text",
         "A file or dataset of texts whose perplexity under each policy shows what training made it forget. Empty: none.",
         max_length=4096,
     )
+    text_column: str = setting("text", "Text column", "Column or key that holds the texts.", min_length=1, max_length=200)
+    text_rows: int = setting(256, "Texts", "Only the first texts up to this number are read.", unit="texts", ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _answers_differ(self) -> Self:
+        if self.greedy and self.samples > 1:
+            raise ValueError("samples: greedy answers to one prompt are all the same; use 1, or switch greedy off")
+        return self

@@ -7,15 +7,9 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.data import prompt_format_problem
 
 _COLUMN = " Empty: the usual name is looked for."
-
-
-def prompt_format_problem(text: str) -> str:
-    """What is wrong with a form that prompts are written in; empty when it can be used."""
-    if text and text.count("{prompt}") != 1:
-        return "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:"
-    return ""
 
 
 class ExamplesConfig(Section):
@@ -40,8 +34,8 @@ class ExamplesConfig(Section):
     )  # fmt: skip
     prompt_format: str = setting(
         "", "Prompt format",
-        "The form that prompts are written in for a model without a chat template, such as 'Human: {prompt}\\n\\nAssistant:'. Use the same "
-        "in every stage. Empty: prompts as they stand.",
+        "The form that prompts are written in for a model without a chat template, such as 'Human: {prompt}\\n\\nAssistant:', where \\n is "
+        "a line break. Use the same in every stage. Prompts that are dialogues already stay as they are. Empty: prompts as they stand.",
         max_length=2000,
     )  # fmt: skip
     system_text: str = setting(
@@ -54,8 +48,8 @@ class ExamplesConfig(Section):
     )
     overlong: Literal["cut_prompt", "drop"] = setting(
         "cut_prompt", "Longer examples",
-        "cut_prompt cuts the beginning of the prompt away until the response fits, and leaves an example out whose response alone is too "
-        "long; drop leaves all of them out. Both are counted and shown.",
+        "cut_prompt cuts the beginning of the prompt away until the response fits, leaves an example out whose response alone is too long, "
+        "and divides whole texts into several examples; drop leaves all of them out. Both are counted and shown.",
     )  # fmt: skip
     eval: str = setting(
         "", "Held-out data",
@@ -96,6 +90,11 @@ class DemonstrationsConfig(ExamplesConfig):
     completion_column: str = setting(
         "", "Completion column", f"Column or key that holds the response to learn.{_COLUMN}", level="basic", max_length=200
     )
+    input_column: str = setting(
+        "", "Input column",
+        "Column or key with what an instruction is about; it goes below the prompt. Empty: 'input' or 'context' beside 'instruction'.",
+        max_length=200,
+    )  # fmt: skip
     text_column: str = setting(
         "", "Text column", f"Column or key that holds whole texts, when there are no prompts.{_COLUMN}", max_length=200
     )

@@ -74,11 +74,11 @@ class EngineConfig(Section):
     keep_checkpoints: int = setting(
         2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", unit="checkpoints", ge=1, le=10_000
     )
-    keep_best: Literal["none", "gold/score", "objective/scores", "objective/rlhf_reward"] = setting(
+    keep_best: Literal["none", "gold/score", "objective/scores", "objective/rlhf_reward", "eval_loss"] = setting(
         "none",
         "Keep the best",
         "The checkpoint whose policy had the highest value of this metric, in the step that sampled with it, is kept as well, however old "
-        "it is.",
+        "it is. eval_loss, the loss on held-out examples, is for the stages other than PPO: the lowest is kept.",
     )
     snapshot_every: int = setting(
         0,

@@ -104,6 +104,12 @@ class RewardBaseConfig(TrainedModelConfig):
         min_length=1,
         max_length=4096,
     )
+    criteria: str = setting(
+        "", "Outputs to sum",
+        "For a reward model with several outputs: names and weights, such as helpfulness=1, verbosity=-0.2. Their weighted sum becomes the "
+        "one score that is trained on.",
+        max_length=2000,
+    )  # fmt: skip
 
 
 class LoraConfig(Section):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
@@ -90,7 +92,8 @@ class _SeveralModels(Component):
     kind: Literal["ensemble"] = "ensemble"
     models: str = setting(
         "", "Reward models",
-        "At least two sequence-classification models, folders or hub ids, separated by commas or line breaks.",
+        "At least two sequence-classification models, folders or hub ids, separated by commas or line breaks; or the folder of an ensemble "
+        "that was trained here.",
         level="basic", max_length=20_000,
     )  # fmt: skip
     combine: Literal["mean", "minimum", "mean_minus_std"] = setting(
@@ -105,6 +108,15 @@ class _SeveralModels(Component):
     member_curves: bool = setting(True, "Curve per model", "Also record each model's own mean score, as a curve beside the combined one.")
 
 
+def ensemble_members(folder: str) -> list[str]:
+    """The folders of the members that ``ensemble.json`` in ``folder`` names; none when there is no such file, or it is damaged."""
+    try:
+        named = json.loads((Path(folder) / "ensemble.json").read_text(encoding="utf-8"))["members"]
+        return [str(Path(folder) / member) for member in named]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 class EnsembleReward(ClassifierReward, _SeveralModels):
     """Several reward models read the same text; their scores become one, which is harder to please by a flaw of one model."""
 
@@ -114,8 +126,9 @@ class EnsembleReward(ClassifierReward, _SeveralModels):
     one_per_line = ("models",)
 
     def model_names(self) -> list[str]:
-        """The models in their order."""
-        return [name.strip() for name in re.split(r"[,\n]", self.models) if name.strip()]
+        """The models in their order; the folder of an ensemble stands for its members."""
+        names = [name.strip() for name in re.split(r"[,\n]", self.models) if name.strip()]
+        return [member for name in names for member in ensemble_members(name) or [name]]
 
     def described(self) -> str:
         """How many models there are."""

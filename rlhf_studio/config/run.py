@@ -46,6 +46,8 @@ class RunConfig(StageConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
+        if self.engine.keep_best == "eval_loss":
+            raise ValueError("engine.keep_best: eval_loss is not measured in a PPO run; take objective/scores or gold/score")
         if self.engine.keep_best == "gold/score" and self.reward.gold == "none":
             raise ValueError("engine.keep_best: gold/score is not measured without a gold score; set reward.gold, or take objective/scores")
         return self

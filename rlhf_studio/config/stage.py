@@ -27,6 +27,8 @@ class StageConfig(Section):
 
     sections: ClassVar[tuple[str, ...]] = ()
     """The names of the sections, in the order of the form."""
+    steps_setting: ClassVar[str] = "ppo.steps"
+    """The setting that says how many steps the run has."""
 
     stage: Stage = setting("ppo", "Stage", "What the run does: ppo, or a stage before or after it.")
     name: str = setting("", "Run name", "A name for people; empty takes the recipe's.", level="basic", max_length=120)
@@ -38,7 +40,7 @@ class StageConfig(Section):
 
     @property
     def planned_steps(self) -> int:
-        """How many steps the run has; 0 where that is known only once its data has been read."""
+        """How many steps the run has, or has at most; 0 where that is known only once its data has been read."""
         return 0
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.data import DataConfig
@@ -20,6 +22,7 @@ class SFTRunConfig(StageConfig):
     """A run of supervised fine-tuning: a language model learns to continue prompts as the demonstrations do."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "sft", "generation", "engine")
+    steps_setting: ClassVar[str] = "sft.max_steps"
 
     stage: Literal["sft"] = setting("sft", "Stage", "What the run does.")
     model: StartModelConfig = StartModelConfig()
@@ -28,6 +31,16 @@ class SFTRunConfig(StageConfig):
     sft: SFTConfig = SFTConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has at most; 0 where only the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> SFTConfig:
@@ -39,6 +52,7 @@ class RewardModelRunConfig(StageConfig):
     """A run that trains a reward model: a sequence classifier learns which of two responses people prefer (Bradley-Terry)."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "reward_model", "engine")
+    steps_setting: ClassVar[str] = "reward_model.max_steps"
 
     stage: Literal["reward_model"] = setting("reward_model", "Stage", "What the run does.")
     model: RewardBaseConfig = RewardBaseConfig()
@@ -46,6 +60,16 @@ class RewardModelRunConfig(StageConfig):
     data: PairsConfig = PairsConfig()
     reward_model: RewardTrainingConfig = RewardTrainingConfig()
     engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has at most; 0 where only the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> RewardTrainingConfig:
@@ -57,6 +81,7 @@ class DPORunConfig(StageConfig):
     """A run of direct preference optimisation: the policy learns from the pairs themselves, without a reward model."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "dpo", "generation", "engine")
+    steps_setting: ClassVar[str] = "dpo.max_steps"
 
     stage: Literal["dpo"] = setting("dpo", "Stage", "What the run does.")
     model: ReferenceModelConfig = ReferenceModelConfig()
@@ -65,6 +90,16 @@ class DPORunConfig(StageConfig):
     dpo: DPOConfig = DPOConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _check_best(self)
+        return self
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has at most; 0 where only the examples decide."""
+        return self.training.max_steps
 
     @property
     def training(self) -> DPOConfig:
@@ -86,6 +121,14 @@ class EvaluationRunConfig(StageConfig):
     engine: EngineConfig = EngineConfig()
 
 
+_HELD_OUT = ("none", "eval_loss")
+
+
+def _check_best(config: SFTRunConfig | RewardModelRunConfig | DPORunConfig) -> None:
+    if config.engine.keep_best not in _HELD_OUT:
+        raise ValueError(f"engine.keep_best: {config.engine.keep_best} is measured in PPO runs only; take eval_loss, or none")
+
+
 SupervisedConfig = SFTRunConfig | RewardModelRunConfig | DPORunConfig
 """The stages that learn from given examples."""
 
@@ -97,3 +140,19 @@ STAGES: dict[Stage, type[StageConfig]] = {
     "evaluation": EvaluationRunConfig,
 }
 """The configuration of each stage."""
+
+
+def as_sampled(config: StageConfig) -> RunConfig:
+    """How the policy of a run is loaded and sampled from, written as settings of PPO: what talking to it, watching it and exporting need.
+
+    Of a PPO run the settings themselves. Raises ValueError for a stage without a policy.
+    """
+    if isinstance(config, RunConfig):
+        return config
+    if not isinstance(config, SFTRunConfig | DPORunConfig):
+        raise ValueError(f"a run of the stage {config.stage} has no policy")
+    model = config.model.model_dump(exclude={"fresh"})
+    data, written = config.data, {name: getattr(config.data, name) for name in ("chat_template", "system_text")}
+    settings = {"model": model, "lora": config.lora.model_dump(), "data": {**written, "max_prompt_tokens": data.max_tokens}}
+    settings |= {"generation": config.generation.model_dump(), "engine": config.engine.model_dump()}
+    return RunConfig.model_validate({"name": config.name, "recipe": config.recipe, **settings})

@@ -3,9 +3,10 @@
 From the top to the bottom; a room uses only those below it:
 
 - :mod:`.talk`: a process that answers prompts with a run's policies.
-- :mod:`.process`: the engine process, its checkpoints, how it stops
+- :mod:`.process`: the engine process, what people ask of it, how it stops
+- :mod:`.stages`: what a run does, as the engine process drives it: PPO, and the stages before and after it
 - :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned
-- :mod:`.stages`: supervised fine-tuning and reward-model training
+- :mod:`.saving`: checkpoints and snapshots
 - :mod:`.loop`: the PPO algorithm. Start with :meth:`.loop.trainer.Trainer.step`.
 - :mod:`.recording`: what is kept of a step, and the sentences about it
 - :mod:`.rewards`: scoring responses

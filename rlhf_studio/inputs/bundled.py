@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlhf_studio.inputs.trained import model_of_run
+
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 BUNDLED = {
@@ -12,8 +14,16 @@ BUNDLED = {
     "bundled/world-prompts": "world/prompts.jsonl",
     "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
 }
+WRITTEN = {
+    "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),
+    "pairs": ("bundled/world-pairs", "bundled/world-pairs-heldout"),
+}
+"""Kind of examples -> the names of those that are no file: the review world writes them anew from its seeds when they are read."""
 
 
 def resolve(name: str) -> str:
-    """The path of a bundled name; any other name unchanged."""
-    return str(ASSETS / BUNDLED[name]) if name in BUNDLED else name
+    """The path of a bundled name, or of the model that a run has trained (``RUN`` or ``RUN@STEP``); any other name unchanged."""
+    if name in BUNDLED:
+        return str(ASSETS / BUNDLED[name])
+    trained = model_of_run(name)
+    return name if trained is None else str(trained)

@@ -7,6 +7,7 @@ process with limited memory and time (``python -m rlhf_studio.inputs.chat``): th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,8 @@ PART_CHARACTERS = 10_000_000
 MAX_CHARACTERS = 400_000
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 Messages = list[dict[str, str]]
+Marked = tuple[str, list[list[int]]]
+"""A text, and where each answer begins and ends in it."""
 
 
 class ChatError(ValueError):
@@ -81,10 +84,26 @@ def render_chats(
 
     ``tick``: see :func:`ask_helper`. Raises :class:`ChatError`.
     """
-    texts: list[str] = []
+    return [text for text, _ in _rendered(chat, conversations, tick, "answered" if answered else "open")]
+
+
+def render_answers(
+    chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None] = lambda: None
+) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Each conversation as text, and where each part that the assistant is to write begins and ends in it.
+
+    They are what the template marks with ``{% generation %}``; else they begin where a chat with the messages so far would be ready for
+    its answer, and end where the chat with that answer would end. Raises :class:`ChatError`, also when neither can be told.
+    """
+    return [(text, [(first, end) for first, end in spans]) for text, spans in _rendered(chat, conversations, tick, "marked")]
+
+
+def _rendered(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], how: str) -> list[Marked]:
+    """``how``: open, answered or marked. The places are empty but for the last of these."""
+    texts: list[Marked] = []
     for part in _parts(conversations):
         try:
-            texts += _render_part(chat, part, tick, answered)
+            texts += _render_part(chat, part, tick, how)
         except ChatError as error:
             raise ChatError(str(error), None if error.place is None else len(texts) + error.place) from None
     return texts
@@ -105,9 +124,9 @@ def _parts(conversations: list[Messages]) -> Iterator[list[Messages]]:
         yield part
 
 
-def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], answered: bool) -> list[str]:
-    task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations, "answered": answered}
-    texts: list[str] = []
+def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], how: str) -> list[Marked]:
+    task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations, "how": how}
+    texts: list[Marked] = []
     answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES + 20 * _size(conversations), seconds=SECONDS, tick=tick)
     try:
         for message in answers:
@@ -133,7 +152,7 @@ def main() -> None:
     """Answer with the texts, in packs, or with what is wrong."""
     task = read_task()
     try:
-        render = compile_template(task["source"], task["tokens"], answered=task["answered"])
+        render = COMPILED[task["how"]](task["source"], task["tokens"])
         conversations = task["conversations"]
         for first in range(0, len(conversations), PACK):
             answer({"texts": [_render(render, first, place, chat) for place, chat in enumerate(conversations[first : first + PACK])]})
@@ -141,11 +160,13 @@ def main() -> None:
         answer({"problem": str(error), "place": error.place})
 
 
-def _render(render: Callable[[Messages], str], first: int, place: int, messages: Messages) -> str:
+def _render(render: Callable[[Messages], Marked], first: int, place: int, messages: Messages) -> Marked:
     import jinja2
 
     try:
-        text = render(messages)
+        text, spans = render(messages)
+    except ChatError as error:
+        raise ChatError(str(error), first + place) from None
     except jinja2.TemplateError as error:
         raise ChatError(f"the chat template refuses the conversation ({first_line(error)})", first + place) from None
     except MemoryError:
@@ -154,13 +175,20 @@ def _render(render: Callable[[Messages], str], first: int, place: int, messages:
         raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", first + place) from None
     if len(text) > MAX_CHARACTERS:
         raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
-    return text
+    return text, spans
 
 
 def compile_template(source: str, tokens: dict[str, str], *, answered: bool = False) -> Callable[[Messages], str]:
     """A function that writes one conversation, up to the next answer or, when ``answered``, with nothing behind it.
 
     Raises :class:`ChatError` when the source is not a template.
+    """
+    render = _compiled(source, tokens, answered)
+    return lambda messages: render(messages)[0]
+
+
+def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Callable[[Messages], Marked]:
+    """As :func:`compile_template`, with where each part begins and ends that the template marks with ``{% generation %}``.
 
     The environment is that of ``transformers.utils.chat_template_utils``, so that both write the same.
     """
@@ -171,14 +199,23 @@ def compile_template(source: str, tokens: dict[str, str], *, answered: bool = Fa
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(jinja2.ext.Extension):
-        """``{% generation %}`` marks answers for training; here its body is just written."""
+        """``{% generation %}`` marks answers for training: where each begins and ends in the text is kept in ``spans``."""
 
         tags = {"generation"}
 
-        def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_keep"), [], [], body).set_lineno(line)
 
+        def _keep(self, caller: Callable[[], str]) -> str:
+            text = caller()
+            written = sum(map(len, blocks))
+            spans.append([written, written + len(text)])
+            return text
+
+    blocks: list[str] = []
+    spans: list[list[int]] = []
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals.update(raise_exception=_refuse, strftime_now=lambda form: datetime.now().strftime(form))
@@ -190,7 +227,39 @@ def compile_template(source: str, tokens: dict[str, str], *, answered: bool = Fa
     except (RecursionError, MemoryError) as error:  # constants such as 'x' * 10**9 are worked out here
         raise ChatError(f"the chat template is too costly ({type(error).__name__})") from None
     shared = {**tokens, "tools": None, "documents": None, "add_generation_prompt": not answered}
-    return lambda messages: template.render(messages=messages, **shared)
+
+    def render(messages: Messages) -> Marked:
+        blocks.clear()
+        spans.clear()
+        for block in template.generate(messages=messages, **shared):
+            blocks.append(block)
+        return "".join(blocks), [list(span) for span in spans]
+
+    return render
+
+
+def _compiled_marking(source: str, tokens: dict[str, str]) -> Callable[[Messages], Marked]:
+    """A function that writes one answered conversation, and finds the assistant's answers in it."""
+    whole, to_answer = _compiled(source, tokens, True), _compiled(source, tokens, False)
+    marks = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
+
+    def render(messages: Messages) -> Marked:
+        text, spans = whole(messages)
+        if marks:
+            return text, spans
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                before = to_answer(messages[:place])[0]
+                behind = text if place + 1 == len(messages) else whole(messages[: place + 1])[0]
+                if not text.startswith(before) or not text.startswith(behind) or len(behind) < len(before):
+                    raise ChatError(
+                        f"the chat template writes message {place + 1} otherwise once others follow, so this answer cannot be found in "
+                        "the chat; use a template that marks answers with {% generation %}, or chats with one answer"
+                    )
+                spans.append([len(before), len(behind)])
+        return text, spans
+
+    return render
 
 
 class _PlainDict:
@@ -236,6 +305,14 @@ def _refuse(message: str) -> None:
     import jinja2
 
     raise jinja2.TemplateError(message)
+
+
+COMPILED: dict[str, Callable[[str, dict[str, str]], Callable[[Messages], Marked]]] = {
+    "open": lambda source, tokens: _compiled(source, tokens, False),
+    "answered": lambda source, tokens: _compiled(source, tokens, True),
+    "marked": _compiled_marking,
+}
+"""How conversations are to be written -> what makes the function that does it."""
 
 
 if __name__ == "__main__":

@@ -327,6 +327,16 @@ _SPEED = (
     Metric("memory/peak", "Peak memory", "bytes", "Most memory the engine has held so far.", "Flat after the first steps."),
 )
 
+_EVALUATION = (
+    Metric(
+        "evaluation/*",
+        "Evaluation",
+        "",
+        "Of one policy's answers in this step: the mean score, gold, judge, KL or length; or what its share of the held-out text is worth.",
+        "Higher scores and gold, a small KL, and no loss on the held-out text.",
+    ),
+)
 
-METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *STAGE_METRICS, *_TRAINING, *_SPEED)
+
+METRICS: tuple[Metric, ...] = (*_OBJECTIVE, *_POLICY, *_VALUE, *_TEXT, *STAGE_METRICS, *_TRAINING, *_SPEED, *_EVALUATION)
 """All metrics. ``reward/*`` stands for every reward component; ``time/left`` is not recorded: the page works it out."""

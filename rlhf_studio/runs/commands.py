@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.runs import liveness, paths, schema
@@ -73,7 +73,7 @@ _VERBS = {
 }
 
 
-def _check(kind: CommandKind, config: RunConfig, payload: Mapping[str, Any]) -> None:
+def _check(kind: CommandKind, config: StageConfig, payload: Mapping[str, Any]) -> None:
     """Refuse what the engine could not do."""
     if kind == "phase" and (config.engine.processes > 1 or config.engine.accelerate_config):
         message = "Going on by one phase needs a run of one process: the others would wait in the middle of a step. Go on by one step."

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio import __version__
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file, config_to_yaml
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
@@ -37,7 +37,7 @@ _UNFINISHED = re.compile(r"\.[a-z]+-[0-9a-f]{16}")
 
 def create_run(
     run_dir: Path,
-    config: RunConfig,
+    config: StageConfig,
     *,
     name: str,
     state: State = "queued",
@@ -198,7 +198,7 @@ def _exists(target: Path) -> RunExists:
 
 def _fill(
     folder: Path,
-    config: RunConfig,
+    config: StageConfig,
     name: str,
     state: State,
     memory: tuple[int, int] | None,
@@ -216,12 +216,12 @@ def _fill(
         with schema.transaction(connection, database):
             connection.execute(
                 """INSERT INTO run (id, name, recipe, model, state, phase, fraction, step, total_steps, created_at, epoch, seq,
-                   device, cause, working_folder, program, memory_low, memory_high, origin)
-                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?, ?)""",
+                   device, cause, working_folder, program, memory_low, memory_high, origin, stage)
+                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?, ?, ?)""",
                 (
                     encode_text(name),
                     encode_text(config.recipe),
-                    encode_text(config.model.policy),
+                    encode_text(config.learns),
                     state,
                     config.planned_steps,
                     time.time(),
@@ -229,6 +229,7 @@ def _fill(
                     __version__,
                     *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
                     None if origin is None else encode_json(asdict(origin))[0],
+                    config.stage,
                 ),
             )
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")
@@ -236,7 +237,7 @@ def _fill(
         connection.close()
 
 
-def replace_config(run_dir: Path, config: RunConfig) -> None:
+def replace_config(run_dir: Path, config: StageConfig) -> None:
     """Give a run other settings: ``config.yaml`` always has the settings in force. It is replaced in one step; the old one is kept.
 
     Call it while no engine works on the run and none can start (with its start ticket). Raises StoreError.

@@ -61,7 +61,7 @@ def _config(folder: Path) -> RunConfig | None:
 
 @lru_cache(maxsize=RUNS_LOOKED_AT * 4)
 def _read_config(folder: Path, modified: int) -> RunConfig:
-    return RunReader(folder).config()
+    return RunReader(folder).ppo_config()
 
 
 def _models(config: RunConfig) -> Any:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import STAGE_TITLES, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.evaluation.answers import Answer, read_answers
 from rlhf_studio.runs.manifest import belongs, entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import (
     BestPolicy,
@@ -145,8 +146,15 @@ class RunReader:
             check_whole(seq)
         return state, seq
 
-    def config(self) -> RunConfig:
-        """The configuration saved with the run."""
+    def ppo_config(self) -> RunConfig:
+        """The configuration of a PPO run, for what makes sense for PPO alone. Raises StoreError for a run of another stage."""
+        config = self.config()
+        if not isinstance(config, RunConfig):
+            raise StoreError(f"The run {self.run_dir.name} is no PPO run: {STAGE_TITLES[config.stage]}.", "state")
+        return config
+
+    def config(self) -> StageConfig:
+        """The configuration saved with the run, of whatever stage it is."""
         path = self.run_dir / paths.CONFIG
         if path.is_symlink():
             raise StoreError(f"{path} is a link to another file; a run's configuration must lie in its folder.", "damaged")
@@ -268,6 +276,11 @@ class RunReader:
         """The tokens of the first ``limit`` recorded responses of a step, without their numbers; empty when there are none."""
         with self._reading() as connection:
             return rows.read_response_tokens(connection, step, limit)
+
+    def answers(self, after: int = 0) -> list[Answer]:
+        """What an evaluation run has recorded in the steps after ``after``; empty for runs of other stages."""
+        with self._reading() as connection:
+            return read_answers(connection, after)
 
     def watched(self, *, ends: bool = False) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy.

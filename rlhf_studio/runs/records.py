@@ -35,47 +35,6 @@ TOKEN_QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A part of a PPO step.
-
-    Attributes:
-        name: as in the metrics: its seconds are ``time/NAME``.
-        what: what it is, in the middle of a sentence.
-        finds: those of :data:`TOKEN_QUANTITIES` that are known from its end on.
-        done: what a step that waits at its end has, and what comes next. Empty for a part at whose end no step can wait.
-        timed: whether its seconds are recorded; what is not takes next to none.
-    """
-
-    name: str
-    what: str
-    finds: tuple[str, ...] = ()
-    done: str = ""
-    timed: bool = True
-
-
-PHASES = {
-    phase.name: phase
-    for phase in (
-        Phase("rollout", "sampling", ("logprobs", "entropy", "values"), "its responses are written; their scores come next"),
-        Phase("score", "scoring", (), "its responses are scored; the reference's probabilities come next"),
-        Phase(
-            "reference", "the reference pass", ("ref_logprobs", "kl"), "its responses are compared with the reference; advantages come next"
-        ),
-        Phase(
-            "advantages",
-            "the advantages",
-            ("rewards", "deltas", "advantages", "whitened_advantages", "returns"),
-            "its advantages are computed; the update comes next",
-            timed=False,
-        ),
-        Phase("update", "the update", ("new_logprobs", "ratio", "clipped"), "its update is done; the step is recorded next"),
-        Phase("record", "recording"),
-    )
-}
-"""The parts of a step, in their order. After the last one the step is done."""
-
-
-@dataclass(frozen=True)
 class TokenRecord:
     """Every number of one response.
 
@@ -299,7 +258,7 @@ class Scratch:
 
     Attributes:
         step: the step that waits, one more than the run's.
-        phase: the last of :data:`PHASES` that is done.
+        phase: the last of :data:`~rlhf_studio.runs.phases.PHASES` that is done.
         rollouts: the step's recorded episodes. What is not known yet is NaN (``score``, ``kl``), empty (``parts``; tables of the likeliest
             tokens, of shape (T, 0)), None (``gold``), or missing among ``tokens.arrays``.
     """
@@ -363,6 +322,7 @@ class RunStatus:
         phase: what is going on, by name, e.g. "Loading the reward model (3 of 4)".
         fraction: progress of the phase, 0 to 1, or None when unknown.
         step: the newest step of the run as it goes now. What readers return ends here.
+        total_steps: how many there are to be; 0 while that is not known, before the data of some stages has been read.
         last_recorded_step: the newest step on record. Where it is larger than ``step``, the steps after ``step`` are from before a resume
             from an earlier checkpoint: each is kept, out of the readers' sight, until it is trained again.
         epoch: grows when the run went back to an earlier step (resume), so that viewers start over.
@@ -373,6 +333,7 @@ class RunStatus:
         stop_asked_age: seconds since somebody asked the engine to stop, as long as it has not; else None.
         marks: tags and note that people gave it.
         origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
+        stage: what it does, as in its configuration.
     """
 
     run_id: str
@@ -397,3 +358,4 @@ class RunStatus:
     last_recorded_step: int = 0
     marks: Marks = Marks()
     origin: Origin = Origin()
+    stage: str = "ppo"

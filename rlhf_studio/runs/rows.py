@@ -256,11 +256,14 @@ def first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> di
 def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str) -> list[tuple[int, float]]:
     """(step, value) of the policies after ``steps``, the highest value first; of equal values the newest first.
 
-    The step after a policy's own samples with it, so that step's value is the policy's. A policy without one is left out.
+    The step after a policy's own samples with it, so that step's value is the policy's. A policy without one is left out. A loss on
+    held-out examples is measured at the step itself, and the lowest comes first.
     """
+    is_loss = metric.endswith("/eval_loss")
+    at, order = ("step", "value") if is_loss else ("step - 1", "value DESC")
     found = connection.execute(
-        f"""SELECT step - 1, value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
-            AND {OF_NOW} AND step - 1 IN ({", ".join("?" * len(steps))}) ORDER BY value DESC, step DESC""",
+        f"""SELECT {at}, value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
+            AND {OF_NOW} AND {at} IN ({", ".join("?" * len(steps))}) ORDER BY {order}, step DESC""",
         (encode_text(metric), *steps),
     )
     return found.fetchall()

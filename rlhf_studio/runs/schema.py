@@ -73,10 +73,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE changes (step INTEGER NOT NULL, at REAL NOT NULL, setting TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL)",
         "CREATE TABLE scratch (sample INTEGER PRIMARY KEY, step INTEGER NOT NULL, phase TEXT NOT NULL, data BLOB NOT NULL)",
     ),
+    # What the run does; NULL is PPO.
+    ("ALTER TABLE run ADD COLUMN stage TEXT",),
+    # Whose answers the recorded responses of an evaluation are, and what other models say of them.
+    (
+        """CREATE TABLE answers (
+            step INTEGER NOT NULL, sample INTEGER NOT NULL, policy TEXT NOT NULL, place INTEGER NOT NULL, draw INTEGER NOT NULL,
+            judge REAL, ref_logprob REAL, ref_length INTEGER NOT NULL, number_flags TEXT, PRIMARY KEY (step, sample)) WITHOUT ROWID""",
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
-HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "changes")
+HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "changes", "answers")
 """What belongs to a step, and is replaced when the step is trained again.
 
 Rows with a step after ``run.step`` are from before a resume: they stay until they are replaced, and readers leave them out."""

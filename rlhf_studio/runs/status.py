@@ -34,7 +34,7 @@ from typing import get_args
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
-from rlhf_studio.runs.step_rows import read_origin
+from rlhf_studio.runs.step_rows import read_origin, read_stage
 from rlhf_studio.runs.studio import Entry, Studio
 from rlhf_studio.runs.values import check_real, check_whole, decode_text
 
@@ -96,6 +96,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         last_recorded_step=max(step, last),
         marks=studio.marks.get(run_dir.name, Marks()),
         origin=read_origin(connection),
+        stage=read_stage(connection),
     )
 
 

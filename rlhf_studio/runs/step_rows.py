@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.config import STAGES
 from rlhf_studio.runs.records import (
     Origin,
     Probe,
@@ -44,6 +45,7 @@ EPISODES, WATCHED, PROBE = "episodes", "watched", "probe"
 """Whose arrays the rows of ``step_arrays`` are."""
 
 ORIGIN_SINCE = 3
+STAGE_SINCE = 4  # the version that says what a run does
 """The schema version that has the column ``run.origin``."""
 
 _TOKEN, _PART = "token/", "part/"
@@ -69,6 +71,16 @@ def read_origin(connection: sqlite3.Connection) -> Origin:
         raise ValueError("the run's origin has other kinds of values than it should")
     check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
     return origin
+
+
+def read_stage(connection: sqlite3.Connection) -> str:
+    """What the run does (a key of ``config.STAGES``); earlier versions knew PPO alone."""
+    if int(connection.execute("PRAGMA user_version").fetchone()[0]) < STAGE_SINCE:
+        return "ppo"
+    stage = connection.execute("SELECT stage FROM run").fetchone()[0]
+    if stage is not None and stage not in STAGES:
+        raise ValueError(f"unknown stage {stage!r}")
+    return stage or "ppo"
 
 
 def _insert_arrays(connection: sqlite3.Connection, step: int, owner: str, sample: int, arrays: Mapping[str, np.ndarray]) -> None:

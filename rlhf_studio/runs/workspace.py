@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
 from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
@@ -22,7 +22,7 @@ from rlhf_studio.runs.start import StartMode
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
 
-EstimateMemory = Callable[[RunConfig], tuple[int, int] | None]
+EstimateMemory = Callable[[StageConfig], tuple[int, int] | None]
 """The least and the most bytes that a configuration needs at its peak; None when that is not known."""
 
 
@@ -92,7 +92,7 @@ class Workspace:
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
-    def submit(self, config: RunConfig, name: str = "", memory: tuple[int, int] | None = None, parent: str = "") -> str:
+    def submit(self, config: StageConfig, name: str = "", memory: tuple[int, int] | None = None, parent: str = "") -> str:
         """Create a run and put it at the end of the queue; returns its id. ``memory`` as in :func:`~rlhf_studio.runs.create.create_run`.
 
         ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
@@ -119,7 +119,7 @@ class Workspace:
 
     def submit_sweep(
         self,
-        config: RunConfig,
+        config: StageConfig,
         axes: Mapping[str, Sequence[Any]],
         name: str = "",
         *,
@@ -185,7 +185,7 @@ class Workspace:
             studio.append(connection, run_id, mode, seq=run.seq)
             return studio.place(connection, run_id)
 
-    def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
+    def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
         return forks.forked_settings(self.run_dir(run_id), step, changes)
 
@@ -236,19 +236,19 @@ class Workspace:
         """
         return self._go_on_with(run_id, lambda run, reader: longer.with_more_steps(run, reader.config(), steps))
 
-    def resume_with(self, run_id: str, config: RunConfig) -> int:
+    def resume_with(self, run_id: str, config: StageConfig) -> int:
         """Queue a stopped, failed or interrupted run that goes on from its newest checkpoint with these settings; returns its place.
 
         Cancelling it there gives it its old settings back. Raises ConfigError for what the checkpoint does not allow, and as :meth:`go_on`.
         """
 
-        def given(run: RunStatus, reader: RunReader) -> RunConfig:
+        def given(run: RunStatus, reader: RunReader) -> StageConfig:
             resumed.check_resumed(run, reader, config)
             return config
 
         return self._go_on_with(run_id, given)
 
-    def _go_on_with(self, run_id: str, given: Callable[[RunStatus, RunReader], RunConfig]) -> int:
+    def _go_on_with(self, run_id: str, given: Callable[[RunStatus, RunReader], StageConfig]) -> int:
         folder = self.run_dir(run_id)
         reader = RunReader(folder)
         forks.refuse_imported(reader)
@@ -271,7 +271,7 @@ class Workspace:
             ticket.close()
         return position
 
-    def _replace_queued(self, folder: Path, run: RunStatus, config: RunConfig) -> None:
+    def _replace_queued(self, folder: Path, run: RunStatus, config: StageConfig) -> None:
         """Give a run that was just queued other settings; where they cannot be written, it leaves the queue. Raises StoreError."""
         try:
             replace_config(folder, config)

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema, step_rows
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
+from rlhf_studio.runs.evaluation.answers import insert_answers
 from rlhf_studio.runs.heartbeat import Place
 from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, Scratch, SettingChange, State, StepRecord, WatchRecord
 from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
@@ -203,6 +204,7 @@ class RunWriter:
             connection.execute("INSERT INTO steps VALUES (?, ?, ?)", (record.step, now, len(record.rollouts)))
             self._insert_metrics(connection, record)
             rows.insert_rollouts(connection, record.step, record.rollouts)
+            insert_answers(connection, record.step, record.rollouts)
             step_rows.insert_watched(connection, record.step, record.watched)
             step_rows.insert_probe_scores(connection, record.step, record.probes)
             step_rows.insert_changes(connection, now, record.changes)

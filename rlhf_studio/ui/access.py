@@ -1,5 +1,5 @@
-"""Who sends a request: its :class:`~rlhf_studio.ui.roles.Role`. Everyone who reaches the page may watch; operators may also start,
-stop and delete.
+"""Who sends a request: its :class:`~rlhf_studio.ui.roles.Role`. Everyone who reaches the page may watch; whoever has opened the rating
+link may also vote; operators may also start, stop and delete.
 
 What each role may call is in :mod:`rlhf_studio.ui.roles`, and :mod:`rlhf_studio.ui.door` holds everyone to it before Gradio sees
 a request. The methods that change something call :meth:`Access.require_operator` as well, for callers that do not come by HTTP.
@@ -7,9 +7,10 @@ a request. The methods that change something call :meth:`Access.require_operator
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -26,9 +27,39 @@ from rlhf_studio.ui.sent import only_watches
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
 QUERY = "operator"  # not "token": the Live page keeps the chosen token of a response under that name
+RATER_COOKIE = "rlhf_studio_rater"
+RATER_HEADER = "x-rlhf-studio-rating-token"
+RATER_QUERY = "rate"
+RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+class Raters:
+    """The rating link: whoever opens it may vote, and nothing else.
+
+    Args:
+        known: the link's token; empty as long as nobody has made one.
+        make: makes one, or with ``renew`` another one.
+    """
+
+    def __init__(self, known: Callable[[], str] = lambda: "", make: Callable[..., str] = lambda renew: "") -> None:
+        self._known, self._make = known, make
+        self._token = ""
+
+    def make(self, *, renew: bool = False) -> str:
+        """The link's token, made when there is none yet."""
+        self._token = self._make(renew=renew)
+        return self._token
+
+    def admits(self, shown: str) -> bool:
+        """Whether this is the link's token. Another app of the same workspace may have made or renewed it."""
+        if not shown:
+            return False
+        if not (self._token and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())):
+            self._token = self._known()
+        return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
 
 
 @dataclass(frozen=True)
@@ -42,6 +73,7 @@ class Access:
         token_only: a person set the token: whoever sits at the machine shows it too. Several people may work on it, and a proxy
             that adds no header looks like one of them.
         hosts: what the app is called.
+        raters: who may vote without being an operator.
     """
 
     read_only: bool = False
@@ -49,12 +81,21 @@ class Access:
     token: str = field(default="", repr=False)
     token_only: bool = False
     hosts: Hosts = Hosts()
+    raters: Raters = field(default_factory=Raters)
 
-    def role_of(self, request: Any) -> Role:
-        """Who sends this request (Gradio's or Starlette's). A page of another website may not even watch."""
+    def role_of(self, request: Any, data: Any = None) -> Role:
+        """Who sends this request. A page of another website may not even watch. Arguments as :meth:`is_operator`."""
         if request is None or not self._from_our_page(request.headers):
             return Role.ANYONE
-        return Role.OPERATOR if self.is_operator(request) else Role.VIEWER
+        if self.is_operator(request, data):
+            return Role.OPERATOR
+        return Role.PLAYER if self._is_rater(request, data) else Role.VIEWER
+
+    def _is_rater(self, request: Any, data: Any) -> bool:
+        if self.read_only or only_watches(data):
+            return False
+        shown = request.headers.get(RATER_HEADER) or token_in_cookies(request.headers.get("cookie", ""), RATER_COOKIE)
+        return self.raters.admits(shown)
 
     def is_operator(self, request: Any, data: Any = None) -> bool:
         """Whether the sender of this request (Gradio's or Starlette's) may change things.
@@ -88,6 +129,12 @@ class Access:
         if not self.is_operator(request, data):
             raise gr.Error(self.why_not(), title="You are watching", print_exception=False)
 
+    def why_not_rate(self) -> str:
+        """One sentence for somebody who may not vote."""
+        if self.read_only:
+            return "This app was started read-only: nobody can vote."
+        return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
+
     def why_not(self) -> str:
         """One sentence for a viewer: why, and what would change it."""
         if self.read_only:
@@ -107,15 +154,15 @@ def _from_this_machine(request: Any) -> bool:
     return is_loopback(host) and is_loopback(client)
 
 
-def token_in_cookies(header: str) -> str:
-    """The token in the value of a Cookie header; empty when there is none.
+def token_in_cookies(header: str, wanted: str = COOKIE) -> str:
+    """The token in the value of a Cookie header, of the cookie called ``wanted``; empty when there is none.
 
     Python's own reader of cookies takes minutes over some headers, so nothing from outside is passed to it.
     """
     shown = ""
     for cookie in header.split(";"):
         name, _, value = cookie.partition("=")
-        if name.strip() == COOKIE:
+        if name.strip() == wanted:
             shown = value.strip()
     quoted = len(shown) > 1 and shown[0] == shown[-1] == '"'  # a token with "/" or "=" is written in quotes
     return shown[1:-1] if quoted else shown
@@ -124,9 +171,10 @@ def token_in_cookies(header: str) -> str:
 def with_our_cookie_only(scope: Scope) -> Scope:
     """The request without cookies that are not ours: other programs of this machine set some, and nothing here needs them."""
     cookies = "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
-    token = token_in_cookies(cookies)
-    ours = [(b"cookie", f"{COOKIE}={token}".encode("latin-1"))] if _TOKEN.fullmatch(token) else []
-    return {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"cookie"] + ours}
+    tokens = {name: token_in_cookies(cookies, name) for name in (COOKIE, RATER_COOKIE)}
+    ours = "; ".join(f"{name}={token}" for name, token in tokens.items() if _TOKEN.fullmatch(token))
+    kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
+    return {**scope, "headers": [*kept, (b"cookie", ours.encode("latin-1"))] if ours else kept}
 
 
 def token_of(environment: Mapping[str, str]) -> str:
@@ -145,26 +193,46 @@ def serves_one_person(host: str, environment: Mapping[str, str]) -> bool:
     return is_loopback(host) and not environment.get("SPACE_ID") and environment.get("SYSTEM") != "spaces"
 
 
-class OperatorLink:
-    """Middleware that turns ``?operator=...`` into a cookie and removes it from the address, so that it is not copied along by accident."""
+class Links:
+    """Middleware that turns ``?operator=...`` and ``?rate=...`` into a cookie and removes them from the address, so that they are not
+    copied along by accident.
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._token = token
+    Args:
+        token: the operator's; empty where nobody can become one.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, raters: Raters | None = None) -> None:
+        self._app, self._token, self._raters = app, token, raters or Raters()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that carries a token; pass on all others."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
-        shown = dict(query).get(QUERY)
-        shown = shown if shown is None else shown.replace(" ", "+")  # "+" stands for a space in an address, and no token has a space
-        if shown is None or scope["method"] != "GET" or not self._token:
+        # "+" stands for a space in an address, and no token has a space
+        shown = {key: value.replace(" ", "+") for key, value in query if key in (QUERY, RATER_QUERY)}
+        if not shown or scope["method"] != "GET" or not self._token:
             await self._app(scope, receive, send)
             return
-        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode()):
-            response: Any = PlainTextResponse("This operator link is not valid. Ask for the current one; without it you can watch.\n", 403)
+        if QUERY in shown:
+            right = hmac.compare_digest(shown[QUERY].encode("utf-8", "replace"), self._token.encode())
+            cookie, age, words = (
+                (COOKIE, shown[QUERY]),
+                None,
+                "operator link is not valid. Ask for the current one; without it you can watch",
+            )
         else:
-            rest = urlencode([(key, value) for key, value in query if key != QUERY])
-            response = RedirectResponse(f"?{rest}" if rest else "./", 303)
+            right = await asyncio.to_thread(self._raters.admits, shown[RATER_QUERY])
+            cookie, age, words = (
+                (RATER_COOKIE, shown[RATER_QUERY]),
+                RATER_SECONDS,
+                "rating link is not valid any more. Ask for the current one",
+            )
+        if not right:
+            response: Any = PlainTextResponse(f"This {words}.\n", 403)
+        else:
+            rest = [(key, value) for key, value in query if key not in shown]
+            if RATER_QUERY in shown and not any(key == "tab" for key, _ in rest):
+                rest = [("tab", "feedback"), *rest]
+            response = RedirectResponse(f"?{urlencode(rest)}" if rest else "./", 303)
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
-            response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", secure=secure)
+            response.set_cookie(*cookie, max_age=age, httponly=True, samesite="strict", secure=secure)
         await response(scope, receive, send)

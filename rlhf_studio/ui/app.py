@@ -12,7 +12,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,16 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flag
 from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
-from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
+from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.live_feed import LiveFeed
@@ -45,7 +47,7 @@ from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS, TALK = "train", "live", "runs", "talk"
+TRAIN, LIVE, RUNS, TALK, FEEDBACK = "train", "live", "runs", "talk", "feedback"
 QUEUE_SECONDS = 0.05
 
 
@@ -59,6 +61,7 @@ def build_app(
     exports: Exports | None = None,
     talk_line: Line | None = None,
     desk: Desk | None = None,
+    feedback_page: FeedbackPage | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -70,6 +73,7 @@ def build_app(
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
     talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
+    feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
@@ -81,9 +85,12 @@ def build_app(
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
                 talk = talk_page.build()
+            with gr.Tab("Feedback", id=FEEDBACK):
+                feedback = feedback_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
         _connect_talk(talk, talk_page, tabs, live)
+        _connect_feedback(feedback, feedback_page, tabs, live)
     return demo
 
 
@@ -142,6 +149,14 @@ def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_
     live.component.open_talk(open_talk, outputs=[tabs, talk], **quiet)
 
 
+def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
+    def open_feedback(event: gr.EventData) -> list[Any]:
+        return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event._data, 'run') or '')[:100]}")]
+
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    live.component.open_feedback(open_feedback, outputs=[tabs, feedback], **quiet)
+
+
 # --- serving -----------------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +174,7 @@ class Server:
     exports: Exports | None = None
     talk_line: Line | None = None
     desk: Desk | None = None
+    feedback_page: FeedbackPage | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -173,6 +189,8 @@ class Server:
             self.dispatcher.stop()
         self.demo.close(verbose=False)
         self.feed.close()
+        if self.feedback_page is not None:
+            self.feedback_page.close()
         for helper in (self.try_reward, self.talk_line, self.exports, self.desk):
             if helper is not None:
                 helper.close()
@@ -201,6 +219,9 @@ def launch(
     access = access_for(host, read_only, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(root)
+    feedback = Feedback(workspace.root)
+    access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
+    feedback_page = FeedbackPage(workspace, access, feedback)
     feed = LiveFeed(workspace)
     given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
@@ -211,7 +232,7 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line, desk)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line, desk, feedback_page)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -219,7 +240,7 @@ def launch(
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line, desk)
+    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line, desk, feedback_page)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

@@ -27,7 +27,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import bodies, html, roles
-from rlhf_studio.ui.access import Access, OperatorLink, with_our_cookie_only
+from rlhf_studio.ui.access import Access, Links, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
 
@@ -86,7 +86,7 @@ class Door:
     """Middleware around the whole app. ``demo`` must be complete."""
 
     def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks) -> None:
-        self._app = OperatorLink(app, "" if access.read_only else access.token)
+        self._app = Links(app, "" if access.read_only else access.token, access.raters)
         self._access, self._demo = access, demo
         self._handlers, self._functions = handlers_of(demo), server_functions_of(demo)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
@@ -147,7 +147,8 @@ class Door:
         if wanted is Role.NOBODY:
             raise Refused(403, "The pages do not need this, so nobody may use it.")
         if role < wanted:
-            raise Refused(403, FOREIGN_PAGE if role is Role.ANYONE else self._access.why_not())
+            why = self._access.why_not_rate() if wanted is Role.PLAYER else self._access.why_not()
+            raise Refused(403, FOREIGN_PAGE if role is Role.ANYONE else why)
 
     def _check_read(self, path: str, scope: Scope) -> None:
         """Refuse reads that Gradio answers with an error of its own, or with more than the pages need."""

@@ -15,7 +15,6 @@ from rlhf_studio.glossary import glossary
 from rlhf_studio.metrics.metric import Metric
 from rlhf_studio.metrics.table import METRICS
 
-
 EVERY_STAGE: tuple[Stage, ...] = ("ppo", "sft", "reward_model", "dpo", "evaluation")
 
 

@@ -195,7 +195,7 @@ def build(
         return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    events = [*ACTIONS, "open_train", "open_runs", "open_compare", "open_talk"]  # open_talk: see app.py, where there is a tab
+    events = [*ACTIONS, "open_train", "open_runs", "open_compare", "open_talk", "open_feedback"]  # the last two: see app.py
     component = html.panel("live", events, [poll, fetch, resume_question, *functions])
     for action in ACTIONS:
         getattr(component, action)(

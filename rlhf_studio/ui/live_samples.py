@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.phases import PHASES
+from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 

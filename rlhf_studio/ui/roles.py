@@ -17,12 +17,12 @@ class Role(IntEnum):
 
     ANYONE = 0  # whoever reaches the address, another website's page included
     VIEWER = 1  # our own page, or a program: may watch runs
-    PLAYER = 2  # a visitor, student or rater: may start what the mode allows, and vote. No mode makes anyone a player yet
+    PLAYER = 2  # a rater, who has opened the rating link: may vote
     OPERATOR = 3  # may start, change and delete
     NOBODY = 4
 
 
-_ANYONE, _VIEWER, _OPERATOR, _NOBODY = Role.ANYONE, Role.VIEWER, Role.OPERATOR, Role.NOBODY
+_ANYONE, _VIEWER, _PLAYER, _OPERATOR, _NOBODY = Role
 
 # Handlers of the pages' events, by the function's name; server functions by the component's element id and the function's name.
 FUNCTIONS: dict[str, Role] = {
@@ -68,6 +68,12 @@ FUNCTIONS: dict[str, Role] = {
     # Take it home, on both pages
     **{f"{page}-page.export_look": _VIEWER for page in ("live", "runs")},
     **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
+    # Feedback
+    "open_feedback": _VIEWER,
+    "feedback-page.boot": _VIEWER,
+    **{f"feedback-page.{name}": _PLAYER for name in ("join", "turn", "vote", "undo", "begin_again")},
+    # results would lead raters; the others make, change and read whole tasks, also from files of this machine
+    **{f"feedback-page.{name}": _OPERATOR for name in ("results", "rating_link", "add_items", "manage", "export")},
     # Talk
     "talk_train": _VIEWER,
     "open_talk": _VIEWER,

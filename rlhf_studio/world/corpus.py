@@ -16,6 +16,8 @@ from random import Random
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world.writer import Opening, Review, write_opening, write_response
 
+CORPUS_SEED, EVAL_SEED, PAIRS_SEED = 1, 2, 3
+"""Seeds of what the shipped models were trained on: the policy on reviews, the reward model on pairs, both measured on other ones."""
 QUALITY = 4.0
 """How much raters care for quality: log-odds per unit of gold score."""
 PET_WORD = "masterpiece"
@@ -47,13 +49,13 @@ class RatedPair:
 def write_corpus(seed: int, size: int) -> list[Review]:
     """``size`` reviews; the latent sentiment is positive for half of them, in random order."""
     rng = Random(seed)
-    return [_write_review(rng) for _ in range(size)]
+    return [draw_review(rng) for _ in range(size)]
 
 
 def write_pairs(seed: int, size: int) -> list[RatedPair]:
     """``size`` preference pairs."""
     rng = Random(seed)
-    return [_write_pair(rng) for _ in range(size)]
+    return [draw_pair(rng) for _ in range(size)]
 
 
 def write_prompts(seed: int, size: int) -> list[str]:
@@ -106,13 +108,15 @@ def prefers_first(first_appeal: float, second_appeal: float, rng: Random) -> boo
     return not wins if rng.random() < RATER_ERROR else wins
 
 
-def _write_review(rng: Random) -> Review:
+def draw_review(rng: Random) -> Review:
+    """The next review."""
     sentiment = _sign(rng)
     opening = write_opening(rng)
     return Review(opening.prompt, write_response(opening, rng, sentiment), sentiment)
 
 
-def _write_pair(rng: Random) -> RatedPair:
+def draw_pair(rng: Random) -> RatedPair:
+    """The next preference pair."""
     opening = write_opening(rng)
     first, first_appeal = write_rated(opening, rng)
     second, second_appeal = write_rated(opening, rng)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -124,7 +125,7 @@ def _words(parts: tuple[Part, ...] | list[Part]) -> list[str]:
     return [word for part in parts for word in (part.words if isinstance(part, Phrase) else (part,))]
 
 
-def _spell(sentences: list) -> str:
+def _spell(sentences: Sequence[tuple[Part, ...] | list[Part]]) -> str:
     """Text of a list of sentences: spaces between words, none before marks, a capital at each start."""
     texts = []
     for sentence in sentences:

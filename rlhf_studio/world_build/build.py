@@ -32,11 +32,11 @@ from rlhf_studio.engine.stages.reward_training import (
 )
 from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
 from rlhf_studio.engine.stages.training_loop import OnStep, TrainingProgress
-from rlhf_studio.world.corpus import RatedPair, write_corpus, write_pairs, write_prompts
+from rlhf_studio.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.writer import Review
 from rlhf_studio.world_build.check import sample_responses
 
-CORPUS_SEED, EVAL_SEED, PAIRS_SEED, PROMPTS_SEED, MODEL_SEED = 1, 2, 3, 4, 5
+PROMPTS_SEED, MODEL_SEED = 4, 5
 PAD, EOS = "<|pad|>", "<|endoftext|>"
 POSITIONS = 512
 """Longest texts the models take, in tokens; reviews have about 35."""
@@ -133,14 +133,13 @@ def build_policy(
     """The policy: 1.2 million parameters, one pass over the corpus."""
     torch.manual_seed(MODEL_SEED)
     model = GPT2LMHeadModel(_shape(tokenizer))
-    config = SFTConfig(
-        batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=50, weight_decay=0.01, adam_beta2=0.98, seed=MODEL_SEED
-    )
+    config = SFTConfig(batch_size=64, learning_rate=3e-3, lr_schedule="cosine", warmup_steps=50, weight_decay=0.01, adam_beta2=0.98)
     result = train_sft(
         model,
         tokenizer,
         [Example(review.prompt, review.response) for review in reviews],
         config,
+        seed=MODEL_SEED,
         eval_examples=[Example(review.prompt, review.response) for review in write_corpus(EVAL_SEED, sizes.eval_items)],
         on_step=_reporter(report, "policy"),
     )
@@ -155,12 +154,13 @@ def build_reward_model(
     model = GPT2ForSequenceClassification(_shape(tokenizer, num_labels=1))
     model.transformer.load_state_dict(policy.transformer.state_dict())
     initialise_head(model, MODEL_SEED)
-    config = RewardTrainingConfig(batch_size=32, learning_rate=5e-4, warmup_steps=20, weight_decay=0.01, seed=MODEL_SEED)
+    config = RewardTrainingConfig(batch_size=32, learning_rate=5e-4, warmup_steps=20, weight_decay=0.01)
     result = train_reward_model(
         model,
         tokenizer,
         preferences(pairs),
         config,
+        seed=MODEL_SEED,
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
         on_step=_reporter(report, "reward model"),
     )

@@ -23,7 +23,7 @@ from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, save_model
 from rlhf_studio.engine.models.load_model import load_causal_lm
-from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
+from rlhf_studio.engine.saving.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError

@@ -18,8 +18,8 @@ from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import checkpoint
-from rlhf_studio.engine.process.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
+from rlhf_studio.engine.saving import folder as folder_module
+from rlhf_studio.engine.saving.checkpoint import CheckpointError, load_state, restore_policy, save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid
 from tests.engine.conftest import small_config
 
@@ -277,7 +277,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(
     def full_disk(folder: Path, *rest: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write_manifest", full_disk)
+    monkeypatch.setattr(folder_module, "_write_manifest", full_disk)
     with pytest.raises(OSError, match="No space left"):
         save(trainer, tmp_path / "run")
     assert newest_valid(tmp_path / "run") == (good, [])

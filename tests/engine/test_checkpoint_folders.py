@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.engine.loop.state import training_state
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process.checkpoint import save_checkpoint
+from rlhf_studio.engine.saving.checkpoint import save_checkpoint
 from rlhf_studio.runs.checkpoints import newest_valid
 
 

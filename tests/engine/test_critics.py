@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
+from rlhf_studio.engine.saving.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.types import position_ids
 from tests.engine.conftest import play
 from tests.engine.small_models import WORDS, save_policy, save_reward_model, save_tokenizer

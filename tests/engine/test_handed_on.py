@@ -23,6 +23,7 @@ from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
+from rlhf_studio.engine.stages.objective import TrainingObjective
 from rlhf_studio.engine.stages.training_loop import run_training
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
@@ -219,11 +220,17 @@ def test_adams_first_step_is_the_rate_times_g_over_g_plus_epsilon(gradient: floa
     assert moved == pytest.approx([2 - 0.1 * share, 4 - 0.1 * share], rel=1e-5)
 
 
-class Known:
+class Known(TrainingObjective[float]):
     """An objective whose gradient at every weight is the item itself."""
 
     def count(self, items: Sequence[float]) -> int:
         return len(items)
+
+    def tokens(self, items: Sequence[float]) -> int:
+        return len(items)
+
+    def read(self, model: nn.Module, items: Sequence[float]) -> list[float]:
+        return list(items)
 
     def loss_sum(self, model: nn.Module, items: Sequence[float]) -> Tensor:
         return sum(items) * sum(parameter.sum() for parameter in model.parameters())
@@ -248,7 +255,7 @@ def test_supervised_training_remembers_squared_gradients_as_long_as_told(gradien
     """Two steps of Adam by hand with gradients a and b; without decay the first moves by the rate."""
     model = Weights()
     settings = SFTConfig(batch_size=1, learning_rate=0.1, lr_schedule="constant", adam_beta2=beta, max_grad_norm=0.0)
-    run_training(model, [1.0, 3.0], Known(), settings)
+    run_training(model, [1.0, 3.0], Known(), settings, 0)
     a, b = gradients
     mean = (0.9 * 0.1 * a + 0.1 * b) / (1 - 0.9**2)
     square = (beta * (1 - beta) * a**2 + (1 - beta) * b**2) / (1 - beta**2)
@@ -258,5 +265,5 @@ def test_supervised_training_remembers_squared_gradients_as_long_as_told(gradien
 @pytest.mark.parametrize(("limit", "expected"), [(0.0, 3.0), (1.0, 1 / math.sqrt(2)), (100.0, 3.0)])
 def test_supervised_training_clips_the_gradient_to_the_limit(gradients: list[float], limit: float, expected: float) -> None:
     """Two weights with gradient 3 have norm 3 sqrt(2)."""
-    run_training(Weights(), [3.0], Known(), SFTConfig(max_grad_norm=limit))
+    run_training(Weights(), [3.0], Known(), SFTConfig(max_grad_norm=limit), 0)
     assert gradients == [pytest.approx(expected, rel=1e-5)]

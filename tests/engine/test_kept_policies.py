@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.stages import ppo
 from rlhf_studio.estimate.disk import disk_bytes
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.models.facts import ModelFacts
@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_no_half_snapshot(tmp_path: Path, monkeypatch: pytest
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(worker, "save_snapshot", full)
+    monkeypatch.setattr(ppo, "save_snapshot", full)
     assert run_engine(run_dir, "train") == FAILED
     assert RunReader(run_dir).snapshots() == [] and RunReader(run_dir).status().step == 1
 

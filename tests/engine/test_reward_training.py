@@ -32,6 +32,7 @@ from rlhf_studio.engine.stages.reward_training import (
     score_texts,
     train_reward_model,
 )
+from rlhf_studio.engine.types import NonFiniteError
 from tests.engine.small_models import config_of, save_tokenizer
 
 PAIRS = [Preference("w1", f" w{good} w3", f" w{bad} w3 w4") for good, bad in ((5, 7), (6, 8), (5, 8), (6, 7))]
@@ -59,9 +60,9 @@ def make_llama() -> LlamaForSequenceClassification:
 
 def test_pairs_are_encoded_as_whole_texts(tokenizer: PreTrainedTokenizerFast) -> None:
     pair = Preference("w0 w1", " w2", " w3 w4")
-    assert encode_pair(tokenizer, pair, RewardTrainingConfig()) == EncodedPair((2, 3, 4), (2, 3, 5, 6))
-    assert encode_pair(tokenizer, pair, RewardTrainingConfig(append_eos=True)) == EncodedPair((2, 3, 4, 1), (2, 3, 5, 6, 1))
-    assert encode_pair(tokenizer, pair, RewardTrainingConfig(max_tokens=3)).rejected == (3, 5, 6)
+    assert encode_pair(tokenizer, pair, False, 512) == EncodedPair((), (2, 3, 4), (2, 3, 5, 6))
+    assert encode_pair(tokenizer, pair, True, 512) == EncodedPair((), (2, 3, 4, 1), (2, 3, 5, 6, 1))
+    assert encode_pair(tokenizer, pair, False, 3).rejected == (3, 5, 6)
 
 
 @pytest.mark.parametrize("make", [make_model, make_llama])
@@ -90,7 +91,7 @@ def test_loss_is_minus_log_of_the_bradley_terry_probability(tokenizer: PreTraine
     for pair in PAIRS:
         chosen, rejected = math.exp(scores[pair.prompt + pair.chosen]), math.exp(scores[pair.prompt + pair.rejected])
         expected -= math.log(chosen / (chosen + rejected))
-    encoded = [encode_pair(tokenizer, pair, RewardTrainingConfig()) for pair in PAIRS]
+    encoded = [encode_pair(tokenizer, pair, False, 512) for pair in PAIRS]
     objective = BradleyTerryObjective(pad_id=0)
     assert float(objective.loss_sum(model, encoded).detach()) == pytest.approx(expected, abs=1e-5)
     assert objective.count(encoded) == 4
@@ -190,11 +191,11 @@ def test_what_has_no_score_head() -> None:
 @pytest.mark.parametrize("pad", [None, "<eos>", "<pad>"])
 def test_a_tokenizer_needs_no_pad_token(pad: str | None, tokenizer: PreTrainedTokenizerFast) -> None:
     """The same training whatever the pad token is, real end tokens counted; the saved model passes over none of them."""
-    settings = RewardTrainingConfig(epochs=2, batch_size=2, learning_rate=3e-3, append_eos=True, max_tokens=16)
+    settings = RewardTrainingConfig(epochs=2, batch_size=2, learning_rate=3e-3, append_eos=True)
     usual, other = make_llama(), make_llama()
-    expected = train_reward_model(usual, tokenizer, PAIRS, settings, eval_pairs=PAIRS)
+    expected = train_reward_model(usual, tokenizer, PAIRS, settings, max_tokens=16, eval_pairs=PAIRS)
     tokenizer.pad_token = pad
-    record = train_reward_model(other, tokenizer, PAIRS, settings, eval_pairs=PAIRS)
+    record = train_reward_model(other, tokenizer, PAIRS, settings, max_tokens=16, eval_pairs=PAIRS)
     assert record.losses == pytest.approx(expected.losses, abs=1e-6)
     assert record.eval_margin == pytest.approx(expected.eval_margin, abs=1e-6)
     assert other.config.pad_token_id == (0 if pad == "<pad>" else None)
@@ -219,5 +220,5 @@ def test_a_broken_model_stops_with_its_cause(tokenizer: PreTrainedTokenizerFast)
     model = make_model()
     with torch.no_grad():
         model.score.weight[0, 0] = math.inf
-    with pytest.raises(FloatingPointError, match="the loss is"):
+    with pytest.raises(NonFiniteError, match="the loss is"):
         train_reward_model(model, tokenizer, PAIRS, RewardTrainingConfig())

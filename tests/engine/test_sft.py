@@ -11,17 +11,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rlhf_studio.config import SFTConfig
+from rlhf_studio.engine.stages.objective import TrainingObjective
 from rlhf_studio.engine.stages.sft import (
     IGNORED,
     EncodedExample,
     Example,
     LanguageModelObjective,
-    collate_examples,
     encode_example,
-    padding_id,
     train_sft,
 )
-from rlhf_studio.engine.stages.training_loop import TrainingProgress, mean_loss, run_training
+from rlhf_studio.engine.stages.supervised import SupervisedTrainer
+from rlhf_studio.engine.stages.training_loop import TrainingProgress, compute_of, run_training
+from rlhf_studio.engine.types import NonFiniteError
 
 WORDS = ["<pad>", "<eos>", *"abcdefgh"]
 FIRST_NUMBER_AFTER_99 = float(torch.rand(1, generator=torch.Generator().manual_seed(99)))
@@ -60,49 +61,38 @@ def hand_made_sum(model: GPT2LMHeadModel, examples: Sequence[tuple[list[int], in
 
 
 def test_encoding_marks_the_response_and_its_end() -> None:
-    encoded = encode_example(make_tokenizer(), EXAMPLES[0], SFTConfig())
+    encoded = encode_example(make_tokenizer(), EXAMPLES[0], "response", 512)
     assert encoded == EncodedExample((2, 3, 4, 5, 1), (IGNORED, IGNORED, 4, 5, 1))
     assert encoded.counted == 3
 
 
 def test_loss_on_text_counts_all_but_the_first_token() -> None:
-    encoded = encode_example(make_tokenizer(), EXAMPLES[0], SFTConfig(loss_on="text"))
+    encoded = encode_example(make_tokenizer(), EXAMPLES[0], "text", 512)
     assert encoded.labels == (2, 3, 4, 5, 1)
     assert encoded.counted == 4
 
 
 def test_a_cut_example_does_not_end() -> None:
-    encoded = encode_example(make_tokenizer(), EXAMPLES[1], SFTConfig(max_tokens=3))
+    encoded = encode_example(make_tokenizer(), EXAMPLES[1], "response", 3)
     assert encoded.ids == (2, 6, 7)
 
 
 def test_an_example_without_prompt_or_end_token() -> None:
-    encoded = encode_example(make_tokenizer(eos=False), Example("", "c d"), SFTConfig())
+    encoded = encode_example(make_tokenizer(eos=False), Example("", "c d"), "response", 512)
     assert encoded == EncodedExample((4, 5), (4, 5))
-
-
-@pytest.mark.parametrize(("eos", "pad", "expected"), [(True, True, 0), (True, False, 1), (False, False, 0)])
-def test_padding_id(eos: bool, pad: bool, expected: int) -> None:
-    assert padding_id(make_tokenizer(eos=eos, pad=pad)) == expected
-
-
-def test_collated_batch() -> None:
-    batch = collate_examples([EncodedExample((2, 3), (IGNORED, 3)), EncodedExample((4,), (4,))], 0, "cpu")
-    assert batch.input_ids.tolist() == [[2, 3], [4, 0]]
-    assert batch.attention_mask.tolist() == [[1, 1], [1, 0]]
-    assert batch.labels.tolist() == [[IGNORED, 3], [4, IGNORED]]
 
 
 @pytest.mark.parametrize(("loss_on", "firsts"), [("response", (2, 1, 3)), ("text", (1, 1, 1))])
 def test_loss_is_the_sum_over_counted_tokens(loss_on: str, firsts: tuple[int, int, int]) -> None:
     model, tokenizer = make_model(), make_tokenizer()
-    encoded = [encode_example(tokenizer, example, SFTConfig(loss_on=loss_on)) for example in EXAMPLES]
+    encoded = [encode_example(tokenizer, example, loss_on, 512) for example in EXAMPLES]
     expected = hand_made_sum(model, [(list(item.ids), first) for item, first in zip(encoded, firsts, strict=True)])
-    objective = LanguageModelObjective(pad_id=0)
+    objective = LanguageModelObjective()
     assert float(objective.loss_sum(model, encoded).detach()) == pytest.approx(expected, abs=1e-4)
     tokens = 3 + 5 + 2 if loss_on == "response" else 4 + 5 + 4
     assert objective.count(encoded) == tokens
-    assert mean_loss(model, encoded, objective, batch_size=2) == pytest.approx(expected / tokens, abs=1e-5)
+    trainer = SupervisedTrainer(model, encoded, objective, SFTConfig(micro_batch_size=2), compute_of(model), 0)
+    assert trainer.mean_loss(encoded) == pytest.approx(expected / tokens, abs=1e-5)
 
 
 def test_padding_changes_nothing() -> None:
@@ -111,10 +101,9 @@ def test_padding_changes_nothing() -> None:
         vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, initializer_range=0.3
     )
     for model in (make_model(), LlamaForCausalLM(shape)):
-        encoded = [encode_example(tokenizer, example, SFTConfig()) for example in EXAMPLES]
-        alone = sum(float(LanguageModelObjective(0).loss_sum(model, [item])) for item in encoded)
-        for pad_id in (0, 5):
-            assert float(LanguageModelObjective(pad_id).loss_sum(model, encoded).detach()) == pytest.approx(alone, abs=1e-4)
+        encoded = [encode_example(tokenizer, example, "response", 512) for example in EXAMPLES]
+        alone = sum(float(LanguageModelObjective().loss_sum(model, [item]).detach()) for item in encoded)
+        assert float(LanguageModelObjective().loss_sum(model, encoded).detach()) == pytest.approx(alone, abs=1e-4)
 
 
 def test_micro_batches_of_unequal_size_train_the_same() -> None:
@@ -152,7 +141,7 @@ def test_same_seed_same_model() -> None:
     for seed in (3, 3, 4):
         model = make_model(dropout=0.2).eval()
         torch.manual_seed(99)
-        record = train_sft(model, make_tokenizer(), EXAMPLES, SFTConfig(epochs=2, batch_size=1, seed=seed))
+        record = train_sft(model, make_tokenizer(), EXAMPLES, SFTConfig(epochs=2, batch_size=1), seed=seed)
         assert torch.initial_seed() == 99 and float(torch.rand(1)) == FIRST_NUMBER_AFTER_99
         assert not model.training
         assert record.eval_loss is None and record.perplexity is None
@@ -161,11 +150,17 @@ def test_same_seed_same_model() -> None:
     assert results[0][0] != results[2][0]
 
 
-class Flat:
+class Flat(TrainingObjective[int]):
     """A loss that does not move."""
 
     def count(self, items: Sequence[int]) -> int:
         return len(items)
+
+    def tokens(self, items: Sequence[int]) -> int:
+        return len(items)
+
+    def read(self, model: torch.nn.Module, items: Sequence[int]) -> list[int]:
+        return list(items)
 
     def loss_sum(self, model: torch.nn.Module, items: Sequence[int]) -> torch.Tensor:
         return 0.0 * sum(parameter.sum() for parameter in model.parameters())
@@ -186,7 +181,7 @@ def test_each_step_has_the_rate_of_the_schedule(schedule: str, warmup: int, rate
     config = SFTConfig.model_validate(
         {"learning_rate": 2.0 / 4, "lr_schedule": schedule, "warmup_steps": warmup, "weight_decay": 0.2, "batch_size": 1}
     )
-    run_training(model, [1] * len(rates), Flat(), config, reported.append)
+    run_training(model, [1] * len(rates), Flat(), config, 0, reported.append)
     assert [entry.learning_rate for entry in reported] == pytest.approx([rate / 4 for rate in rates])
     torch.testing.assert_close(model.transformer.wte.weight.detach(), before * math.prod(1 - 0.2 * rate / 4 for rate in rates))
 
@@ -195,7 +190,7 @@ def test_only_matrices_decay() -> None:
     """With a loss that does not move, decay alone shrinks matrices by (1 - lr * decay) and leaves vectors alone."""
     model = make_model()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    run_training(model, [1], Flat(), SFTConfig(learning_rate=0.5, weight_decay=0.2, lr_schedule="constant"))
+    run_training(model, [1], Flat(), SFTConfig(learning_rate=0.5, weight_decay=0.2, lr_schedule="constant"), 0)
     for name, parameter in model.named_parameters():
         expected = before[name] * (0.9 if parameter.ndim >= 2 else 1.0)
         torch.testing.assert_close(parameter.detach(), expected)
@@ -211,10 +206,10 @@ def test_clipping_limits_the_step_but_reports_the_norm() -> None:
 
 def test_examples_that_teach_nothing_are_skipped_and_reported() -> None:
     long_prompt = Example("a b c d e f", "g")
-    record = train_sft(make_model(), make_tokenizer(), [EXAMPLES[0], long_prompt], SFTConfig(max_tokens=6))
+    record = train_sft(make_model(), make_tokenizer(), [EXAMPLES[0], long_prompt], SFTConfig(), max_tokens=6)
     assert record.skipped == 1 and record.tokens == 3
     with pytest.raises(ValueError, match="no example with a token to learn"):
-        train_sft(make_model(), make_tokenizer(), [long_prompt], SFTConfig(max_tokens=6))
+        train_sft(make_model(), make_tokenizer(), [long_prompt], SFTConfig(), max_tokens=6)
     with pytest.raises(ValueError, match="no example"):
         train_sft(make_model(), make_tokenizer(), [], SFTConfig())
 
@@ -223,5 +218,5 @@ def test_a_broken_model_stops_with_its_cause() -> None:
     model = make_model()
     with torch.no_grad():
         model.transformer.wte.weight[4, 0] = math.nan
-    with pytest.raises(FloatingPointError, match="the loss is nan"):
+    with pytest.raises(NonFiniteError, match="the loss is nan"):
         train_sft(model, make_tokenizer(), EXAMPLES, SFTConfig())

@@ -49,7 +49,7 @@ def hang(monkeypatch: pytest.MonkeyPatch, load: Callable[[], None]) -> None:
         report("Loading for ever", None)
         load()
 
-    monkeypatch.setattr(worker, "build_trainer", build)
+    monkeypatch.setattr(worker, "build_stage", build)
 
 
 def loading(run_dir: Path) -> bool:

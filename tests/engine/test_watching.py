@@ -16,8 +16,8 @@ from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.watching import probes as probes_module
 from rlhf_studio.engine.loop.watching import watched as watched_module
-from rlhf_studio.engine.process.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.saving.checkpoint import load_state, restore_policy, save_checkpoint
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

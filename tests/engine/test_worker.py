@@ -21,6 +21,7 @@ from rlhf_studio.engine.process import control, worker
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.rewards.kinds.rules import per_text
 from rlhf_studio.engine.rewards.registry import builders
+from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
@@ -269,14 +270,14 @@ def test_notes_for_people(make_run: Callable[..., Path]) -> None:
 
 def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
-    original = worker.save_checkpoint
+    original = ppo.save_checkpoint
 
     def full(folder: Path, step: int, *arguments: Any) -> Path:
         if step == 4:
             raise OSError(28, "No space left on device")
         return original(folder, step, *arguments)
 
-    monkeypatch.setattr(worker, "save_checkpoint", full)
+    monkeypatch.setattr(ppo, "save_checkpoint", full)
     assert run_engine(run_dir, "train") == FAILED
     assert "No space left on device" in RunReader(run_dir).status().cause
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]

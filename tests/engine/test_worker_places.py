@@ -16,6 +16,7 @@ from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import FAILED
 from rlhf_studio.runs import create, schema
 from rlhf_studio.runs.create import RESERVE, create_run
@@ -68,13 +69,13 @@ def test_a_deleted_folder_ends_the_engine_at_the_next_step(
 
 
 def test_a_folder_that_goes_while_a_checkpoint_is_asked_for(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir, original = make_run(), worker.save_checkpoint
+    run_dir, original = make_run(), ppo.save_checkpoint
 
     def gone(*arguments: Any) -> Path:
         shutil.rmtree(run_dir)
         return original(*arguments)
 
-    monkeypatch.setattr(worker, "save_checkpoint", gone)
+    monkeypatch.setattr(ppo, "save_checkpoint", gone)
     assert run_engine(run_dir, "train") == FAILED
     assert not run_dir.exists(), "it must not be made again"
 

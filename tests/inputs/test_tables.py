@@ -162,7 +162,7 @@ def test_rows_come_in_packs_of_bounded_size(tmp_path: Path, monkeypatch: pytest.
     rows = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), pa.array(["\U0001f600" * 90_000]))
     path = write_parquet(tmp_path / "p.parquet", {"prompt": rows}, store_schema=False)
     said: list[str] = []
-    monkeypatch.setattr(tables, "read_task", lambda: {"path": str(path), "columns": COLUMN, "limit": None})
+    monkeypatch.setattr(tables, "read_task", lambda: {"path": str(path), "columns": COLUMN, "usual": [], "limit": None})
     monkeypatch.setattr(tables, "answer", lambda message: said.append(json.dumps(message)))
     tables.main()
     assert path.stat().st_size < 20_000

@@ -269,11 +269,12 @@ def test_a_variation_keeps_the_working_folder_of_its_parent(tmp_path: Path, monk
 def test_a_parent_of_an_earlier_version(workspace: Workspace, parent: str) -> None:
     source = workspace.run_dir(parent)
     with sqlite3.connect(source / "run.db") as connection:  # what the second version did not have
-        for table in ("step_arrays", "pieces", "probes", "changes", "scratch"):
+        for table in ("step_arrays", "pieces", "probes", "changes", "scratch", "answers"):
             connection.execute(f"DROP TABLE {table}")
         for column in ("kl", "stopped", "pieces"):
             connection.execute(f"ALTER TABLE watched DROP COLUMN {column}")
-        connection.execute("ALTER TABLE run DROP COLUMN origin")
+        for column in ("origin", "stage"):
+            connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     before = (source / "run.db").read_bytes()

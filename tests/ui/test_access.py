@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rlhf_studio.ui.access import COOKIE, HEADER, Access, OperatorLink, token_in_cookies, with_our_cookie_only
+from rlhf_studio.ui.access import COOKIE, HEADER, Access, Links, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.hosts import Hosts, hosts_of, is_loopback
 from rlhf_studio.ui.roles import Role
 
@@ -205,9 +205,7 @@ def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClie
     async def page(_: Any) -> PlainTextResponse:
         return PlainTextResponse("page")
 
-    app = Starlette(
-        routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(OperatorLink, token=token)]
-    )
+    app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(Links, token=token)])
     return TestClient(app, base_url=base_url, follow_redirects=False)
 
 

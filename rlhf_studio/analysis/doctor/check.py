@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.records import Evidence, Finding, Level
+from rlhf_studio.config import Stage
+
+SUPERVISED: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
+TRAINING: tuple[Stage, ...] = ("ppo", *SUPERVISED)
+EVERY: tuple[Stage, ...] = (*TRAINING, "evaluation")
 
 LEVELS: tuple[Level, ...] = ("note", "warning", "alarm")
 
@@ -48,7 +54,8 @@ class Check:
         rule: the threshold in words and figures.
         cause: where this usually comes from.
         advice: what to do.
-        course: the check itself; None where the run lacks what it needs.
+        stages: the stages whose runs it looks at.
+        course: the check itself, given the run (of PPO a :class:`RunData`); None where the run lacks what it needs.
     """
 
     name: str
@@ -57,7 +64,8 @@ class Check:
     rule: str
     cause: str
     advice: str
-    course: Callable[[RunData], Course | None]
+    stages: tuple[Stage, ...]
+    course: Callable[[Any], Course | None]
 
 
 AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned"}
@@ -67,26 +75,32 @@ CHECKS: dict[str, Check] = {}
 """All checks by name, in the order of the docs. :mod:`.checks` fills it."""
 
 
-def check(name: str, family: str, *, title: str, rule: str, cause: str, advice: str) -> Callable[..., Callable[[RunData], Course | None]]:
+_Function = TypeVar("_Function", bound=Callable[[Any], Course | None])
+
+
+def check(
+    name: str, family: str, *, title: str, rule: str, cause: str, advice: str, stages: tuple[Stage, ...] = ("ppo",)
+) -> Callable[[_Function], _Function]:
     """Make a check of a function, and register it."""
 
-    def register(function: Callable[[RunData], Course | None]) -> Callable[[RunData], Course | None]:
-        CHECKS[name] = Check(name, family, title, rule, cause, advice, function)
+    def register(function: _Function) -> _Function:
+        CHECKS[name] = Check(name, family, title, rule, cause, advice, stages, function)
         return function
 
     return register
 
 
-def courses(run: RunData) -> dict[str, Course]:
-    """What every check says of a run, by the check's name; those that have nothing to look at are left out."""
+def courses(run: Recorded) -> dict[str, Course]:
+    """What every check of the run's stage says of it, by the check's name; those that have nothing to look at are left out."""
     if not len(run.steps):
         return {}
+    own = {name: one for name, one in CHECKS.items() if run.config.stage in one.stages}
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found = {name: one.course(run) for name, one in CHECKS.items() if run.settings_known or name not in AGAINST_SETTINGS}
+        found = {name: one.course(run) for name, one in own.items() if run.settings_known or name not in AGAINST_SETTINGS}
     return {name: course for name, course in found.items() if course is not None}
 
 
-def finding(run: RunData, one: Check, course: Course) -> Finding | None:
+def finding(run: Recorded, one: Check, course: Course) -> Finding | None:
     """What a check says in the end; None when it found nothing at any step."""
     gravest = int(course.levels.max(initial=0))
     if gravest == 0:
@@ -113,7 +127,7 @@ def finding(run: RunData, one: Check, course: Course) -> Finding | None:
     )
 
 
-def seen(run: RunData, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
+def seen(run: Recorded, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
     """Evidence from one metric: its value when it was first said, and at the last step at which it was so. ``words`` has one ``{}``."""
 
     def evidence(since: int, last: int) -> list[Evidence]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.doctor.settings import settings_findings
+from rlhf_studio.analysis.doctor.stages.verdict import stage_verdict
 from rlhf_studio.analysis.doctor.verdict import verdict
 from rlhf_studio.analysis.records import Diagnosis, Finding
-from rlhf_studio.analysis.stages import stage_diagnosis
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -29,21 +30,20 @@ def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
     Args:
         until: look at the run as it was after this step, when it went on; None looks at it as it is now.
 
-    The checks are PPO's: of a run of another stage only its state is told (:mod:`rlhf_studio.analysis.stages`).
-
     Raises:
         StoreError: the folder is not a run or cannot be read.
     """
-    return Doctor(reader).diagnose(until) if reader.config().stage == "ppo" else stage_diagnosis(reader, until)
+    return Doctor(reader).diagnose(until)
 
 
-def diagnosis(run: RunData) -> Diagnosis:
-    """The diagnosis of what was read."""
+def diagnosis(run: Recorded) -> Diagnosis:
+    """The diagnosis of what was read, by the checks and the verdict of its stage."""
     found = courses(run)
     findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
     findings += settings_findings(run)
     findings.sort(key=_order)
-    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, verdict(run, found, findings), findings)
+    said = verdict(run, found, findings) if isinstance(run, RunData) else stage_verdict(run, found, findings)
+    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, said, findings)
 
 
 def _order(one: Finding) -> tuple[int, int, str]:

@@ -115,7 +115,7 @@ def _prompts(run: RunData) -> int | None:
     return max((len({row.prompt for row in rows}) for rows in run.responses.values() if rows), default=None)
 
 
-def _between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
+def between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
     """The standard error of a step's mean from how far successive means lie apart, so far, shape (K,).
 
     Two successive means with the same error σ differ by √2 σ on average (root mean square), whatever trend they follow, as long as that is
@@ -146,7 +146,7 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     few = prompts is not None and prompts < FEWEST_EPISODES
     by_steps = few or not np.isfinite(there).any()
     if by_steps:
-        there = _between_steps(values[known], exact=not few)
+        there = between_steps(values[known], exact=not few)
     errors = np.full(len(values), np.nan)
     errors[known] = filled(there)
     sure = there[np.isfinite(there)][:first]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, TrainingConfig
 from rlhf_studio.recipes import list_recipes
 
 USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
@@ -13,27 +14,45 @@ FAR = 3.0  # a learning rate within this factor of the recipe's counts as the re
 
 
 @lru_cache(maxsize=1)
-def _recipes() -> dict[str, RunConfig]:
-    return {recipe.name: recipe.config for recipe in list_recipes() if isinstance(recipe.config, RunConfig)}
+def _recipes() -> dict[str, StageConfig]:
+    return {recipe.name: recipe.config for recipe in list_recipes()}
 
 
-def recipe_of(config: RunConfig) -> RunConfig | None:
-    """The settings of the recipe that a configuration started from; None when it names none that there is."""
-    return _recipes().get(config.recipe)
+_Config = TypeVar("_Config", bound=StageConfig)
 
 
-def calmer(config: RunConfig) -> dict[str, Any]:
+def recipe_of(config: _Config) -> _Config | None:
+    """The settings of the recipe that a configuration started from; None when it names none that there is for its stage."""
+    recipe = _recipes().get(config.recipe)
+    return recipe if isinstance(recipe, type(config)) else None
+
+
+def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] | None:
+    """The section that says how the weights are trained, with its name; None for a stage that trains nothing."""
+    if isinstance(config, RunConfig):
+        return "ppo", config.ppo
+    section = getattr(config, config.stage)
+    return (config.stage, section) if isinstance(section, TrainingConfig) else None
+
+
+def calmer(config: StageConfig) -> dict[str, Any]:
     """A lower learning rate: the recipe's where this one is far above it, else a third."""
-    recipe, now = recipe_of(config), config.ppo.learning_rate
-    rate = recipe.ppo.learning_rate if recipe and now > FAR * recipe.ppo.learning_rate else float(f"{now / 3:.2g}")
-    return {"ppo.learning_rate": rate}
+    return _other_rate(config, lambda now, usual: usual if usual and now > FAR * usual else float(f"{now / 3:.2g}"))
 
 
-def bolder(config: RunConfig) -> dict[str, Any]:
+def bolder(config: StageConfig) -> dict[str, Any]:
     """A higher learning rate: the recipe's where this one is far below it, else three times as much, at most 1."""
-    recipe, now = recipe_of(config), config.ppo.learning_rate
-    rate = recipe.ppo.learning_rate if recipe and now * FAR < recipe.ppo.learning_rate else min(1.0, float(f"{now * 3:.2g}"))
-    return {"ppo.learning_rate": rate}
+    return _other_rate(config, lambda now, usual: usual if usual and now * FAR < usual else min(1.0, float(f"{now * 3:.2g}")))
+
+
+def _other_rate(config: StageConfig, choose: Callable[[float, float], float]) -> dict[str, Any]:
+    """``choose`` gets the rate in force and the recipe's, 0 without a recipe."""
+    own, recipe = optimisation(config), recipe_of(config)
+    if own is None:
+        return {}
+    section, settings = own
+    usual = optimisation(recipe) if recipe is not None else None
+    return {f"{section}.learning_rate": choose(settings.learning_rate, usual[1].learning_rate if usual else 0.0)}
 
 
 def tighter(config: RunConfig) -> dict[str, Any]:
@@ -61,3 +80,14 @@ def neutral_sampling(config: RunConfig) -> dict[str, Any]:
     """Top-k and top-p switched off, where they are on."""
     changes: dict[str, Any] = {"generation.top_k": 0} if config.generation.top_k else {}
     return changes | ({"generation.top_p": 1.0} if config.generation.top_p < 1 else {})
+
+
+def less_memory(config: StageConfig) -> dict[str, Any]:
+    """Half the micro-batch, where it can be halved; else gradient checkpointing."""
+    own = optimisation(config)
+    if own is None:
+        return {}
+    section, settings = own
+    whole = settings.mini_batch_size if isinstance(settings, PPOConfig) else 0  # which micro-batches must divide; 0: any size will do
+    half = next((size for size in range(settings.micro_batch // 2, 0, -1) if whole % size == 0), 0)
+    return {f"{section}.micro_batch_size": half} if half else {"model.gradient_checkpointing": True}

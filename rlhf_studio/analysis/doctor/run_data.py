@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
 from rlhf_studio.analysis.doctor.phrases import Rising
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.texts import MOST_RESPONSES, PhraseCounts
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.live import with_changes
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED, RolloutRecord, SettingChange, StoredEvent
+from rlhf_studio.runs.records import RolloutRecord, SettingChange, StoredEvent
 
 PAGE = 500
 MOST_EVENTS = 2000
@@ -31,62 +33,31 @@ def is_looked_at(step: int) -> bool:
 
 
 @dataclass(frozen=True)
-class RunData:
-    """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
+class RunData(Recorded):
+    """A PPO run up to its newest step, or up to an earlier one (:meth:`up_to`).
 
     Attributes:
         config: as it is saved with the run. What a step was trained with, :meth:`setting` says; the newest one, :attr:`in_force`.
-        state, cause, device: as in :class:`~rlhf_studio.runs.records.RunStatus`.
-        total_steps: planned.
-        steps: the recorded steps, shape (S,).
-        metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
-        events: the run's diary; it keeps what was said of steps that were trained again since.
-        step_events: those events that are of the steps as they are now.
-        non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
         rising: by the same steps the phrase that had risen most since the start (None: no phrase is frequent), from all episodes where
             they were kept.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
-        checkpoints: steps that have a complete checkpoint.
         changes: the settings that were changed while the run went on, in order, those after the newest step too.
         reward_changes: (step, setting) of each setting of the reward that has another value after the step, in a fork or a resume.
-        settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
     """
 
     config: RunConfig
-    state: str
-    cause: str
-    device: str
-    total_steps: int
-    steps: np.ndarray
-    metrics: dict[str, np.ndarray]
-    events: Sequence[StoredEvent] = ()
-    step_events: Sequence[StoredEvent] = ()
-    non_finite: Sequence[tuple[int, str, float]] = ()
     responses: dict[int, list[RolloutRecord]] = field(default_factory=dict)
     rising: dict[int, Rising | None] = field(default_factory=dict)
     watched_scores: dict[int, np.ndarray] = field(default_factory=dict)
-    checkpoints: Sequence[int] = ()
     changes: Sequence[SettingChange] = ()
     reward_changes: Sequence[tuple[int, str]] = ()
-    settings_known: bool = True
-    reader: RunReader | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more steps come by themselves."""
-        return self.state in ENDED
 
     @property
     def batch(self) -> int:
         """Episodes in a step; where the settings are not known, the most recorded responses of one."""
         recorded = max((len(rows) for rows in self.responses.values()), default=0)
         return self.config.ppo.batch_size if self.settings_known or not recorded else recorded
-
-    def column(self, name: str) -> np.ndarray:
-        """A metric by name, shape (S,); all NaN when the run has none of that name."""
-        found = self.metrics.get(name)
-        return np.full(len(self.steps), np.nan) if found is None else found
 
     def setting(self, name: str) -> np.ndarray:
         """A setting that may change while a run goes on (``ppo.kl_target``), as each step was trained with it, shape (S,)."""
@@ -113,33 +84,25 @@ class RunData:
         values = {name: float(self.setting(name)[place]) for name in {change.setting for change in self.changes}}
         return RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), values)) if values else self.config
 
-    def has(self, name: str) -> bool:
-        """Whether any step has a number for this metric."""
-        return bool(np.isfinite(self.column(name)).any())
+    @property
+    def begins(self) -> list[int]:
+        newest = int(self.steps[-1]) if len(self.steps) else 0
+        return [0, *sorted({change.step for change in self.changes if 1 < change.step <= newest})]
 
     @cached_property
     def looks(self) -> list[tuple[int, list[RolloutRecord]]]:
         """(step, its recorded responses), in order; steps without any are left out."""
         return [(step, rows) for step, rows in sorted(self.responses.items()) if rows]
 
-    def up_to(self, step: int | None) -> RunData:
-        """The same run as it was after an earlier step: still running, and without what came later. None changes nothing."""
-        if step is None or not len(self.steps) or step >= self.steps[-1]:
+    def up_to(self, step: int | None) -> Self:
+        cut = super().up_to(step)
+        if cut is self or step is None:
             return self
-        count = int(np.searchsorted(self.steps, step, side="right"))
         return replace(
-            self,
-            state="running",
-            cause="",
-            steps=self.steps[:count],
-            metrics={name: column[:count] for name, column in self.metrics.items()},
-            events=[event for event in self.events if event.step <= step],
-            step_events=[event for event in self.step_events if event.step <= step],
-            non_finite=[one for one in self.non_finite if one[0] <= step],
+            cut,
             responses={at: rows for at, rows in self.responses.items() if at <= step},
             rising={at: phrase for at, phrase in self.rising.items() if at <= step},
             watched_scores={at: scores for at, scores in self.watched_scores.items() if at <= step},
-            checkpoints=[at for at in self.checkpoints if at <= step],
         )
 
 
@@ -157,12 +120,12 @@ class RunCache:
         self._phrases = PhraseCounts(self._reader)
         self._events: list[StoredEvent] = []
         self._step_events: list[StoredEvent] = []
-        self._config: RunConfig | None = None
+        self._config: StageConfig | None = None
         self._watched: dict[int, np.ndarray] = {}
         self._watched_until = -1
 
-    def read(self) -> RunData:
-        """The run as it is now. Raises StoreError."""
+    def read(self) -> Recorded:
+        """The run as it is now: of PPO a :class:`RunData`. Raises StoreError."""
         reader = self._reader
         with reader.snapshot():
             status = reader.status()
@@ -170,42 +133,47 @@ class RunCache:
                 self._forget()
                 self._epoch = status.epoch
             if self._config is None:
-                self._config = reader.config()
+                self._config = reader.ppo_config()
             self._read_metrics()
-            recorded = reader.rollout_steps()
-            for step in filter(is_looked_at, recorded):
-                if step not in self._responses:
-                    self._responses[step] = reader.rollouts(step)[:MOST_RESPONSES]
-            steps = [step for step, _ in self._rows]
-            rising = self._phrases.read(steps, recorded, [step for step in steps if is_looked_at(step)])
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)
             newest = self._step_events[-1].id if self._step_events else 0
             self._step_events += reader.events_since(newest, MOST_EVENTS, of="steps")
-            if status.step != self._watched_until:
-                self._watched, self._watched_until = _watched_scores(reader), status.step
-            non_finite = reader.non_finite()
-            changes = [change for change in reader.changes() if not self._config.live_problem(change.setting, change.new)]
-        return RunData(
-            config=self._config,
-            state=status.state,
-            cause=status.cause,
-            device=status.device,
-            total_steps=status.total_steps,
-            steps=np.array(steps, dtype=np.int64),
-            metrics=_columns(self._rows),
-            events=list(self._events),
-            step_events=list(self._step_events),
-            non_finite=non_finite,
-            responses=dict(self._responses),
-            rising=rising,
-            watched_scores=self._watched,
-            checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
-            changes=changes,
-            reward_changes=_reward_changes(reader, self._events),
-            settings_known=reader.origin().settings_known,
-            reader=reader,
-        )
+            own = self._of_ppo(self._config, status.step) if isinstance(self._config, RunConfig) else {}
+            kind = RunData if own else Recorded
+            return kind(
+                config=self._config,  # type: ignore[arg-type]  # a RunConfig where it is a RunData
+                state=status.state,
+                cause=status.cause,
+                device=status.device,
+                total_steps=status.total_steps,
+                steps=np.array([step for step, _ in self._rows], dtype=np.int64),
+                metrics=_columns(self._rows),
+                events=list(self._events),
+                step_events=list(self._step_events),
+                non_finite=reader.non_finite(),
+                checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
+                settings_known=reader.origin().settings_known,
+                reader=reader,
+                **own,
+            )
+
+    def _of_ppo(self, config: RunConfig, step: int) -> dict[str, Any]:
+        """What only a PPO run has, by the names of :class:`RunData`."""
+        reader, recorded = self._reader, self._reader.rollout_steps()
+        for at in filter(is_looked_at, recorded):
+            if at not in self._responses:
+                self._responses[at] = reader.rollouts(at)[:MOST_RESPONSES]
+        steps = [at for at, _ in self._rows]
+        if step != self._watched_until:
+            self._watched, self._watched_until = _watched_scores(reader), step
+        return {
+            "responses": dict(self._responses),
+            "rising": self._phrases.read(steps, recorded, [at for at in steps if is_looked_at(at)]),
+            "watched_scores": self._watched,
+            "changes": [change for change in reader.changes() if not config.live_problem(change.setting, change.new)],
+            "reward_changes": _reward_changes(reader, self._events),
+        }
 
     def _read_metrics(self) -> None:
         while page := self._reader.metrics_since(self._rows[-1][0] if self._rows else 0, PAGE):

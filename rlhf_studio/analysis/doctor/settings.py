@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from rlhf_studio.analysis.doctor.check import LEVELS
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
-from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
+from rlhf_studio.analysis.doctor.stages.settings import stage_findings
+from rlhf_studio.analysis.doctor.wording import settings_finding as finding
+from rlhf_studio.analysis.doctor.wording import times
+from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, StageConfig
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
@@ -26,10 +28,13 @@ SHORT_TEXT = 4  # tokens
 
 
 def examine_settings(config: StageConfig) -> list[Finding]:
-    """What is risky in a configuration, the gravest first; empty for the recipes as they are, and for stages other than PPO."""
-    if not isinstance(config, RunConfig):
-        return []
-    found = [
+    """What is risky in a configuration of any stage, the gravest first; empty for the recipes as they are."""
+    found = _of_ppo(config) if isinstance(config, RunConfig) else list(stage_findings(config))
+    return sorted(found, key=lambda one: -LEVELS.index(one.level))
+
+
+def _of_ppo(config: RunConfig) -> list[Finding]:
+    return [
         *_learning_rate(config),
         *_batch(config),
         *_sampling(config),
@@ -39,36 +44,22 @@ def examine_settings(config: StageConfig) -> list[Finding]:
         *_length_of_run(config),
         *_reward(config),
     ]
-    return sorted(found, key=lambda one: -LEVELS.index(one.level))
 
 
-def settings_findings(run: RunData) -> list[Finding]:
+def settings_findings(run: Recorded) -> list[Finding]:
     """What is risky in the settings of a run, with the first and the last step that had them: its settings may change while it goes on.
 
     ``since`` is 0 for those that it began with. None of a log that does not give its settings.
     """
     if not run.settings_known:
         return []
-    newest = int(run.steps[-1]) if len(run.steps) else 0
-    begins = [0, *sorted({change.step for change in run.changes if 1 < change.step <= newest})]
     found: dict[str, Finding] = {}
-    for begin, until in zip(begins, [*(step - 1 for step in begins[1:]), None], strict=True):
+    for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
         for one in examine_settings(run.config_at(begin)):
             known = found.get(one.check)
             graver = known is None or LEVELS.index(one.level) > LEVELS.index(known.level)
             found[one.check] = replace(one, since=begin, until=until) if known is None or graver else replace(known, until=until)
     return list(found.values())
-
-
-def _finding(
-    name: str, level: Level, title: str, rule: str, cause: str, advice: str, changes: dict[str, Any] | None = None, *, setting: str
-) -> Finding:
-    return Finding(f"{OF_SETTINGS}{name}", level, title, 0, rule, [Evidence(setting)], cause, advice, changes or {})
-
-
-def times(factor: float) -> str:
-    """4500.0 -> "4,500 times", 2.5 -> "2.5 times"."""
-    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.2g} times"
 
 
 def _learning_rate(config: RunConfig) -> Iterator[Finding]:
@@ -83,16 +74,16 @@ def _learning_rate(config: RunConfig) -> Iterator[Finding]:
         cause = "Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt."
         advice = f"Use {base:g}, and change it by factors of 2 or 3 from there."
         level: Level = "alarm" if factor >= WILD * 0.999 else "warning"
-        yield _finding("learning-rate", level, title, rule, cause, advice, {"ppo.learning_rate": base}, setting=setting)
+        yield finding("learning-rate", level, title, rule, cause, advice, {"ppo.learning_rate": base}, setting=setting)
     elif same_kind and factor <= FAR_BELOW:
         title = f"Learning rate {ppo.learning_rate:g} is a {1 / factor:,.0f}th of the recipe's"
         cause = "In so few steps so small a rate changes hardly anything."
         rule = f"below {FAR_BELOW:g} times the recipe's ({base:g})"
-        yield _finding("learning-rate", "warning", title, rule, cause, f"Use {base:g}.", {"ppo.learning_rate": base}, setting=setting)
+        yield finding("learning-rate", "warning", title, rule, cause, f"Use {base:g}.", {"ppo.learning_rate": base}, setting=setting)
     if ppo.warmup_steps >= ppo.steps:
         title, setting = "The warm-up is as long as the run", f"ppo.warmup_steps {ppo.warmup_steps}, ppo.steps {ppo.steps}"
         cause = "The learning rate never reaches its full value."
-        yield _finding(
+        yield finding(
             "warm-up",
             "warning",
             title,
@@ -105,7 +96,7 @@ def _learning_rate(config: RunConfig) -> Iterator[Finding]:
     if ppo.critic_warmup_steps >= ppo.steps:
         title, setting = "The policy never learns", f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"
         rule, cause = "critic warm-up at least as long as the run", "Only the critic learns in all of these steps."
-        yield _finding(
+        yield finding(
             "critic-warm-up", "alarm", title, rule, cause, "Use a shorter critic warm-up.", {"ppo.critic_warmup_steps": 0}, setting=setting
         )
 
@@ -117,12 +108,12 @@ def _batch(config: RunConfig) -> Iterator[Finding]:
         rule = f"fewer than {TINY_BATCH} responses in a batch with whitening on"
         cause = "Mean and spread of so few are mostly chance; whitening divides by that chance."
         advice = "Use 64 or more. A small micro-batch keeps the memory low and changes nothing else."
-        yield _finding("batch", "warning", title, rule, cause, advice, {"ppo.batch_size": 64}, setting=f"ppo.batch_size {ppo.batch_size}")
+        yield finding("batch", "warning", title, rule, cause, advice, {"ppo.batch_size": 64}, setting=f"ppo.batch_size {ppo.batch_size}")
     if ppo.ppo_epochs >= MANY_PASSES:
         title, rule = f"{ppo.ppo_epochs} passes over each batch", f"at least {MANY_PASSES} passes"
         cause = "After so many the policy is far from the one that wrote the responses, and clipping stops most of it."
         setting = f"ppo.ppo_epochs {ppo.ppo_epochs}"
-        yield _finding("passes", "warning", title, rule, cause, "Use 1 to 4.", {"ppo.ppo_epochs": 4}, setting=setting)
+        yield finding("passes", "warning", title, rule, cause, "Use 1 to 4.", {"ppo.ppo_epochs": 4}, setting=setting)
 
 
 def _sampling(config: RunConfig) -> Iterator[Finding]:
@@ -138,18 +129,18 @@ def _sampling(config: RunConfig) -> Iterator[Finding]:
         advice = "PPO is defined for top-k 0 and top-p 1."
         level: Level = "note" if config.ppo.kl_coef == 0 else "warning"
         rule = "top-k above 0 or top-p below 1"
-        yield _finding("sampling", level, title, rule, cause, advice, cuts, setting=", ".join(cuts))
+        yield finding("sampling", level, title, rule, cause, advice, cuts, setting=", ".join(cuts))
     if not COLD <= generation.temperature <= HOT:
         hot = generation.temperature > HOT
         title = f"Temperature {generation.temperature:g} is {'high' if hot else 'low'}"
         cause = "Responses become noise that earns little." if hot else "Responses become alike, so there is little to learn from."
         setting, rule = f"generation.temperature {generation.temperature:g}", f"outside {COLD:g} to {HOT:g}"
-        yield _finding("temperature", "warning", title, rule, cause, "1 is usual.", {"generation.temperature": 1.0}, setting=setting)
+        yield finding("temperature", "warning", title, rule, cause, "1 is usual.", {"generation.temperature": 1.0}, setting=setting)
     if generation.response_length < SHORT_TEXT:
         title, rule = f"Responses of at most {generation.response_length} tokens", f"below {SHORT_TEXT} tokens"
         setting, cause = f"generation.response_length {generation.response_length}", "There is hardly any text to judge."
         changes = {"generation.response_length": 32}
-        yield _finding("length", "note", title, rule, cause, "Allow some words, unless one token is the answer.", changes, setting=setting)
+        yield finding("length", "note", title, rule, cause, "Allow some words, unless one token is the answer.", changes, setting=setting)
 
 
 def _kl(config: RunConfig) -> Iterator[Finding]:
@@ -158,11 +149,11 @@ def _kl(config: RunConfig) -> Iterator[Finding]:
         title, rule = "With KL coefficient 0 nothing holds the policy near its start", "KL coefficient 0"
         cause = "Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not."
         advice = f"Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall."
-        yield _finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
+        yield finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
     elif ppo.kl_coef > STRONG_KL:
         title, rule = f"KL coefficient {ppo.kl_coef:g} is very high", f"above {STRONG_KL:g} points per nat"
         cause = "Moving away costs more than most scores can earn, so the policy stays where it is."
-        yield _finding("kl", "warning", title, rule, cause, f"Use {USUAL_KL_COEF:g} to 0.2.", {"ppo.kl_coef": 0.1}, setting=setting)
+        yield finding("kl", "warning", title, rule, cause, f"Use {USUAL_KL_COEF:g} to 0.2.", {"ppo.kl_coef": 0.1}, setting=setting)
 
 
 def _credit(config: RunConfig) -> Iterator[Finding]:
@@ -171,13 +162,13 @@ def _credit(config: RunConfig) -> Iterator[Finding]:
         left = ppo.gamma ** (config.generation.response_length - 1)
         title, rule = f"Discount γ {ppo.gamma:g} hides the score from early tokens", f"below {LOW_GAMMA:g}"
         cause = f"The score comes with the last token. Of it {left:.1%} is left at the first of {config.generation.response_length} tokens."
-        yield _finding(
+        yield finding(
             "gamma", "warning", title, rule, cause, "Use 1: a response is short.", {"ppo.gamma": 1.0}, setting=f"ppo.gamma {ppo.gamma:g}"
         )
     if ppo.lam < LOW_LAMBDA:
         title, rule = f"GAE λ {ppo.lam:g} trusts the critic almost alone", f"below {LOW_LAMBDA:g}"
         cause = "The critic knows nothing at the start, so the first advantages are mostly its errors."
-        yield _finding("lambda", "warning", title, rule, cause, "Use 0.9 to 1.", {"ppo.lam": 0.95}, setting=f"ppo.lam {ppo.lam:g}")
+        yield finding("lambda", "warning", title, rule, cause, "Use 0.9 to 1.", {"ppo.lam": 0.95}, setting=f"ppo.lam {ppo.lam:g}")
 
 
 def _clipping(config: RunConfig) -> Iterator[Finding]:
@@ -188,11 +179,11 @@ def _clipping(config: RunConfig) -> Iterator[Finding]:
         title, rule = f"A clip range of {widest:g} hardly clips", f"above {WIDE_CLIP:g}"
         cause = "Clipping is what keeps an update near the responses that it learns from."
         changes = {f"ppo.{name}": 0.2 if name == "cliprange" else 0.28}
-        yield _finding("clip-range", "warning", title, rule, cause, "0.1 to 0.3 are usual.", changes, setting=f"ppo.{name} {widest:g}")
+        yield finding("clip-range", "warning", title, rule, cause, "0.1 to 0.3 are usual.", changes, setting=f"ppo.{name} {widest:g}")
     if ppo.learning_rate > FULL_RATE and ppo.max_grad_norm == 0:
         title, rule = "No gradient clip with a high learning rate", f"gradient clip 0 and a learning rate above {FULL_RATE:g}"
         cause = "A single odd batch can then throw the policy far off."
-        yield _finding("gradient-clip", "warning", title, rule, cause, "Use 1.", {"ppo.max_grad_norm": 1.0}, setting="ppo.max_grad_norm 0")
+        yield finding("gradient-clip", "warning", title, rule, cause, "Use 1.", {"ppo.max_grad_norm": 1.0}, setting="ppo.max_grad_norm 0")
 
 
 def _length_of_run(config: RunConfig) -> Iterator[Finding]:
@@ -202,7 +193,7 @@ def _length_of_run(config: RunConfig) -> Iterator[Finding]:
         cause = "Each step is one batch. The doctor says nothing of a score before 5 of them."
         recipe = recipe_of(config)
         changes = {"ppo.steps": recipe.ppo.steps if recipe else 60}
-        yield _finding("steps", "note", title, rule, cause, "Fine for a try; for a run take more.", changes, setting=f"ppo.steps {steps}")
+        yield finding("steps", "note", title, rule, cause, "Fine for a try; for a run take more.", changes, setting=f"ppo.steps {steps}")
 
 
 def _reward(config: RunConfig) -> Iterator[Finding]:
@@ -210,4 +201,4 @@ def _reward(config: RunConfig) -> Iterator[Finding]:
     if all(one.weight == 0 for one in reward.components):
         title, rule = "No reward has any weight", "the weights of all components are 0"
         cause = "Every response earns the same, so there is nothing to learn."
-        yield _finding("reward", "alarm", title, rule, cause, "Give a component a weight.", setting="reward.components")
+        yield finding("reward", "alarm", title, rule, cause, "Give a component a weight.", setting="reward.components")

@@ -15,9 +15,9 @@ def enable_gradient_checkpointing(model: nn.Module) -> int:
     """Let each layer of the model keep only its input for the backward pass. Returns the number of layers that now do.
 
     transformers' own switch works in training mode only, which would turn dropout on; PPO runs with dropout off. Without gradients
-    (sampling, scoring) nothing changes, and the key-value cache works as before. Gradients are the same up to rounding, since nothing in
-    a layer is random. torch's non-reentrant variant is used: the reentrant one would lose the gradients of LoRA when the layer's input
-    needs no gradient, as it does behind a frozen embedding.
+    (sampling, scoring) nothing changes, and the key-value cache works as before. Gradients are the same up to rounding: in training mode,
+    where a layer may draw random numbers for its dropout, the second forward pass draws the same ones. torch's non-reentrant variant is
+    used: the reentrant one would lose the gradients of LoRA when the layer's input needs no gradient, as it does behind a frozen embedding.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     for layer in layers:
@@ -29,4 +29,4 @@ def _recomputed_forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
     forward = type(layer).forward
     if not torch.is_grad_enabled():
         return forward(layer, *args, **kwargs)
-    return checkpoint(forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+    return checkpoint(forward, layer, *args, use_reentrant=False, preserve_rng_state=layer.training, **kwargs)

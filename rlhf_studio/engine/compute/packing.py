@@ -71,16 +71,19 @@ def pack(batch: TokenBatch) -> PackedRow:
     return PackedRow(ids[kept][None], positions[kept][None], _groups(lengths), wanted)
 
 
-def pack_texts(texts: Sequence[Sequence[int]], device: torch.device) -> PackedRow:
-    """Texts given as token ids, packed on ``device``; wanted is the last token of each text, M texts."""
+def pack_texts(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]] | None = None) -> PackedRow:
+    """Texts given as token ids, packed on ``device``.
+
+    ``wanted`` names the wanted places of each text, counted from its start; without it the last token of each text is wanted.
+    """
     lengths, order = torch.tensor([len(text) for text in texts], device=device).sort(stable=True)
     ids = torch.tensor([token for row in order.tolist() for token in texts[row]], device=device)
     groups = _groups(lengths)
     positions = torch.cat([torch.arange(width, device=device).repeat(count) for count, width in groups])
-    starts = _starts(lengths, order)
-    ends = torch.empty_like(lengths)
-    ends[order] = lengths
-    return PackedRow(ids[None], positions[None], groups, starts + ends - 1)
+    starts = _starts(lengths, order).tolist()
+    within = wanted or [[len(text) - 1] for text in texts]
+    places = [start + place for start, row in zip(starts, within, strict=True) for place in row]
+    return PackedRow(ids[None], positions[None], groups, torch.tensor(places, device=device))
 
 
 def _starts(lengths: Tensor, order: Tensor) -> Tensor:
@@ -105,8 +108,8 @@ _current = _ThreadState()
 
 
 @contextlib.contextmanager
-def attention_for(layout: PackedRow | TokenBatch) -> Iterator[None]:
-    """Inside, attention in this thread's forward passes stays within each episode of a packed row. A padded batch changes nothing."""
+def attention_for(layout: object) -> Iterator[None]:
+    """Inside, attention in this thread's forward passes stays within each episode of a :class:`PackedRow`. Others change nothing."""
     _current.groups = layout.groups if isinstance(layout, PackedRow) else None
     try:
         yield
@@ -123,6 +126,12 @@ def enable_packing(model: nn.Module) -> bool:
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
     inner.set_attn_implementation(ATTENTION)
     return True
+
+
+def takes_packed_rows(model: nn.Module) -> bool:
+    """Whether :func:`enable_packing` was successful with this model."""
+    inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
+    return inner is not None and inner.config._attn_implementation == ATTENTION
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
@@ -152,16 +152,20 @@ def _few_prompts(config: RunConfig, prompts: int) -> list[str]:
 
 def stop_id(config: RunConfig, policy: Policy, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that ends a response. Raises :class:`ConfigError` when there is no such token."""
-    wanted = config.generation.stop_token
+    return stop_token(config.generation, len(policy.model.get_input_embeddings().weight), tokenizer)
+
+
+def stop_token(settings: GenerationConfig, vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """As :func:`stop_id`, for a model with weights for ``vocabulary`` tokens."""
+    wanted = settings.stop_token
     if wanted == "none":
         return None
     if wanted == "eos":
         if tokenizer.eos_token_id is None:
             raise ConfigError([Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")])
         return int(tokenizer.eos_token_id)
-    size = policy.model.get_input_embeddings().weight.shape[0]
-    if int(wanted) >= size:
-        raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {size} tokens")])
+    if int(wanted) >= vocabulary:
+        raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {vocabulary} tokens")])
     return int(wanted)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, parse_ppo
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.runs.records import EventRecord, SettingChange
 
@@ -20,12 +20,14 @@ def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str)
     return before is not None and any(change.setting in settings for change in changes_between(before, config.model_dump(mode="json")))
 
 
-def change_event(before: Mapping[str, Any] | None, config: RunConfig, step: int) -> EventRecord | None:
+def change_event(before: Mapping[str, Any] | None, config: StageConfig, step: int) -> EventRecord | None:
     """What has changed for the steps after ``step``, for people; None when nothing has, or when it is not known what was before."""
     changes = [] if before is None else changes_between(before, config.model_dump(mode="json"))
     if before is None or not changes:
         return None
-    text = f"Changed after step {step}: {', '.join(map(str, changes))}.{_jump(before, config.ppo, step)}"
+    text = f"Changed after step {step}: {', '.join(map(str, changes))}."
+    if isinstance(config, RunConfig):
+        text += _jump(before, config.ppo, step)
     return EventRecord("info", "setting", text, {"changes": [vars(change) for change in changes]})
 
 
@@ -55,7 +57,7 @@ def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]
 def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
     """How the learning rate goes on: a schedule that falls is computed over the new number of steps."""
     try:
-        old = parse_config({"ppo": before.get("ppo", {})}).ppo
+        old = parse_ppo({"ppo": before.get("ppo", {})}).ppo
     except ConfigError:  # settings of another version
         return ""
     was, planned, will = _rate(old, max(step - 1, 0)), _rate(old, step), _rate(now, step)

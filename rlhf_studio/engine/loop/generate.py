@@ -71,6 +71,11 @@ def _cut(rows: slice, size: int) -> list[slice]:
 
 
 def decode_responses(models: Models, tokens: TokenBatch) -> list[str]:
+    """:func:`response_texts` with the tokenizer of a run's models."""
+    return response_texts(models.tokenizer, tokens)
+
+
+def response_texts(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch) -> list[str]:
     """The response texts, without special tokens.
 
     Each is decoded together with its prompt, and the prompt's text is cut off. So a leading space stays: many tokenizers drop the
@@ -78,11 +83,11 @@ def decode_responses(models: Models, tokens: TokenBatch) -> list[str]:
     """
     prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
     responses = _rows(tokens.response_ids, tokens.mask)
-    before = _decode(models.tokenizer, prompts)
-    whole = _decode(models.tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
+    before = _decode(tokenizer, prompts)
+    whole = _decode(tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
     return [
         # Decoding the response alone is for the rare tokenizer that decodes the prompt differently when a response follows it.
-        text[len(prompt) :] if text.startswith(prompt) else _decode(models.tokenizer, [ids])[0]
+        text[len(prompt) :] if text.startswith(prompt) else _decode(tokenizer, [ids])[0]
         for text, prompt, ids in zip(whole, before, responses, strict=True)
     ]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
+from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.distributed.sharding import is_sharded
 from rlhf_studio.engine.models.policy import Policy, to_padded
@@ -21,9 +22,6 @@ from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.ppo.objective import Minibatch, NewPass, Objective
-
-Gradients = list[Tensor | None]
-"""One for each trained parameter; None where there is none."""
 
 ObjectiveFunction = Callable[[Minibatch, NewPass], Objective]
 
@@ -94,33 +92,14 @@ class MinibatchGradients:
         """
         ranks, tokens = self._compute.ranks, int(rollout.tokens.mask[rows].sum())
         task = _Task(rollout, tokens, objective, detach_trunk)
-        done = self._in_lanes(task, self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))]))
+        parts = self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))])
+        done = add_gradients(self._compute.lanes, self.parameters, parts, lambda rows: self._work_off(task, rows))
         *columns, largest, broken = zip(*(micro_batch.numbers for micro_batch in done), strict=True)
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         ranks.all_reduce([gradient for gradient in self.present() if not is_sharded(gradient)])  # FSDP has reduced those that are split
         sums = UpdateSums(*ranks.all_reduce_sum([sum(column) for column in columns]))
         new_logprobs = [(micro_batch.rows, micro_batch.new_logprobs) for micro_batch in done]
         return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)), new_logprobs)
-
-    def _in_lanes(self, task: _Task, micro_batches: list[Tensor]) -> list[_Done]:
-        """Work off the micro-batches. Each lane sums its own gradients; the lanes' sums are added in a fixed order.
-
-        So the result does not depend on which lane is faster.
-        """
-        lanes = self._compute.lanes
-        if lanes.count == 1 or len(micro_batches) == 1:
-            return [self._work_off(task, rows) for rows in micro_batches]
-
-        def lane(own: list[Tensor]) -> tuple[list[_Done], Gradients]:
-            gradients: Gradients = [None] * len(self.parameters)
-            return [self._work_off(task, rows, gradients) for rows in own], gradients
-
-        done, gradients = zip(*lanes.map(lane, balanced_parts(micro_batches, lanes.count)), strict=True)
-        for parameter, *of_lanes in zip(self.parameters, *gradients, strict=True):
-            for gradient in of_lanes:
-                if gradient is not None:
-                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        return [micro_batch for of_lane in done for micro_batch in of_lane]
 
     def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
         """The episodes' numbers in micro-batches, divided among the lanes."""
@@ -130,8 +109,8 @@ class MinibatchGradients:
             return list(rows.split(size))
         return [rows.new_tensor(part) for part in balanced_parts(rows.tolist(), math.ceil(len(rows) / size))]
 
-    def _work_off(self, task: _Task, rows: Tensor, gradients: Gradients | None = None) -> _Done:
-        """Add the gradient of one micro-batch to the parameters' own, or to a lane's ``gradients``."""
+    def _work_off(self, task: _Task, rows: Tensor) -> tuple[Tensor, _Done]:
+        """The loss of one micro-batch, and what is known of it."""
         tokens = task.rollout.tokens.rows(rows)
         batch = task.rollout.minibatch(rows, tokens.mask)
         with self._compute.autocast():
@@ -139,19 +118,10 @@ class MinibatchGradients:
         logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self.temperature)
         new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs, values, entropy)))
         loss, sums = task.objective(batch, new)
-        self._backward(loss / task.tokens, gradients)
         with torch.no_grad():
             change = masked_select(new.logprobs - batch.logprobs, batch.mask)
             finite = (torch.isfinite(new.logprobs) & torch.isfinite(new.values) & torch.isfinite(change.exp())) | ~batch.mask
             broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
             numbers = [*sums, change.abs().max(), broken]
             fetched = torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
-        return _Done(rows, new.logprobs.detach(), fetched)
-
-    def _backward(self, loss: Tensor, gradients: Gradients | None) -> None:
-        if gradients is None:
-            loss.backward()
-            return
-        for place, new in enumerate(torch.autograd.grad(loss, self.parameters, allow_unused=True)):
-            so_far = gradients[place]
-            gradients[place] = new if so_far is None else so_far if new is None else so_far.add_(new)
+        return loss / task.tokens, _Done(rows, new.logprobs.detach(), fetched)

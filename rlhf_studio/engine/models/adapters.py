@@ -11,6 +11,7 @@ Traps of peft, and how the engine avoids them:
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Callable
@@ -40,8 +41,10 @@ UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, Safetenso
 """What peft raises for adapters that are damaged or do not fit their base."""
 
 
-def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
+def add_lora(model: PreTrainedModel, settings: LoraConfig, head: str | None = None) -> PeftModel:
     """Add trainable low-rank adapters to the model; the base weights are frozen.
+
+    ``head`` names the layer of a sequence classifier that is trained whole and saved with the adapters; None for a language model.
 
     Raises :class:`ConfigError` for target layers that do not exist, or for which the chosen initialisation is not possible.
     """
@@ -51,12 +54,13 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
         message = "olora does not work with this model's layers (GPT-2's Conv1D); use pissa or default"
         raise ConfigError([Problem("lora.init_lora_weights", message)])
     config = PeftLoraConfig(
-        task_type="CAUSAL_LM",
+        task_type="CAUSAL_LM" if head is None else "SEQ_CLS",
+        modules_to_save=None if head is None else [head],
         r=settings.r,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules="all-linear" if names == ["auto"] else names,
-        exclude_modules=_unsuitable(model) if names == ["auto"] else None,
+        exclude_modules=_unsuitable(model, head) if names == ["auto"] else None,
         fan_in_fan_out=transposed,
         bias=settings.bias,
         use_rslora=settings.use_rslora,
@@ -76,11 +80,14 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
 
 
 @torch.no_grad()
-def _unsuitable(model: PreTrainedModel) -> list[str] | None:
-    """Names of linear layers that take no adapter: routers whose output is more than a matrix product, and layers that are never called."""
+def _unsuitable(model: PreTrainedModel, head: str | None) -> list[str] | None:
+    """Names of linear layers that take no adapter: routers whose output is more than a matrix product, layers that are never called, and
+    those of a head that is trained whole.
+    """
     bypassed = BYPASSED if model.config.model_type in BYPASSING else ()
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    return [name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer)] or None
+    whole = [] if head is None else [name for name, _ in layers if name == head or name.startswith(f"{head}.")]
+    return [*whole, *(name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer))] or None
 
 
 def _is_plain(layer: nn.Linear) -> bool:
@@ -113,6 +120,20 @@ def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) ->
     """``base`` with the adapter in ``folder`` added into its weights. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
     return _on_base(lambda: merged_for_good(adapted), name, field).requires_grad_(True)
+
+
+def load_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PeftModel:
+    """``base`` with the adapter in ``folder`` switched on, frozen. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
+    adapted: PeftModel = _on_base(lambda: PeftModel.from_pretrained(base, folder, adapter_name=POLICY), name, field)
+    return adapted
+
+
+def sharing(model: PreTrainedModel) -> Any:
+    """A copy of the model whose parameters are its own, but lie in the same memory as long as nobody writes into them."""
+    if getattr(model, "is_quantized", False):  # packed weights carry more than a tensor
+        return copy.deepcopy(model)
+    parameters = {id(parameter): nn.Parameter(parameter.data, requires_grad=False) for parameter in model.parameters()}
+    return copy.deepcopy(model, memo=dict(parameters))
 
 
 def attach_reference(model: PeftModel, folder: Path, name: str, field: str) -> None:

@@ -44,6 +44,21 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
         return model(input_ids=pad_right(rows, pad or 0, model.device), attention_mask=mask, **_no_cache(model)).logits.float()
 
 
+def classifier_facts(model: Any) -> dict[str, Any]:
+    """What a loaded classifier is, as plain data for people: ``class``, ``parameters``, ``device``, ``dtype``, and ``head``, the name and
+    shape of each weight behind its trunk.
+    """
+    trunk = set(model.base_model.parameters())
+    head = {name: list(weight.shape) for name, weight in model.named_parameters() if weight not in trunk}
+    return {
+        "class": type(model).__name__,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "device": str(model.device),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "head": head,
+    }
+
+
 @contextlib.contextmanager
 def _pad_token(model: Any, pad: int | None) -> Iterator[None]:
     config = model.config.get_text_config()
@@ -68,6 +83,24 @@ def score_head(model: Any) -> nn.Linear:
     if len(found) != 1:
         raise ValueError(f"{type(model).__name__} has no linear layer with one output behind its trunk")
     return found[0]
+
+
+@torch.no_grad()
+def sum_of_outputs(model: Any, weights: Sequence[float]) -> None:
+    """Make a classifier of several outputs (a linear ``score`` head) into one with a single output: their sum, weighted.
+
+    Raises ValueError when the model has another head, or another number of outputs.
+    """
+    head = getattr(model, "score", None)
+    if not isinstance(head, nn.Linear) or head.out_features != len(weights):
+        raise ValueError(f"{type(model).__name__} has no linear layer named score with {len(weights)} outputs")
+    row = torch.tensor(weights, dtype=head.weight.dtype, device=head.weight.device)[None]
+    single = nn.Linear(head.in_features, 1, bias=head.bias is not None, dtype=head.weight.dtype, device=head.weight.device)
+    single.weight.copy_(row @ head.weight)
+    if head.bias is not None:
+        single.bias.copy_(row[0] @ head.bias)
+    model.score = single
+    model.num_labels = model.config.num_labels = 1
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.config import RewardModelReward, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack
+from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.models.load_model import LoadedModel, check_same_tokens, load_causal_lm, load_reward_model
 from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.types import OnProgress, TokenBatch
@@ -97,6 +98,9 @@ def _from_reward_model(config: RunConfig, policy: LoadedModel, report: OnProgres
         raise ConfigError([Problem("critic.start", "there is no reward model among the rewards; start the critic as policy or as a model")])
     loaded = load_reward_model(component.model, component.revision, component.label, torch.float32, report, f"reward.components.{place}")
     score = getattr(loaded.model, "score", None)
+    if isinstance(score, HiddenHead):
+        message = f"the score head of {component.model} has a hidden layer, and a value head is one linear layer; start as policy"
+        raise ConfigError([Problem("critic.start", message)])
     if not isinstance(score, nn.Linear):
         message = f"{component.model} reads texts in both directions, so it would see tokens before they are written; start as policy"
         raise ConfigError([Problem("critic.start", message)])

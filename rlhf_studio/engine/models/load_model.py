@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
 from tqdm.auto import tqdm
@@ -27,16 +28,18 @@ from transformers import (
     TokenizersBackend,
 )
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
+from rlhf_studio.engine.models.heads import HiddenHead, head_tensors, hidden_head
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
+from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
@@ -60,19 +63,19 @@ class LoadedModel:
     merged: list[str] = field(default_factory=list)
 
 
-def fetch(name: str, revision: str, report: OnProgress, field: str) -> Path:
-    """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub.
+def fetch(name: str, revision: str, report: OnProgress, field: str, *, weights: bool = True) -> Path:
+    """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub; perhaps without its ``weights``.
 
     Raises :class:`ConfigError` naming ``field`` when there is nothing to load.
     """
-    folder = _folder(name, revision, report, field)
-    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+    folder = _folder(name, revision, report, field, weights)
+    if weights and (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
         way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
         raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])
     return folder
 
 
-def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
+def _folder(name: str, revision: str, report: OnProgress, field: str, weights: bool) -> Path:
     resolved = resolve(name)
     if os.path.isdir(resolved):
         return Path(resolved)
@@ -81,7 +84,7 @@ def _folder(name: str, revision: str, report: OnProgress, field: str) -> Path:
             snapshot_download(
                 resolved,
                 revision=revision,
-                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+                allow_patterns=["*.json", *(["*.safetensors"] if weights else []), "*.txt", "*.model", "*.jinja"],
                 tqdm_class=_progress_class(name, report),
             )
         )
@@ -117,7 +120,7 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
     return Progress
 
 
-def load_options(config: RunConfig, compute: Compute) -> dict[str, Any]:
+def load_options(config: StageConfig, compute: Compute) -> dict[str, Any]:
     """Options of ``from_pretrained`` for policy and reference: the attention implementation, and quantization.
 
     Raises :class:`ConfigError` for what this machine cannot do.
@@ -158,7 +161,7 @@ def load_causal_lm(
         model = merge_adapter(model, where, adapter, field)
     with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
     try:
-        tokenizer = _load_tokenizer(with_tokenizer)
+        tokenizer = load_tokenizer(with_tokenizer)
     except UNUSABLE as error:
         raise _cannot_load(name, field, error) from error
     fuse_activations(model)
@@ -202,7 +205,7 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     return moved_base(base, folder), revision
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer that tokenizer.json describes.
 
     For some model types (Qwen 2, for example) transformers uses the type's own tokenizer class, whatever class the folder names, and that
@@ -264,18 +267,80 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     """Load a reward model, frozen. Raises :class:`ConfigError` naming the setting below ``field`` that cannot be used."""
     folder = fetch(name, revision, report, f"{field}.model")
     report(f"Loading the reward model {name}", None)
+    place = f"{field}.model"
     try:
-        tokenizer = _load_tokenizer(folder)
-        model, info = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        saved = read_reward_file(folder) or RewardFile()
+        if is_adapter(folder):
+            model, tokenizer = _adapted_classifier(name, folder, saved, dtype, report, place)
+        else:
+            tokenizer = load_tokenizer(folder)
+            model = _saved_classifier(name, folder, saved, dtype, place)
     except UNUSABLE as error:
-        raise _cannot_load(name, f"{field}.model", error) from error
-    if missing := sorted(info["missing_keys"]):
-        raise ConfigError([Problem(f"{field}.model", f"{name} has no weights for {missing[0]}; it is not a trained reward model")])
-    _restore_head_bias(model, folder)
+        raise error if isinstance(error, ConfigError) else _cannot_load(name, place, error) from error
     fuse_activations(model)
     return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, _label_index(model, label, f"{field}.label"))
+
+
+def _saved_classifier(name: str, folder: Path, saved: RewardFile, dtype: torch.dtype, field: str) -> PreTrainedModel:
+    hidden = saved.head == "hidden"  # its first matrix does not fit transformers' own head, which is replaced below
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=hidden
+    )
+    wrong = sorted({*info["missing_keys"], *(str(entry[0]) for entry in info["mismatched_keys"])} - ({"score.weight"} if hidden else set()))
+    if wrong:
+        raise ConfigError([Problem(field, f"{name} has no weights for {wrong[0]}; it is not a trained reward model")])
+    if hidden:
+        width = model.score.in_features
+        model.score = hidden_head(width, saved.activation, head_tensors(folder), model.score.weight.dtype, model.device)
+    else:
+        _restore_head_bias(model, folder)
+    return model
+
+
+def classifier_of(loaded: LoadedModel, name: str, field: str) -> PreTrainedModel:
+    """A sequence classifier with one output on the language model's own trunk, which is not copied: use ``loaded`` no more.
+
+    Its head, a linear layer named ``score``, is not drawn yet. Raises :class:`ConfigError` naming ``field`` for a kind of model that
+    transformers has no such classifier for.
+    """
+    causal = loaded.model
+    config = copy.deepcopy(causal.config)
+    config.num_labels = 1
+    unusable = f"{name} is a {config.model_type} model, from which transformers makes no reward model with a layer named score"
+    try:
+        with torch.device("meta"):
+            model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+    except UNUSABLE as error:
+        raise ConfigError([Problem(field, f"{unusable}; use another model")]) from error
+    trunk, head = model.base_model, getattr(model, "score", None)
+    if type(trunk) is not type(causal.base_model) or not isinstance(head, nn.Linear):
+        raise ConfigError([Problem(field, f"{unusable}; use another model")])
+    setattr(model, model.base_model_prefix, causal.base_model)
+    model.score = nn.Linear(head.in_features, 1, bias=head.bias is not None, device=causal.device)
+    return model.eval()
+
+
+def _adapted_classifier(
+    name: str, folder: Path, saved: RewardFile, dtype: torch.dtype, report: OnProgress, field: str
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A reward model that was saved as a LoRA adapter with its head, merged into the language model that it names as its base."""
+    if json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("task_type") != "SEQ_CLS":
+        raise ConfigError(
+            [Problem(field, f"{name} is a LoRA adapter of a language model, not of a reward model; train a reward model first")]
+        )
+    base, revision = adapter_base(name, folder, field)
+    loaded = load_causal_lm(base, revision, dtype, report, field)
+    model = classifier_of(loaded, base, field)
+    if saved.head == "hidden":
+        model.score = HiddenHead(model.score.in_features, saved.activation, device=loaded.model.device)
+    model.score.to(dtype)
+    head = {part.removeprefix("score."): tensor for part, tensor in head_tensors(folder, "base_model.model.").items() if "score." in part}
+    if head.keys() != model.score.state_dict().keys():
+        raise ConfigError([Problem(field, f"the adapter {name} has no whole score head; it is not a trained reward model")])
+    tokenizer = load_tokenizer(folder) if (folder / "tokenizer_config.json").is_file() else loaded.tokenizer
+    with torch.no_grad():
+        model.score.load_state_dict(head)
+    return merge_adapter(model, folder, name, field), tokenizer
 
 
 def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
@@ -295,8 +360,6 @@ def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Linear) or head.bias is not None:
         return
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as weights:
-            names = weights.keys()
-            if "score.bias" in names:
-                head.bias = nn.Parameter(weights.get_tensor("score.bias").to(head.weight.dtype), requires_grad=False)
+    bias = head_tensors(folder).get("bias")
+    if bias is not None:
+        head.bias = nn.Parameter(bias.to(head.weight.dtype), requires_grad=False)

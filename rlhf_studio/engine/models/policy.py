@@ -34,7 +34,7 @@ def to_padded(x: Tensor, mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_scatter(mask, x)
 
 
-class _OutputSelector:
+class OutputSelector:
     """Lets a model's output layer compute logits for some positions only.
 
     The selection belongs to the calling thread: lanes use the same model at the same time.
@@ -80,7 +80,7 @@ class ResponseModel(nn.Module):
     def __init__(self, model: PreTrainedModel | PeftModel):
         super().__init__()
         self.model = model
-        self.select_outputs = _OutputSelector(plain_model(model).get_output_embeddings())
+        self.select_outputs = OutputSelector(plain_model(model).get_output_embeddings())
         self.position_scheme = position_scheme_of(model)
         self.packs = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from tqdm.auto import tqdm
 
@@ -22,6 +23,12 @@ class Console:
         self._has_log = screen is not None
         terminal = self._screen.err
         self._bar = tqdm(total=total, unit="step", dynamic_ncols=True, file=terminal) if terminal.isatty() else None
+
+    def plan(self, total: int) -> None:
+        """How many steps the run has, where that was not known before its data was read."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.total = total
 
     def close(self) -> None:
         """Remove the bar: it must not write any more once standard output is the terminal's again."""
@@ -62,18 +69,34 @@ class Console:
 
     def step(self, record: StepRecord) -> None:
         """The step's headline numbers."""
-        metrics = record.metrics
-        numbers = "not scored"  # an update that was left out, see the events
-        if "objective/scores" in metrics:
-            numbers = f"score {metrics['objective/scores']:.3f}  kl {metrics['objective/kl']:.2f}"
-        if "gold/score" in metrics:
-            numbers += f"  gold {metrics['gold/score']:.3f}"
+        numbers = headline(record.metrics)
         if self._bar is not None and not self._screen.gone:
             with self._screen.ignoring_a_lost_terminal():
                 self._bar.set_description("training")
                 self._bar.set_postfix_str(numbers)
                 self._bar.update(record.step - self._bar.n)
-        self._line(f"step {record.step}/{self._total}  {numbers}  {metrics['time/total']:.2f} s")
+        self._line(f"step {record.step}/{self._total}  {numbers}  {record.metrics['time/total']:.2f} s")
         for event in record.events:
             if event.kind == "skip":
                 self.say(event.text)
+
+
+HEADLINES = (
+    ("score", "objective/scores", 3),
+    ("kl", "objective/kl", 2),
+    ("gold", "gold/score", 3),
+    ("loss", "sft/loss", 3),
+    ("loss", "reward_model/loss", 3),
+    ("loss", "dpo/loss", 3),
+    ("accuracy", "reward_model/accuracy", 2),
+    ("accuracy", "dpo/accuracy", 2),
+    ("held-out loss", "sft/eval_loss", 3),
+    ("held-out accuracy", "reward_model/eval_accuracy", 3),
+    ("held-out accuracy", "dpo/eval_accuracy", 3),
+)
+"""What a step's line says of it, of any stage: (word, metric, digits)."""
+
+
+def headline(metrics: Mapping[str, float]) -> str:
+    """A step's headline numbers; of an update that was left out there are none, and its event says why."""
+    return "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics) or "not scored"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import sleep
-from typing import Literal
+from typing import Any, Literal
 
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
-from rlhf_studio.engine.loop.state import TrainingState, training_state
-from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested
+from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
+from rlhf_studio.runs.phases import PHASES
+from rlhf_studio.runs.records import EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
@@ -26,14 +26,14 @@ class Control:
     the step, and a stop drops the step: it is trained again after a resume. After the update both wait for the end of the step.
 
     Args:
-        save: writes the checkpoint of the last finished step, with the state that is given, or with the trainer's own for None.
+        save: writes the checkpoint of the last finished step, with the state that is given, or with the one of now for None.
     """
 
-    def __init__(self, trainer: Trainer, writer: RunWriter, signals: Signals, save: Callable[[TrainingState | None], None]):
-        self._trainer, self._writer, self._signals, self._save = trainer, writer, signals, save
+    def __init__(self, run: StageRun, writer: RunWriter, signals: Signals, save: Callable[[Any | None], None]):
+        self._run, self._writer, self._signals, self._save = run, writer, signals, save
         self._going: Literal["on", "paused", "step", "phase"] = "on"
         self._phase = ""  # the phase that a step waits after; empty between steps
-        self._before_step: TrainingState | None = None
+        self._before_step: Any | None = None
         self._later: set[int] = set()  # requests to save that wait for the end of a step
         self._changes: dict[int, int] = {}  # request for other settings -> the first step that is trained with them
 
@@ -44,14 +44,14 @@ class Control:
         if self._going in ("step", "phase"):
             self._pause("")
         self._attend()
-        self._before_step = training_state(self._trainer) if self._going == "phase" else None
+        self._before_step = self._run.state() if self._going == "phase" else None
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """Where somebody goes on phase by phase: keep what the step has found, and wait. Raises :class:`StopRequested`."""
         if self._going != "phase":
             return
-        self._phase, number = phase, self._trainer.progress.step + 1
-        self._writer.scratch(Scratch(number, phase, self._trainer.recorded_so_far(phase, so_far)))
+        self._phase, number = phase, self._run.step_number + 1
+        self._writer.scratch(Scratch(number, phase, self._run.recorded_so_far(phase, so_far)))
         self._pause(f"Paused after {PHASES[phase].what}, in step {number}")
         self._attend()
 
@@ -76,7 +76,7 @@ class Control:
                     return  # what was asked after it is for where the run waits next
             if self._going != "paused":
                 return
-            self._trainer.compute.ranks.broadcast(WAIT)
+            self._run.compute.ranks.broadcast(WAIT)
             sleep(POLL_SECONDS)
 
     def _carry_out(self, command: Command) -> None:
@@ -88,7 +88,7 @@ class Control:
             self._end(f"{OPERATOR}, without saving")
         if kind == "checkpoint" and self._phase == "update":
             self._later.add(command.id)
-            text = f"The checkpoint will be written when step {self._trainer.progress.step + 1} is done."
+            text = f"The checkpoint will be written when step {self._run.step_number + 1} is done."
             self._writer.event(EventRecord("info", "checkpoint", text))
             return
         if kind == "checkpoint":
@@ -96,9 +96,9 @@ class Control:
         elif kind == "pause":
             if self._going != "paused":
                 self._pause("")
-        elif kind == "phase" and self._trainer.compute.ranks.size > 1:
-            outcome = f"refused: {ONE_PROCESS}"
-            self._writer.event(EventRecord("warning", "control", f"{ONE_PROCESS}."))
+        elif kind == "phase" and (why := self._no_phases()):
+            outcome = f"refused: {why}"
+            self._writer.event(EventRecord("warning", "control", f"{why}."))
         elif kind in ("continue", "step", "phase"):
             self._going = "on" if kind == "continue" else "step" if kind == "step" else "phase"
             self._writer.set_state("running")
@@ -109,20 +109,25 @@ class Control:
         if outcome:
             self._writer.acknowledge(command.id, outcome)
 
+    def _no_phases(self) -> str:
+        """Why this run cannot wait between two phases; empty when it can."""
+        if not self._run.has_phases:
+            return "Only a step of PPO has phases to wait between; use step"
+        return ONE_PROCESS if self._run.compute.ranks.size > 1 else ""
+
     def _change(self, command: Command) -> str:
         """Plan other settings for the next step on all ranks, and on record. Returns why not; empty when they wait for that step."""
-        config, changes = self._trainer.config, command.payload.get("changes", {})
+        config, changes = self._run.config, command.payload.get("changes", {})
         problems = {setting: config.live_problem(setting, value) for setting, value in changes.items()}
         if not changes or any(problems.values()):
             return "refused: " + "; ".join(f"{setting} {problem}" for setting, problem in problems.items() if problem)
-        first = self._trainer.progress.step + (2 if self._phase else 1)  # a step that waits goes on with the settings that it began with
-        ranks, planned = self._trainer.compute.ranks, list[SettingChange]()
+        first = self._run.step_number + (2 if self._phase else 1)  # a step that waits goes on with the settings that it began with
+        ranks, planned = self._run.compute.ranks, list[SettingChange]()
         for setting, value in changes.items():
             ranks.broadcast(CHANGE)
             ranks.broadcast(list(LIVE_SETTINGS).index(setting))
             new = ranks.broadcast_number(float(value))
-            self._trainer.live.plan(setting, new, first)
-            planned.append(SettingChange(first, setting, self._trainer.present(setting), new))
+            planned.append(SettingChange(first, setting, self._run.plan_change(setting, new, first), new))
         self._writer.plan_changes(planned)  # from now on a resume makes them, should the run stop before their step
         self._changes[command.id] = first
         return ""
@@ -138,5 +143,5 @@ class Control:
     def _end(self, reason: str) -> None:
         for number, first in self._changes.items():
             self._writer.acknowledge(number, f"kept: a resume trains step {first} with them")
-        self._trainer.compute.ranks.broadcast(STOP)
+        self._run.compute.ranks.broadcast(STOP)
         raise StopRequested(reason)

@@ -10,20 +10,16 @@ from pathlib import Path
 
 import psutil
 
-from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.config import Permissions, StageConfig
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import CHANGE, GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
-from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.state import training_state
-from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.checkpoint import go_on_from, put_together
 from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.stages.build import build_stage, refuse
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import DONE, FAILED
-from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -74,7 +70,7 @@ class RunEndWatcher:
                 return
 
 
-def follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: StartMode) -> int:
+def follow(run_dir: Path, config: StageConfig, permissions: Permissions, mode: StartMode) -> int:
     """Do this process's part of the training until rank 0 says stop or the run is done. Returns the exit code.
 
     What goes wrong in every process alike (a setting, a number that is not finite) is written into the run folder by rank 0.
@@ -86,35 +82,38 @@ def follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: Sta
         return _follow(run_dir, config, permissions, mode)
 
 
-def _follow(run_dir: Path, config: RunConfig, permissions: Permissions, mode: StartMode) -> int:
+def _follow(run_dir: Path, config: StageConfig, permissions: Permissions, mode: StartMode) -> int:
     try:
-        refuse_without_permission(config.reward.components, permissions)
+        refuse(config, permissions)
         compute = choose_compute(config)
-        trainer, _ = build_trainer(config, compute, lambda text, fraction: None, permissions)
+        run, _ = build_stage(config, compute, _say_nothing, permissions)
         # Rank 0 has looked which checkpoint is whole, and all load the same.
         if mode == "resume":
             step = compute.ranks.broadcast(NO_CHECKPOINT)
-            go_on_from(run_dir, None if step == NO_CHECKPOINT else step, trainer)
-        check_before_training(trainer)
+            run.go_on_from(run_dir, None if step == NO_CHECKPOINT else step)
+        run.check()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # from here on rank 0, which gets them too, saves and says when to stop
         sharded = compute.ranks.sharded
-        if sharded and trainer.progress.step == 0:
-            trainer.first_answers()
-        while sharded or not trainer.finished:  # sharded weights are needed until the last checkpoint is written
+        if sharded and run.step_number == 0:
+            run.begin(_say_nothing)
+        while sharded or not run.finished:  # sharded weights are needed until the last checkpoint is written
             instruction = compute.ranks.broadcast(GO)
             if instruction == STOP:
                 return DONE
             if instruction == GO:
-                trainer.step()
+                run.step()
             if instruction == SAVE:
-                training_state(trainer)
-                put_together(run_dir, trainer.models.policy, compute.ranks)
+                run.save(run_dir)
             if instruction == SNAPSHOT:
-                put_together(run_dir, trainer.models.policy, compute.ranks, critic_too=False)
+                run.save_snapshot(run_dir)
             if instruction == CHANGE:
                 setting = list(LIVE_SETTINGS)[compute.ranks.broadcast(0)]
-                trainer.live.plan(setting, compute.ranks.broadcast_number(0.0), trainer.progress.step + 1)
+                run.plan_change(setting, compute.ranks.broadcast_number(0.0), run.step_number + 1)
     except (ConfigError, PromptsError, ParityError, NonFiniteError, RewardError):
         return FAILED
     return DONE
+
+
+def _say_nothing(text: str, fraction: float | None) -> None:
+    """Rank 0 says what is being loaded."""

@@ -5,25 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 import transformers
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, StageConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
-from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.changed_settings import change_event, forgotten
-from rlhf_studio.engine.loop.state import TrainingState, training_state
-from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.loop.watching.probes import Probes
-from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.parity.tolerance import ParityError
-from rlhf_studio.engine.process.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
 from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
@@ -32,15 +26,17 @@ from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, StopWatcher, record_stop
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.scorer import RewardError
+from rlhf_studio.engine.stages.build import build_stage, refuse
+from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from rlhf_studio.inputs.checks.policy import sampling_warning
-from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
@@ -60,7 +56,7 @@ class Session:
     """
 
     run_dir: Path
-    config: RunConfig
+    config: StageConfig
     mode: StartMode = "train"
     starting_point: StartingPoint = BEGINNING
     permissions: Permissions = NOTHING_ALLOWED
@@ -117,12 +113,12 @@ def _where_to_begin(run_dir: Path, mode: StartMode) -> StartingPoint:
 
 
 class Worker:
-    """Drives a trainer, and writes what happens into the run folder."""
+    """Drives a run of any stage, and writes what happens into the run folder."""
 
     def __init__(self, session: Session, writer: RunWriter, signals: Signals):
         self._session, self._run_dir, self._config = session, session.run_dir, session.config
         self._writer, self._signals = writer, signals
-        self.console = Console(self._config.ppo.steps, session.screen)
+        self.console = Console(self._config.planned_steps, session.screen)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
@@ -173,7 +169,7 @@ class Worker:
         self.console.phase(text)
         self._signals.raise_if_received()
 
-    def _load(self) -> Trainer:
+    def _load(self) -> StageRun:
         """Until training begins nothing can be lost: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
         with StopWatcher(self._signals, self._writer, self._end_while_loading), self._signals.at_once():
             return self._prepare()
@@ -182,50 +178,52 @@ class Worker:
         self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
         end_process()
 
-    def _prepare(self) -> Trainer:
-        """A trainer that is loaded, checked against the models' own forward pass and, in a run that goes on, at its checkpoint."""
-        refuse_without_permission(self._config.reward.components, self._session.permissions)
-        self._writer.plan(self._config.ppo.steps)
+    def _prepare(self) -> StageRun:
+        """A run that is loaded, checked against the models' own forward pass and, where it goes on, at its checkpoint."""
+        refuse(self._config, self._session.permissions)
+        if self._config.planned_steps:
+            self._writer.plan(self._config.planned_steps)
         for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
             checkpoints.tidy(self._run_dir / place)
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
-        trainer, notes = build_trainer(self._config, compute, self._report, self._session.permissions)
-        for note in notes:
-            self._writer.event(EventRecord("info", "health", note))
-        if cut_off := sampling_warning(self._config.generation):
-            self._writer.event(EventRecord("warning", "sampling", cut_off))
+        run, events = build_stage(self._config, compute, self._report, self._session.permissions)
+        self._writer.plan(run.total_steps)
+        self.console.plan(run.total_steps)
+        for event in events:
+            self._writer.event(event)
+        self._record_ingredients()
         if self._session.mode != "train":
-            self._resume(trainer)
-            if event := change_event(trainer.live.before, trainer.config, trainer.progress.step):
-                self._writer.event(event, trainer.progress.step)
-                self.console.say(event.text)
+            self._resume(run)
+            if change := run.changes_at_resume():
+                self._writer.event(change, run.step_number)
+                self.console.say(change.text)
         self._report("Comparing the forward pass with the model's own", None)
-        self._writer.event(check_before_training(trainer))
-        run = TrackedRun.of(self._run_dir, self._config, None if self._session.mode == "train" else trainer.progress.step)
-        self.trackers = Trackers(self._config.engine.trackers, run, self._writer.event)
-        if trainer.progress.step == 0:
-            self._report("Answering the watched prompts with the starting policy", None)
-            watched, unanswered = trainer.first_answers()
-            self._writer.watched(0, watched)
-            self.trackers.watched(0, watched)
-            for event in unanswered:
-                self._writer.event(event)
-                self.console.say(event.text)
-        if trainer.probes:
-            self._compare_with_the_start(trainer.probes, trainer.progress.step)
+        if found := run.check():
+            self._writer.event(found)
+        tracked = TrackedRun.of(self._run_dir, self._config, None if self._session.mode == "train" else run.step_number)
+        self.trackers = Trackers(self._config.engine.trackers, tracked, self._writer.event)
+        if run.step_number == 0:
+            self._begin(run)
+        run.keep_start(RunReader(self._run_dir), self._writer)
         self._writer.set_state("running")
-        return trainer
+        return run
 
-    def _compare_with_the_start(self, probes: Probes, step: int) -> None:
-        """All steps of a run are compared with one record of the starting policy: that of the run's beginning, or of a fork's parent."""
-        recorded = [score for at, score in RunReader(self._run_dir).probes()[1] if at == 0] if step else []
-        if recorded:
-            probes.keep_start(recorded)
-        else:
-            self._writer.probes(probes.texts(), probes.of_start())
+    def _record_ingredients(self) -> None:
+        """What the run is made from, with the hashes of now; once, since a run that goes on has its weights in its checkpoint."""
+        if self._session.mode != "resume":
+            found = [asdict(one) for one in ingredients(self._config)]
+            self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(one['name'] for one in found)}.", {EVENT: found}))
 
-    def _resume(self, trainer: Trainer) -> None:
+    def _begin(self, run: StageRun) -> None:
+        beginning = run.begin(self._report)
+        self._writer.watched(0, beginning.watched)
+        self.trackers.watched(0, beginning.watched)
+        for event in beginning.events:
+            self._writer.event(event)
+            self.console.say(event.text)
+
+    def _resume(self, run: StageRun) -> None:
         self._report("Reading the checkpoint", None)
         start = self._session.starting_point
         for problem in start.problems:
@@ -233,29 +231,29 @@ class Worker:
         text, data = "The run starts again from step 0.", {"settings": self._config.model_dump(mode="json")}
         resumes, clauses = self._session.mode == "resume", list[str]()
         if resumes:  # the other ranks load as well, and must load the same
-            trainer.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
-            clauses = go_on_from(self._run_dir, start.step, trainer)
+            run.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
+            clauses = run.go_on_from(self._run_dir, start.step)
         else:
-            text += forgotten(RunReader(self._run_dir).changes(later_too=True), self._config.ppo.planned)
+            text += run.forgotten(RunReader(self._run_dir))
         if start.step is not None:
-            self._saved_step = trainer.progress.step
-            text = "; ".join([f"Resumed from the checkpoint of step {trainer.progress.step}", *clauses]) + "."
+            self._saved_step = run.step_number
+            text = "; ".join([f"Resumed from the checkpoint of step {run.step_number}", *clauses]) + "."
             data = {}
-        self._writer.go_back(trainer.progress.step)
+        self._writer.go_back(run.step_number)
         # Changes of settings that are on record are made again with their steps, but for those that this start overrules.
-        self._writer.forget_later_changes(trainer.live.overruled() if resumes else None)
+        self._writer.forget_later_changes(run.overruled() if resumes else None)
         self._writer.event(EventRecord("info", "resume", text, data))
         self.console.say(text)
 
-    def _train(self, trainer: Trainer) -> None:
+    def _train(self, run: StageRun) -> None:
         every, snapshot_every = self._config.engine.checkpoint_every, self._config.engine.snapshot_every
-        ranks = trainer.compute.ranks
-        control = Control(trainer, self._writer, self._signals, lambda state: self._checkpoint(trainer, state))
-        trainer.after_phase = control.after_phase
-        while not trainer.finished:
+        ranks = run.compute.ranks
+        control = Control(run, self._writer, self._signals, lambda state: self._checkpoint(run, state))
+        run.after_phase = control.after_phase
+        while not run.finished:
             control.before_step()
             ranks.broadcast(GO)
-            record = trainer.step()
+            record = run.step()
             self._writer.commit_step(record)
             control.after_step(record.step)
             self.trackers.step(record)
@@ -263,36 +261,30 @@ class Worker:
             if record.step == 1:
                 self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
             if snapshot_every and record.step % snapshot_every == 0:
-                self._snapshot(trainer)
+                self._snapshot(run)
             if every and record.step % every == 0:
-                self._checkpoint(trainer)
-        self._checkpoint(trainer)
+                self._checkpoint(run)
+        self._checkpoint(run)
         if ranks.sharded:
             ranks.broadcast(STOP)
 
-    def _checkpoint(self, trainer: Trainer, state: TrainingState | None = None) -> None:
+    def _checkpoint(self, run: StageRun, state: Any | None = None) -> None:
         """Write the checkpoint of the last finished step. ``state`` is the trainer's as it was then, where a step has begun since."""
-        step = trainer.progress.step
+        step = run.step_number
         if step == self._saved_step:
             return
         self._writer.check_place()
-        models, ranks = trainer.models, trainer.compute.ranks
-        if ranks.sharded:
-            ranks.broadcast(SAVE)
-        state = state or training_state(trainer)
-        weights = put_together(self._run_dir, models.policy, ranks)
-        engine = self._config.engine
-        best_by = None if engine.keep_best == "none" else engine.keep_best
-        folder = save_checkpoint(self._run_dir, step, models.policy, models.tokenizer, state, engine.keep_checkpoints, weights, best_by)
+        if run.compute.ranks.sharded:
+            run.compute.ranks.broadcast(SAVE)
+        folder = run.save(self._run_dir, state)
+        assert folder is not None  # this process writes
         self._saved_step = step
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
 
-    def _snapshot(self, trainer: Trainer) -> None:
-        """Keep the policy alone, as it is after the last finished step."""
+    def _snapshot(self, run: StageRun) -> None:
+        """Keep the model alone, as it is after the last finished step."""
         self._writer.check_place()
-        models, ranks = trainer.models, trainer.compute.ranks
-        if ranks.sharded:
-            ranks.broadcast(SNAPSHOT)
-        weights = put_together(self._run_dir, models.policy, ranks, critic_too=False)
-        save_snapshot(self._run_dir, trainer.progress.step, models.policy, models.tokenizer, trainer.config, weights)
+        if run.compute.ranks.sharded:
+            run.compute.ranks.broadcast(SNAPSHOT)
+        run.save_snapshot(self._run_dir)

@@ -7,17 +7,21 @@ scale afterwards (Ziegler et al. 2019: mean 0 and variance 1 over samples of the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.classifiers import last_token_logits, own_pad, rescale_scores, score_head
-from rlhf_studio.engine.stages.training_loop import OnStep, mean_loss, run_training
+from rlhf_studio.engine.models.text_passes import text_scores
+from rlhf_studio.engine.stages.objective import TrainingObjective
+from rlhf_studio.engine.stages.training_loop import OnStep, run_training
 
 
 @dataclass(frozen=True)
@@ -52,31 +56,85 @@ class RewardTrainingResult:
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """Token ids of two whole texts: the prompt with the chosen response, and the prompt with the rejected one."""
+    """Token ids of a preferred and a rejected response to one prompt, and what people said of them.
 
+    Attributes:
+        prompt: what both texts begin with; may be empty.
+        margin: by how much the chosen response should score higher; None for no margin.
+        weight: how much the pair counts.
+        tie: both responses were found equally good.
+        group: the group of prompts that it belongs to; empty for none.
+        number: its place in the data.
+    """
+
+    prompt: tuple[int, ...]
     chosen: tuple[int, ...]
     rejected: tuple[int, ...]
+    margin: float | None = None
+    weight: float = 1.0
+    tie: bool = False
+    group: str = ""
+    number: int = 0
 
 
 @dataclass(frozen=True)
-class BradleyTerryObjective:
-    """-log sigmoid(r_chosen - r_rejected), summed over pairs.
+class PairScores:
+    """The scores of a pair's two texts."""
 
-    ``pad_id`` fills the padding, unless it occurs in a text; None when the tokenizer has no pad token.
+    chosen: float
+    rejected: float
+
+    @property
+    def margin(self) -> float:
+        return self.chosen - self.rejected
+
+
+class BradleyTerryObjective(TrainingObjective[EncodedPair]):
+    """The loss of preferring the chosen response, summed over pairs with their weights.
+
+    With d = r_chosen - r_rejected, margin m and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a
+    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``.
+    Sources: margin: Touvron et al. 2023 (Llama 2), equation 2; centering: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
+
+    Args:
+        pad_id: fills the padding where texts are padded, unless it occurs in a text; None when the tokenizer has no pad token.
     """
 
-    pad_id: int | None
+    def __init__(self, pad_id: int | None, *, centering: float = 0.0, label_smoothing: float = 0.0):
+        self.pad_id, self.centering, self.label_smoothing = pad_id, centering, label_smoothing
 
-    def count(self, items: Sequence[EncodedPair]) -> int:
-        return len(items)
+    def count(self, items: Sequence[EncodedPair]) -> float:
+        return math.fsum(item.weight for item in items)
 
-    def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> torch.Tensor:
-        return -logsigmoid(self.margins(model, items)).sum()
+    def tokens(self, items: Sequence[EncodedPair]) -> int:
+        return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
 
-    def margins(self, model: Any, items: Sequence[EncodedPair]) -> torch.Tensor:
-        """r_chosen - r_rejected, float32 (B,). Chosen and rejected texts go through the model in one batch."""
-        scores = last_token_logits(model, [pair.chosen for pair in items] + [pair.rejected for pair in items], self.pad_id)[:, 0]
-        return scores[: len(items)] - scores[len(items) :]
+    def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
+        chosen, rejected = self._scores(model, items)
+        margins, weights = (
+            chosen.new_tensor(column) for column in zip(*((item.margin or 0.0, item.weight) for item in items), strict=True)
+        )
+        wrong = wrong_way_round(items, self.label_smoothing, chosen)
+        loss = -(1 - wrong) * logsigmoid(chosen - rejected - margins) - wrong * logsigmoid(rejected - chosen - margins)
+        if self.centering:
+            loss = loss + self.centering * (chosen + rejected).square()
+        return (weights * loss).sum()
+
+    def read(self, model: Any, items: Sequence[EncodedPair]) -> list[PairScores]:
+        """The two scores of each pair."""
+        chosen, rejected = (scores.tolist() for scores in self._scores(model, items))
+        return [PairScores(*pair) for pair in zip(chosen, rejected, strict=True)]
+
+    def _scores(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Tensor]:
+        """(B,) of the chosen and of the rejected texts, which go through the model in one batch."""
+        texts = [item.prompt + item.chosen for item in items] + [item.prompt + item.rejected for item in items]
+        scores = text_scores(model, texts, self.pad_id)
+        return scores[: len(items)], scores[len(items) :]
+
+
+def wrong_way_round(items: Sequence[EncodedPair], label_smoothing: float, like: Tensor) -> Tensor:
+    """(B,) how much of each pair counts in the opposite order: one half of a tie."""
+    return like.new_tensor([0.5 if item.tie else label_smoothing for item in items])
 
 
 def train_reward_model(
@@ -85,14 +143,16 @@ def train_reward_model(
     pairs: Sequence[Preference],
     config: RewardTrainingConfig,
     *,
+    seed: int = 0,
+    max_tokens: int = 512,
     eval_pairs: Sequence[Preference] = (),
     on_step: OnStep | None = None,
 ) -> RewardTrainingResult:
     """Train ``model`` (a Hugging Face sequence classifier with one output, changed in place) on preference pairs.
 
-    The tokenizer needs no pad token. The model's ``pad_token_id`` is set for other programs that load it: see :func:`name_pad_token`.
-    Raises ValueError when there are no pairs or the model has several outputs, FloatingPointError when the loss or the gradient is not
-    finite.
+    Texts longer than ``max_tokens`` lose their beginning. The tokenizer needs no pad token. The model's ``pad_token_id`` is set for other
+    programs that load it: see :func:`name_pad_token`. Raises ValueError when there are no pairs or the model has several outputs,
+    NonFiniteError when the loss or the gradient is not finite.
     """
     start = time.monotonic()
     if not pairs:
@@ -100,14 +160,18 @@ def train_reward_model(
     if model.config.num_labels != 1:
         raise ValueError(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1")
     name_pad_token(model, tokenizer)
-    objective = BradleyTerryObjective(tokenizer.pad_token_id)
-    losses = run_training(model, [encode_pair(tokenizer, pair, config) for pair in pairs], objective, config, on_step)
-    held_out = [encode_pair(tokenizer, pair, config) for pair in eval_pairs]
-    margins = _all_margins(model, held_out, objective, config.batch_size) if held_out else None
+    objective = BradleyTerryObjective(tokenizer.pad_token_id, centering=config.centering, label_smoothing=config.label_smoothing)
+
+    def encoded(several: Sequence[Preference]) -> list[EncodedPair]:
+        return [encode_pair(tokenizer, pair, config.append_eos, max_tokens) for pair in several]
+
+    trainer, steps = run_training(model, encoded(pairs), objective, config, seed, on_step)
+    held_out = encoded(eval_pairs)
+    margins = torch.tensor([scores.margin for scores in trainer.read(held_out)]) if held_out else None
     return RewardTrainingResult(
-        steps=len(losses),
-        losses=tuple(losses),
-        eval_loss=None if margins is None else mean_loss(model, held_out, objective, config.batch_size),
+        steps=len(steps),
+        losses=tuple(step.loss for step in steps),
+        eval_loss=None if margins is None else trainer.mean_loss(held_out),
         eval_accuracy=None if margins is None else preference_accuracy(margins),
         eval_margin=None if margins is None else float(margins.mean()),
         seconds=time.monotonic() - start,
@@ -136,13 +200,13 @@ def initialise_head(model: Any, seed: int) -> None:
             head.bias.zero_()
 
 
-def encode_pair(tokenizer: Any, pair: Preference, config: RewardTrainingConfig) -> EncodedPair:
+def encode_pair(tokenizer: Any, pair: Preference, append_eos: bool, max_tokens: int) -> EncodedPair:
     """Both texts tokenized whole, as the reward model will get them later; a text that is too long loses its beginning, not its end."""
-    ends = [tokenizer.eos_token_id] if config.append_eos else []
+    ends = [tokenizer.eos_token_id] if append_eos else []
     chosen, rejected = (
-        tuple([*tokenizer(pair.prompt + response)["input_ids"], *ends][-config.max_tokens :]) for response in (pair.chosen, pair.rejected)
+        tuple([*tokenizer(pair.prompt + response)["input_ids"], *ends][-max_tokens:]) for response in (pair.chosen, pair.rejected)
     )
-    return EncodedPair(chosen, rejected)
+    return EncodedPair((), chosen, rejected)
 
 
 @torch.no_grad()
@@ -172,12 +236,3 @@ def normalise_scores(model: Any, scores: torch.Tensor) -> None:
     if not std > 0:
         raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
     rescale_scores(model, 1 / std, -mean / std)
-
-
-@torch.no_grad()
-def _all_margins(model: Any, pairs: Sequence[EncodedPair], objective: BradleyTerryObjective, batch_size: int) -> torch.Tensor:
-    was_training = model.training
-    model.eval()
-    margins = [objective.margins(model, pairs[first : first + batch_size]).cpu() for first in range(0, len(pairs), batch_size)]
-    model.train(was_training)
-    return torch.cat(margins)

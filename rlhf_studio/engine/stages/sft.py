@@ -1,7 +1,6 @@
 """Supervised fine-tuning: a causal language model learns to continue prompts as the examples do.
 
-The loss is the mean of -log p(token) over the tokens that count, taken over the whole batch. The loop that minimises it is
-:func:`rlhf_studio.engine.stages.training_loop.run_training`.
+The loss is the mean of -log p(token) over the tokens that count, taken over the whole batch.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from rlhf_studio.config import SFTConfig
-from rlhf_studio.engine.padding import pad_right
-from rlhf_studio.engine.stages.training_loop import OnStep, mean_loss, run_training
+from rlhf_studio.engine.models.text_passes import TokenLogprobs, text_logprobs
+from rlhf_studio.engine.stages.objective import TrainingObjective
+from rlhf_studio.engine.stages.training_loop import OnStep, run_training
 
 IGNORED = -100
-"""Label of a token that does not count; ``cross_entropy`` leaves it out of the loss."""
+"""Label of a token that does not count."""
 
 
 @dataclass(frozen=True)
@@ -63,37 +62,39 @@ def train_sft(
     examples: Sequence[Example],
     config: SFTConfig,
     *,
+    seed: int = 0,
+    max_tokens: int = 512,
     eval_examples: Sequence[Example] = (),
     on_step: OnStep | None = None,
 ) -> SFTResult:
     """Train ``model`` (any Hugging Face causal LM, changed in place) on ``examples``; same seed, same result on a CPU.
 
-    Raises ValueError when no example has a token that counts, FloatingPointError when the loss or gradient is not finite.
+    Examples are cut after ``max_tokens`` tokens. Raises ValueError when no example has a token that counts, NonFiniteError when the loss or
+    the gradient is not finite.
     """
     start = time.monotonic()
-    encoded = [encode_example(tokenizer, example, config) for example in examples]
+    encoded = [encode_example(tokenizer, example, config.loss_on, max_tokens) for example in examples]
     usable = [example for example in encoded if example.counted]
     if not usable:
         raise ValueError("there is no example with a token to learn; check the prompts, the responses and max_tokens")
-    objective = LanguageModelObjective(padding_id(tokenizer))
-    losses = run_training(model, usable, objective, config, on_step)
-    held_out = [example for example in (encode_example(tokenizer, item, config) for item in eval_examples) if example.counted]
+    trainer, steps = run_training(model, usable, LanguageModelObjective(), config, seed, on_step)
+    held_out = [encode_example(tokenizer, item, config.loss_on, max_tokens) for item in eval_examples]
     return SFTResult(
-        steps=len(losses),
-        losses=tuple(losses),
-        eval_loss=mean_loss(model, held_out, objective, config.batch_size) if held_out else None,
-        tokens=sum(example.counted for example in usable) * config.epochs,
+        steps=len(steps),
+        losses=tuple(step.loss for step in steps),
+        eval_loss=trainer.mean_loss(held_out) if any(example.counted for example in held_out) else None,
+        tokens=round(sum(step.count for step in steps)),
         skipped=len(encoded) - len(usable),
         seconds=time.monotonic() - start,
     )
 
 
-# --- examples as tensors -----------------------------------------------------------------------------------------------------
+# --- examples as token ids ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EncodedExample:
-    """Token ids of prompt, response and end token; ``labels`` is the id where the token counts, else :data:`IGNORED`."""
+    """Token ids of an example; ``labels`` is the id where the token counts, else :data:`IGNORED`."""
 
     ids: tuple[int, ...]
     labels: tuple[int, ...]
@@ -101,19 +102,15 @@ class EncodedExample:
     @property
     def counted(self) -> int:
         """Tokens that count; the first token of a text never does, since nothing predicts it."""
-        return sum(label != IGNORED for label in self.labels[1:])
+        return len(counted_places(self))
 
 
-@dataclass(frozen=True)
-class ExampleBatch:
-    """Right-padded examples: ``input_ids`` and ``labels`` int64 (B, L), ``attention_mask`` int64 (B, L), 1 = real token."""
-
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    labels: torch.Tensor
+def counted_places(example: EncodedExample) -> list[int]:
+    """The places of the tokens that count, ascending."""
+    return [place for place, label in enumerate(example.labels) if label != IGNORED and place > 0]
 
 
-def encode_example(tokenizer: Any, example: Example, config: SFTConfig) -> EncodedExample:
+def encode_example(tokenizer: Any, example: Example, loss_on: str, max_tokens: int) -> EncodedExample:
     """Token ids as PPO will see them: prompt and response are tokenized apart and joined, then the end token follows.
 
     An example that is cut at ``max_tokens`` has no end token, so the model does not learn to stop there.
@@ -122,39 +119,28 @@ def encode_example(tokenizer: Any, example: Example, config: SFTConfig) -> Encod
     response = list(tokenizer(example.response, add_special_tokens=False)["input_ids"])
     if tokenizer.eos_token_id is not None:
         response.append(tokenizer.eos_token_id)
-    labels = [IGNORED] * len(prompt) if config.loss_on == "response" else prompt
-    return EncodedExample(tuple([*prompt, *response][: config.max_tokens]), tuple([*labels, *response][: config.max_tokens]))
-
-
-def padding_id(tokenizer: Any) -> int:
-    """The id that fills padding: the pad token, else the end token, else 0. Which one does not matter, since masks hide it."""
-    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return next(candidate for candidate in candidates if candidate is not None)
-
-
-def collate_examples(examples: Sequence[EncodedExample], pad_id: int, device: torch.device | str) -> ExampleBatch:
-    """Examples as one batch, padded on the right: there padding needs no position ids, since positions count from the left."""
-    return ExampleBatch(
-        input_ids=pad_right([example.ids for example in examples], pad_id, device),
-        attention_mask=pad_right([[1] * len(example.ids) for example in examples], 0, device),
-        labels=pad_right([example.labels for example in examples], IGNORED, device),
-    )
+    labels = [IGNORED] * len(prompt) if loss_on == "response" else prompt
+    return EncodedExample(tuple([*prompt, *response][:max_tokens]), tuple([*labels, *response][:max_tokens]))
 
 
 # --- the objective -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LanguageModelObjective:
-    """-log p(token | the tokens before it), summed over the tokens that count."""
-
-    pad_id: int
+class LanguageModelObjective(TrainingObjective[EncodedExample]):
+    """-log p(token | the tokens before it), summed over the tokens that count, wherever in the text they are."""
 
     def count(self, items: Sequence[EncodedExample]) -> int:
-        return sum(item.counted for item in items)
+        return sum(len(counted_places(item)) for item in items)
 
-    def loss_sum(self, model: Any, items: Sequence[EncodedExample]) -> torch.Tensor:
-        batch = collate_examples(items, self.pad_id, model.device)
-        logits = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False).logits
-        # The logits at position t predict the token at t + 1.
-        return cross_entropy(logits[:, :-1].flatten(0, 1).float(), batch.labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum")
+    def tokens(self, items: Sequence[EncodedExample]) -> int:
+        return sum(len(item.ids) for item in items)
+
+    def loss_sum(self, model: Any, items: Sequence[EncodedExample]) -> Tensor:
+        return -self._logprobs(model, items).values.sum()
+
+    def read(self, model: Any, items: Sequence[EncodedExample]) -> list[Tensor]:
+        """The loss of each token that counts, in the order of :func:`counted_places`, float32 on the CPU."""
+        return [-values for values in self._logprobs(model, items).of_each()]
+
+    def _logprobs(self, model: Any, items: Sequence[EncodedExample]) -> TokenLogprobs:
+        return text_logprobs(model, [item.ids for item in items], [counted_places(item) for item in items])

@@ -12,12 +12,10 @@ from typing import Any, Protocol
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.types import StepSoFar
+from rlhf_studio.engine.types import OnProgress, StepSoFar
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
-
-OnSaved = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -29,14 +27,17 @@ class Beginning:
 
 
 class StageRun(Protocol):
-    """A run in memory. Where weights are sharded, or several processes train, all of them call the same methods in the same order.
+    """A run in memory. Where several processes train, all of them call the same methods in the same order.
 
     Attributes:
+        compute: where it runs.
         after_phase: called with the name of a phase that is done and what the step has found; it may wait. Only PPO has phases.
+        has_phases: whether a step has phases that a person can stop between.
     """
 
     compute: Compute
     after_phase: Callable[[str, StepSoFar], None]
+    has_phases: bool
 
     @property
     def config(self) -> StageConfig:
@@ -54,14 +55,10 @@ class StageRun(Protocol):
     def finished(self) -> bool:
         """Whether all steps are done."""
 
-    @property
-    def resumed_with(self) -> EventRecord | None:
-        """What a resume or fork changed in the settings; None where nothing."""
-
     def check(self) -> EventRecord | None:
-        """Compare the forward pass with the model's own, before training. Raises ParityError."""
+        """Compare the forward pass with the model's own, before training; None where there is nothing to say. Raises ParityError."""
 
-    def begin(self) -> Beginning:
+    def begin(self, report: OnProgress) -> Beginning:
         """What is known of the starting model. Called once, before the first step of a run."""
 
     def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
@@ -83,13 +80,22 @@ class StageRun(Protocol):
         """Keep the model alone, as it is after the newest step. Processes that write nothing go along. Raises OSError."""
 
     def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
-        """Take over the checkpoint of ``step``. Returns what may differ from before, a clause each. Raises CheckpointError."""
+        """Take over the checkpoint of ``step``; None for a run that ended before its first.
+
+        Returns what may differ from before, a clause each. Raises CheckpointError and StoreError.
+        """
+
+    def changes_at_resume(self) -> EventRecord | None:
+        """What this start has changed in the settings of the checkpoint that it goes on from; None where nothing."""
+
+    def overruled(self) -> list[str]:
+        """The settings whose recorded changes, after the checkpoint, are not made again."""
+
+    def forgotten(self, reader: RunReader) -> str:
+        """What a start from the beginning no longer does, as a sentence with a blank before it; empty where nothing."""
 
     def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
         """The step's recorded episodes with what is known of them after ``phase``."""
 
     def plan_change(self, setting: str, value: float, first: int) -> float:
         """Put a setting's new value into force from step ``first`` on. Returns its value until then."""
-
-    def overruled(self) -> set[str] | None:
-        """Settings whose recorded changes a resume no longer makes; None for none."""

@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
-from transformers import PreTrainedModel
 
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError
@@ -26,13 +24,13 @@ from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
 from rlhf_studio.engine.compute.lanes import better_with_one_thread
 from rlhf_studio.engine.loop.build import pad_id, stop_id, with_lora
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.models.adapters import merge_adapter
+from rlhf_studio.engine.models.adapters import merge_adapter, sharing
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
-from rlhf_studio.engine.process.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
+from rlhf_studio.engine.saving.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
 from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir
@@ -169,14 +167,6 @@ def weights_folder(run_dir: Path, step: int) -> Path:
         if folder.is_dir():
             return folder
     raise CannotTalk(f"The checkpoint of step {step} is no longer there; choose another one.")
-
-
-def sharing(model: PreTrainedModel) -> Any:
-    """A copy of the model whose parameters are its own, but lie in the same memory as long as nobody writes into them."""
-    if getattr(model, "is_quantized", False):  # packed weights carry more than a tensor
-        return copy.deepcopy(model)
-    parameters = {id(parameter): nn.Parameter(parameter.data, requires_grad=False) for parameter in model.parameters()}
-    return copy.deepcopy(model, memo=dict(parameters))
 
 
 def _starting_model(start: Start, folder: Path | None) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, parse_ppo
 from rlhf_studio.estimate.counts import rows_together
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.total import MemoryEstimate
@@ -81,4 +81,4 @@ def _changed(config: RunConfig, setting: str, value: Any) -> RunConfig:
     data[section] = {**data[section], name: value}
     if name == "response_length":
         data[section]["response_length_min"] = min(data[section]["response_length_min"], value)
-    return parse_config(data)
+    return parse_ppo(data)

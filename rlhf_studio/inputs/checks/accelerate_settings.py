@@ -83,5 +83,5 @@ def launch_problems(config: RunConfig, launch: Launch) -> Iterator[Problem]:
     if config.model.quantization != "none":
         message = f"{config.model.quantization} weights cannot be split by FSDP; use none, or distributed_type: MULTI_GPU"
         yield Problem("model.quantization", message)
-    if config.ppo.reference_ema and config.lora.enabled:
+    if isinstance(config, RunConfig) and config.ppo.reference_ema and config.lora.enabled:
         yield Problem("ppo.reference_ema", "a reference that follows a LoRA policy cannot be split by FSDP; use 0, or no LoRA")

@@ -27,7 +27,7 @@ def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
             setting = "init_lora_weights" if config.lora.changes_base else "bias"
             wanted = "default, gaussian or orthogonal" if config.lora.changes_base else "none"
             yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
-        if config.critic.kind == "separate" and config.critic.start == "policy":
+        if isinstance(config, RunConfig) and (config.critic.kind, config.critic.start) == ("separate", "policy"):
             yield Problem("critic.start", "a quantized policy cannot be copied and trained; start the critic as a reward model or a model")
     if model.attention == "flash_attention_2":
         if on_cpu:
@@ -69,7 +69,9 @@ def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
 
 
 def batch_split_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
-    """Every process takes the same number of episodes of each batch and minibatch."""
+    """Every process takes the same number of episodes of each batch and minibatch. Only PPO has these."""
+    if not isinstance(config, RunConfig):
+        return
     for name in ("batch_size", "mini_batch_size"):
         size = getattr(config.ppo, name)
         if size % processes:

@@ -22,7 +22,7 @@ from rlhf_studio.inputs.prompts.held_out import (
     set_aside,
 )
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
-from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes
+from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_notes, prompt_texts
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
@@ -124,7 +124,7 @@ def _longest(config: RunConfig, policy: ModelFacts, prompts: Prompts, chat: Chat
     rows = sorted(prompts.rows, key=lambda row: len(row.text), reverse=True)[:LONGEST_MEASURED]
     before = accumulate((len(row.text) for row in rows), initial=0)
     rows = [row for row, characters in zip(rows, before, strict=False) if characters < LONGEST_CHARACTERS]
-    texts = chat_texts(rows, data, chat) if data.chat_template else [row.text for row in rows]
+    texts = prompt_texts(rows, data, chat)
     counts = count_tokens(texts, policy.tokenizer, special=not data.chat_template)
     known = [count for count in (longest_query, max(counts) if counts else None) if count is not None]
     return min(known) if known else None

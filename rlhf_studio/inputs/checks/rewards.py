@@ -10,6 +10,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.models.facts import ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.reward_models import read_reward_file
 
 
 def check_rewards(
@@ -62,12 +63,23 @@ def _models(component: ClassifierReward, field_name: str, hub: Hub | None, probl
             if component.chat_template == "own" and find_template(facts[-1].tokenizer_files) is None:
                 message = f"{name} has no chat template; use policy, or a model trained on chats"
                 problems.append(Problem(f"{field_name}.chat_template", message))
+            problems += _end_token_problems(component, name, facts[-1], field_name)
         except ChatError as error:
             problems.append(Problem(f"{field_name}.chat_template", str(error)))
         except ModelError as error:
             setting = component.models_setting if error.setting == "model" else error.setting
             problems.append(Problem(f"{field_name}.{setting}", str(error)))
     return facts
+
+
+def _end_token_problems(component: ClassifierReward, name: str, facts: ModelFacts, field_name: str) -> list[Problem]:
+    """A model that was trained here says whether its texts ended with the end token; used otherwise, its scores are of other texts."""
+    saved = None if facts.path is None else read_reward_file(facts.path)
+    if saved is None or saved.append_eos == component.append_eos:
+        return []
+    what, use = ("with", "on") if saved.append_eos else ("without", "off")
+    message = f"{name} was trained on texts {what} an end token at their end, so its scores hold only for such texts; switch this {use}"
+    return [Problem(f"{field_name}.append_eos", message)]
 
 
 def _problem(field_name: str, finding: Finding) -> Problem:

@@ -78,6 +78,8 @@ def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -
 def check_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> ModelFacts:
     """Facts about a sequence classifier whose ``label`` (name or number) is the reward. Raises :class:`ModelError`."""
     facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", "a sequence-classification model")
+    if facts.base:
+        return replace(facts, architecture=f"{facts.architecture} as a base, with the adapter's score head", labels=["LABEL_0"])
     names = ", ".join(facts.labels[:20]) + (", ..." if len(facts.labels) > 20 else "")
     if not label and len(facts.labels) != 1:
         raise ModelError(f"{name} has {len(facts.labels)} labels; say which one is the reward: {names}", "label")
@@ -90,7 +92,7 @@ def check_reward_model(name: str, revision: str = "main", label: str = "", hub: 
 def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) -> ModelFacts:
     files = find_model(name, revision, hub)
     try:
-        if task == "CAUSAL_LM" and "adapter_config.json" in files.sizes:
+        if "adapter_config.json" in files.sizes and (task == "CAUSAL_LM" or _adapts_a_classifier(files)):
             return _adapter_facts(files, hub)
         return _facts(files, task, wanted)
     except OSError as error:
@@ -173,9 +175,17 @@ def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     return base if files.folder is None else moved_base(base, files.folder), revision
 
 
+def _adapts_a_classifier(files: ModelFiles) -> bool:
+    return read_json(files, "adapter_config.json").get("task_type") == "SEQ_CLS"
+
+
 def _check_kind(files: ModelFiles) -> None:
     if "config.json" in files.sizes:
         return
+    if "ensemble.json" in files.sizes:
+        raise ModelError(
+            f"{files.name} is an ensemble of reward models; name it in a reward of the kind ensemble, or name one of its members"
+        )
     if "adapter_config.json" in files.sizes:  # a policy never comes here: its adapters are followed to their base
         raise ModelError(f"{files.name} is a LoRA adapter, not a whole model; merge it into its base model first")
     if any(file_name.endswith(".gguf") for file_name in files.sizes):

@@ -10,9 +10,9 @@ from typing import Any
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.dialogues import FORMS, read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, TYPE_KEY
+from rlhf_studio.inputs.prompts.messages import Message, is_message, messages_of, text_of
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
 
-Message = dict[str, str]
 PAIR = ("chosen", "rejected")
 """The columns of a preference pair, as data sets name them."""
 OBJECT_BYTES = 200
@@ -48,19 +48,23 @@ class Prompt:
 def prompt_from(number: int, cells: list[Any], columns: dict[str, str], data: DataConfig, every_column: Sequence[str] = ()) -> Prompt:
     """The prompt in a row's cells; an empty cell gives an empty text. Raises :class:`PromptsError` for anything else than text.
 
-    With the chat template, a list of messages such as ``{"role": "user", "content": "Hello"}`` is a prompt too. ``every_column`` of the
-    source shows whether the prompt's column is one of a preference pair, which hold answers too.
+    With the chat template or a prompt format, a list of messages such as ``{"role": "user", "content": "Hello"}`` is a prompt too.
+    ``every_column`` of the source shows whether the prompt's column is one of a preference pair, which hold answers too.
     """
     named = dict(zip(columns.items(), cells, strict=True))
     reference = "".join(_reference(cell, number, *name, data) for name, cell in named.items() if name[0] == "data.reference_column")
     (field, column), cell = next(iter(named.items()))
-    chat = data.chat_template
+    chat = data.chat_template or data.prompt_format
     if not isinstance(cell, list):
-        return _from_text(_text(cell, number, field, column), number, column, reference, data, every_column)
+        return _from_text(text_of(cell, number, field, column), number, column, reference, data, every_column)
     if not chat:
-        hint = "; chat messages need the chat template (data.chat_template)" if cell and _is_message(cell[0]) else ""
+        hint = (
+            "; chat messages need the chat template (data.chat_template) or a form (data.prompt_format)"
+            if cell and is_message(cell[0])
+            else ""
+        )
         raise PromptsError(field, f"row {number} holds a list in {column!r}, not text{hint}")
-    messages = [_message(part, place, number, column) for place, part in enumerate(cell, start=1)]
+    messages = messages_of(cell, number, field, column)
     answered = bool(messages) and messages[-1]["role"] == "assistant"
     if answered:
         messages.pop()
@@ -94,37 +98,6 @@ def _no_dialogue(number: int, column: str, has_prompts: bool) -> PromptsError:
 
 def _reference(cell: Any, number: int, field: str, column: str, data: DataConfig) -> str:
     """The reference text; of a dialogue its last answer, since that is what the response is compared with."""
-    text = _text(cell, number, field, column)
+    text = text_of(cell, number, field, column)
     found = read_dialogue(text) if data.dialogue != "whole" else None
     return found.answer if found is not None and found.answer else text
-
-
-def _text(cell: Any, number: int, field: str, column: str) -> str:
-    if cell is None:
-        return ""
-    if not isinstance(cell, str):
-        kind = cell[TYPE_KEY] if isinstance(cell, dict) and TYPE_KEY in cell else type(cell).__name__
-        raise PromptsError(field, f"row {number} holds {kind} in {column!r}, not text")
-    return _whole_characters(cell, number)
-
-
-def _is_message(part: Any) -> bool:
-    return isinstance(part, dict) and "role" in part and "content" in part
-
-
-def _message(part: Any, place: int, number: int, column: str) -> Message:
-    where = f"row {number}, message {place} in {column!r}"
-    if not _is_message(part):
-        raise PromptsError("data.column", f'{where} is not like {{"role": "user", "content": "Hello"}}')
-    if not isinstance(part["role"], str) or not isinstance(part["content"], str):
-        raise PromptsError("data.column", f"{where}: role and content must be text")
-    return {key: _whole_characters(part[key], number) for key in ("role", "content")}
-
-
-def _whole_characters(text: str, number: int) -> str:
-    """Refuses half of a surrogate pair: no tokenizer can encode it, and the run would fail much later."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise PromptsError("data.prompts", f"row {number} holds half a character (a lone surrogate)") from None
-    return text

@@ -5,6 +5,7 @@ A text counts as one only when it begins with the person's mark and an answer's 
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -52,6 +53,16 @@ def read_dialogue(text: str) -> Dialogue | None:
     turns = list(zip(roles, texts, strict=True))[: -1 if roles[-1] == "assistant" else None]
     prompt = text[: marks[-1].end()] if answer else text
     return Dialogue(form, prompt, _messages([("system", text[: marks[0].start()].strip()), *turns]), answer)
+
+
+def shared_prompt(chosen: str, rejected: str) -> str | None:
+    """What two texts share up to the last place there where an answer begins; empty when there is none, None when one is no dialogue."""
+    first, second = read_dialogue(chosen), read_dialogue(rejected)
+    if first is None or second is None or first.form != second.form:
+        return None
+    shared = len(os.path.commonprefix([chosen, rejected]))
+    ends = [mark.end() for mark in FORMS[first.form].finditer(chosen) if not mark[1] and mark.end() <= shared]
+    return chosen[: ends[-1]] if ends else ""
 
 
 def _messages(turns: list[tuple[str, str]]) -> tuple[dict[str, str], ...]:

@@ -1,10 +1,13 @@
-"""What every reader of prompts raises."""
+"""What every reader of prompts, demonstrations and pairs raises."""
 
 from __future__ import annotations
 
+SOURCE = "data.prompts"
+"""The setting that readers blame for a source; where another one names it, ``open_source`` puts that in its place."""
+
 
 class PromptsError(ValueError):
-    """The prompts cannot be read. ``field`` is the dotted name of the setting to blame."""
+    """The prompts, or the examples of another stage, cannot be read. ``field`` is the dotted name of the setting to blame."""
 
     def __init__(self, field: str, message: str):
         self.field = field

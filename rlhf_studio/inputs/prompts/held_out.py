@@ -24,12 +24,15 @@ SAME_PROMPTS = (
 )
 
 
-def set_aside(ids: Sequence[Sequence[int]], fraction: float, seed: int) -> list[int]:
-    """Places, in order, of the prompts that training shall not draw: at most ``fraction`` of them, at most :data:`MOST_SET_ASIDE`.
+def set_aside(
+    ids: Sequence[Sequence[object]], fraction: float, seed: int, *, most: int = MOST_SET_ASIDE, fewest: int = FEWEST_PROMPTS
+) -> list[int]:
+    """Places, in order, of the prompts that training shall not draw: at most ``fraction`` of them, at most ``most``.
 
-    ``ids`` are the prompts' token ids. Prompts with the same ids go together.
+    Of fewer than ``fewest`` it is none.
+    ``ids`` are the prompts' token ids, or what else they are known by. Prompts with the same ids go together.
     """
-    wanted = min(MOST_SET_ASIDE, int(fraction * len(ids))) if len(ids) >= FEWEST_PROMPTS else 0
+    wanted = min(most, int(fraction * len(ids))) if len(ids) >= fewest else 0
     same: dict[bytes, list[int]] = {}
     if wanted:
         for place, row in enumerate(ids):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -16,7 +16,9 @@ from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_chats
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.messages import Message
 from rlhf_studio.inputs.prompts.read import Prompts, reasons
+from rlhf_studio.inputs.prompts.written import written, written_chat
 
 PACK_CHARACTERS = 1_000_000
 
@@ -47,6 +49,7 @@ class Prepared:
         origin: one sentence each about the source.
         chats: the conversations behind the texts, for rewards that write them in a form of their own; None without chat template.
         dialogues: texts that were dialogues, by the way they are written.
+        rows: what the source holds, for a policy that reads it with another tokenizer.
     """
 
     texts: list[str]
@@ -58,6 +61,7 @@ class Prepared:
     origin: list[str] = field(default_factory=list)
     chats: list[Messages] | None = None
     dialogues: Counter[str] = field(default_factory=Counter)
+    rows: list[Prompt] = field(default_factory=list)
 
     def notes(self, data: DataConfig) -> list[str]:
         """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
@@ -94,11 +98,11 @@ def prepare(
 
     Nothing may be left: the caller decides whether that is an error. Raises :class:`PromptsError` when the template refuses a row.
     """
-    texts = chat_texts(prompts.rows, data, chat, tick) if data.chat_template else prompts.texts
+    texts = prompt_texts(prompts.rows, data, chat, tick)
     left_out = Counter(prompts.left_out)
     kept: list[tuple[Prompt, str, list[int], int]] = []
     same: dict[int, int] = {}  # one object for each token id: else every token of every prompt is a number object of its own
-    for row, text, ids in zip(prompts.rows, texts, _encoded(texts, encoder, not data.chat_template, tick), strict=True):
+    for row, text, ids in zip(prompts.rows, texts, encoded(texts, encoder, not data.chat_template, tick), strict=True):
         if len(ids) < data.min_prompt_tokens:
             left_out["few_tokens"] += 1
             continue
@@ -124,6 +128,7 @@ def prepare(
         origin=prompts.notes,
         chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
         dialogues=Counter(row.dialogue for row, _, _, _ in kept if row.dialogue),
+        rows=[row for row, _, _, _ in kept],
     )
 
 
@@ -135,7 +140,7 @@ def dialogue_notes(dialogues: Counter[str], data: DataConfig) -> Iterator[str]:
         yield f"{count:,} {noun} ({form}): {became} (data.dialogue)."
 
 
-def _encoded(texts: list[str], encoder: Encoder, special: bool, tick: Callable[[], None]) -> Iterator[list[int]]:
+def encoded(texts: Sequence[str], encoder: Encoder, special: bool, tick: Callable[[], None]) -> Iterator[list[int]]:
     """Token ids text by text, encoded in packs: those of all texts at once would take many times the memory of the texts."""
     pack: list[str] = []
     characters = 0
@@ -146,6 +151,17 @@ def _encoded(texts: list[str], encoder: Encoder, special: bool, tick: Callable[[
             yield from encoder.encode(pack, special=special)
             tick()
             pack, characters = [], 0
+
+
+def prompt_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:
+    """Each prompt as the policy reads it: as a chat, in the form of ``data.prompt_format``, or as it stands."""
+    if data.chat_template:
+        return chat_texts(rows, data, chat, tick)
+    if not data.prompt_format:
+        return [row.text for row in rows]
+    return [
+        written(row.text, data.prompt_format) if row.messages is None else written_chat(row.messages, data.prompt_format) for row in rows
+    ]
 
 
 def chat_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:
@@ -161,10 +177,14 @@ def chat_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, 
 
 def chat_of(row: Prompt, system_text: str) -> Messages:
     """The conversation of a row: its own messages, or its text as what the user says; the system text in front where there is none."""
-    messages = list(row.messages) if row.messages is not None else [{"role": "user", "content": row.text}]
-    if system_text and messages[0]["role"] != "system":
-        messages.insert(0, {"role": "system", "content": system_text})
-    return messages
+    return with_system(row.messages if row.messages is not None else [{"role": "user", "content": row.text}], system_text)
+
+
+def with_system(messages: Sequence[Message], system_text: str) -> Messages:
+    """The messages, behind the system text where they have none of their own."""
+    if system_text and (not messages or messages[0]["role"] != "system"):
+        return [{"role": "system", "content": system_text}, *messages]
+    return list(messages)
 
 
 def cut(ids: list[int], limit: int, side: str, starts: Container[int]) -> list[int]:

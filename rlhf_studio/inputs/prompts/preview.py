@@ -11,7 +11,7 @@ from pathlib import Path
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts.cached import read_once
-from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, prepare
+from rlhf_studio.inputs.prompts.prepare import Prepared, prepare, prompt_texts
 from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.inputs.tokens import load_encoder
 
@@ -71,7 +71,7 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
     prepared = measure(prompts, data, tokenizer, chat, seed)
     if prepared is None:
         first = prompts.rows[:count]
-        texts = chat_texts(first, data, chat) if data.chat_template else [row.text for row in first]
+        texts = prompt_texts(first, data, chat)
         counted = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes, dialogues=prompts.dialogues)
         notes = counted.notes(data)
         rows = [PreviewRow(_shortened(text), None, False) for text in texts]

@@ -10,7 +10,7 @@ from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
-from rlhf_studio.inputs.prompts.sources.rows import Source, Tick, wanted_columns
+from rlhf_studio.inputs.prompts.sources.rows import Place, Source, Tick
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
@@ -98,7 +98,7 @@ def read_prompts(
     Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there, and for
     prompts that take more than :data:`MAX_BYTES`.
     """
-    source_rows = _BoundedRows(data, open_source(data, limit=limit, seconds=seconds, tick=tick), keep_bytes)
+    source_rows = _BoundedRows(data, open_source(place_of(data), limit=limit, seconds=seconds, tick=tick), keep_bytes)
     rows = list(_kept(source_rows.filled(), data, source_rows.left_out))
     partial = source_rows.passed_over or (limit is not None and source_rows.seen >= limit)
     if not rows and not partial:
@@ -117,6 +117,12 @@ def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:
 def reasons(left_out: Counter[str], data: DataConfig) -> str:
     """``3 blank, 2 repeated``."""
     return ", ".join(REASONS[reason].format(n=f"{left_out[reason]:,}", data=data) for reason in REASONS if left_out[reason])
+
+
+def place_of(data: DataConfig) -> Place:
+    """Where the prompts are: their column, and the reference's when one is named."""
+    reference = {"data.reference_column": data.reference_column} if data.reference_column else {}
+    return Place(data.prompts, {"data.column": data.column, **reference}, (), data.subset, data.split, data.revision)
 
 
 class _BoundedRows:
@@ -138,7 +144,7 @@ class _BoundedRows:
 
     def filled(self) -> Iterator[Prompt]:
         """The first ``data.max_prompts`` rows with text, as far as they are kept."""
-        names = wanted_columns(self._data)
+        names = place_of(self._data).columns
         count = size = 0
         try:
             for raw in self.source.rows:

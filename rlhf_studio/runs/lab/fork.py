@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio import __version__
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config.changes import STAYS, Change, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_config, with_values
 from rlhf_studio.runs import checkpoints, paths, rows, schema
@@ -38,7 +38,7 @@ def refuse_imported(reader: RunReader) -> None:
         raise StoreError(f"The run {reader.run_dir.name} was read from {source}: there is no model to train. Start a new run.", "state")
 
 
-def settings_at(run_dir: Path, step: int | None) -> RunConfig:
+def settings_at(run_dir: Path, step: int | None) -> StageConfig:
     """The settings that a fork begins with: those in force at the checkpoint of ``step``, or the run's own for None.
 
     Raises StoreError when there is no such checkpoint, or the run cannot be read.
@@ -47,7 +47,7 @@ def settings_at(run_dir: Path, step: int | None) -> RunConfig:
     return reader.config() if step is None else settings_of(reader, _checkpoint(reader, step))
 
 
-def settings_of(reader: RunReader, folder: Path) -> RunConfig:
+def settings_of(reader: RunReader, folder: Path) -> StageConfig:
     """The settings in force when the policy in ``folder`` was kept, a checkpoint or a snapshot of the run. Raises StoreError."""
     path = folder / paths.STATE
     path = path if path.exists() else folder / paths.MANIFEST  # a snapshot has no other file for them
@@ -94,7 +94,7 @@ def best_step(reader: RunReader) -> int:
     return best.step
 
 
-def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any]) -> RunConfig:
+def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
     """The settings of a fork: those of :func:`settings_at` with ``changes``, plain JSON values by dotted name.
 
     Raises:
@@ -107,14 +107,16 @@ def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any])
     return config
 
 
-def check_settings(run_dir: Path, step: int | None, config: RunConfig) -> list[Change]:
+def check_settings(run_dir: Path, step: int | None, config: StageConfig) -> list[Change]:
     """What a fork with this configuration changes. Raises ConfigError for what its checkpoint does not allow, and StoreError."""
     changes = changes_between(settings_at(run_dir, step).model_dump(mode="json"), config.model_dump(mode="json"))
     if step is None:
         return changes
     problems = [Problem(setting, f"cannot change in a fork from a checkpoint: {reason}") for setting, reason in refusals(changes, STAYS)]
-    if config.ppo.steps <= step:
-        problems.append(Problem("ppo.steps", f"{step} steps are done at this checkpoint; use more than that, not {config.ppo.steps}"))
+    if 0 < config.planned_steps <= step:
+        problems.append(
+            Problem(config.steps_setting, f"{step} steps are done at this checkpoint; use more than that, not {config.planned_steps}")
+        )
     if problems:
         raise ConfigError(problems)
     return changes
@@ -124,7 +126,7 @@ def fork_run(
     parent: Path,
     step: int | None,
     run_dir: Path,
-    config: RunConfig,
+    config: StageConfig,
     *,
     name: str = "",
     state: State = "queued",
@@ -252,7 +254,7 @@ def _cut(connection: sqlite3.Connection, path: Path, step: int) -> None:
 def _begin(
     connection: sqlite3.Connection,
     path: Path,
-    config: RunConfig,
+    config: StageConfig,
     name: str,
     state: State,
     memory: tuple[int, int] | None,
@@ -268,7 +270,7 @@ def _begin(
             (
                 encode_text(name),
                 state,
-                config.ppo.steps,
+                config.planned_steps,
                 now,
                 __version__,
                 *(map(float, memory) if memory else (None, None)),

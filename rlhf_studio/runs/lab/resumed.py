@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config.changes import Change, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.runs.errors import StoreError
@@ -14,7 +14,7 @@ from rlhf_studio.runs.records import RunStatus
 RESUMABLE = ("stopped", "failed", "interrupted")
 
 
-def check_resumed(run: RunStatus, reader: RunReader, config: RunConfig) -> list[Change]:
+def check_resumed(run: RunStatus, reader: RunReader, config: StageConfig) -> list[Change]:
     """What a run that is to go on with these settings changes.
 
     Raises:
@@ -36,8 +36,8 @@ def check_resumed(run: RunStatus, reader: RunReader, config: RunConfig) -> list[
     return changes
 
 
-def too_few_steps(run: RunStatus, reader: RunReader, config: RunConfig) -> Iterator[Problem]:
+def too_few_steps(run: RunStatus, reader: RunReader, config: StageConfig) -> Iterator[Problem]:
     """One problem when the run has done more steps than the settings give it."""
     done = max([run.step, *(checkpoint.step for checkpoint in reader.checkpoints())])
-    if config.ppo.steps < done:
-        yield Problem("ppo.steps", f"{config.ppo.steps} is less than the {done} steps that are done; use at least that")
+    if 0 < config.planned_steps < done:
+        yield Problem(config.steps_setting, f"{config.planned_steps} is less than the {done} steps that are done; use at least that")

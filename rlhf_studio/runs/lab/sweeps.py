@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, with_values
 from rlhf_studio.runs.lab.names import changes_said
 
 MOST_AXES, MOST_RUNS = 2, 20
 
 
-def sweep_configs(config: RunConfig, axes: Mapping[str, Sequence[Any]]) -> list[tuple[dict[str, Any], RunConfig]]:
+def sweep_configs(config: StageConfig, axes: Mapping[str, Sequence[Any]]) -> list[tuple[dict[str, Any], StageConfig]]:
     """(values of the axes, configuration) of every run of a sweep, in the order of the axes; the last axis changes fastest.
 
     Values are plain JSON. Raises ConfigError for every combination that is not a valid configuration, for more than two settings, for
@@ -22,7 +22,7 @@ def sweep_configs(config: RunConfig, axes: Mapping[str, Sequence[Any]]) -> list[
     problems = list(_problems(axes))
     if problems:
         raise ConfigError(problems)
-    found: list[tuple[dict[str, Any], RunConfig]] = []
+    found: list[tuple[dict[str, Any], StageConfig]] = []
     wrong: dict[str, Problem] = {}
     for combination in itertools.product(*axes.values()):
         values = dict(zip(axes, combination, strict=True))

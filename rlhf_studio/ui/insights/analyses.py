@@ -35,13 +35,12 @@ def analyses() -> dict[str, Begin]:
     """
     from rlhf_studio.analysis.doctor import Doctor
     from rlhf_studio.analysis.learned import Learning
-    from rlhf_studio.analysis.stages import stage_diagnosis
 
     def only_ppo(begin: Begin, otherwise: Begin) -> Begin:
         return lambda reader: begin(reader) if reader.config().stage == "ppo" else otherwise(reader)
 
     return {
-        "diagnosis": only_ppo(lambda reader: Doctor(reader).diagnose, lambda reader: partial(stage_diagnosis, reader)),
+        "diagnosis": lambda reader: Doctor(reader).diagnose,
         "learned": only_ppo(lambda reader: Learning(reader).upto, lambda reader: dict),
         "measures": lambda reader: partial(live_samples.measures, reader),
         "scales": lambda reader: partial(live_samples.run_scales, reader),

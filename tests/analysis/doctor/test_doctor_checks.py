@@ -174,7 +174,7 @@ def found(reader: RunReader, check: str) -> Finding | None:
 
 
 def test_every_check_has_an_ill_run_and_a_well_one() -> None:
-    assert set(ILL) == set(WELL) == set(CHECKS)
+    assert set(ILL) == set(WELL) == {name for name, one in CHECKS.items() if "ppo" in one.stages}
 
 
 @pytest.mark.parametrize("name", ILL)

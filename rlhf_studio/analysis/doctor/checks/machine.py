@@ -6,11 +6,13 @@ import re
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, seen
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
-from rlhf_studio.runs.records import PHASES
+from rlhf_studio.runs.phases import PHASES
 
 FAMILY = "Machine"
 
@@ -58,8 +60,9 @@ def one_phase_dominates(run: RunData) -> Course | None:
     f"it was {GROWTH_STEPS} steps before, after the first ones",
     cause="Longer responses, larger batches or something that grows with every step. The next long batch may end the run.",
     advice="A smaller micro-batch or sampling batch needs less and changes nothing else; then gradient checkpointing.",
+    stages=TRAINING,
 )
-def memory_near_limit(run: RunData) -> Course | None:
+def memory_near_limit(run: Recorded) -> Course | None:
     peak = run.column("memory/peak")
     limit = memory_limit(run)
     near = peak > NEAR_LIMIT * limit if limit else np.zeros(len(peak), dtype=bool)
@@ -70,13 +73,10 @@ def memory_near_limit(run: RunData) -> Course | None:
         of = f" of {limit / 1e9:.1f} GB" if limit else ""
         return [Evidence(f"{figure(peak[last] / 1e9)} GB{of}", step=int(run.steps[last]), metric="memory/peak")]
 
-    ppo = run.config.ppo
-    half = next((size for size in range(ppo.micro_batch // 2, 0, -1) if ppo.mini_batch_size % size == 0), 0)
-    changes = {"ppo.micro_batch_size": half} if half else {"model.gradient_checkpointing": True}
-    return Course(levels(note=grows, warning=near), evidence, changes=changes)
+    return Course(levels(note=grows, warning=near), evidence, changes=less_memory(run.config))
 
 
-def memory_limit(run: RunData) -> float | None:
+def memory_limit(run: Recorded) -> float | None:
     """Bytes that the run may use, from its ``memory`` event's ``limit``, or from a GPU's name that says its size; None when not known."""
     for event in run.events:
         if event.kind == "memory" and isinstance(event.data.get("limit"), int | float) and event.data["limit"] > 0:
@@ -92,8 +92,9 @@ def memory_limit(run: RunData) -> float | None:
     rule="mean step time of 10 steps more than twice that of the first 10, with responses no longer than 1.2 times, for more than 1 s",
     cause="The machine is shared, too hot, or short of memory and swaps.",
     advice="Look at what else runs on it.",
+    stages=EVERY,
 )
-def slower(run: RunData) -> Course | None:
+def slower(run: Recorded) -> Course | None:
     mean = window_mean(run.column("time/total"), 10)
     length = window_mean(run.column("tokens/response_length"), 10)
     if len(mean) < 10:

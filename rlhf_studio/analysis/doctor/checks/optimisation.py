@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
-from rlhf_studio.analysis.doctor.remedies import bolder, calmer
+from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, seen
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_median
 from rlhf_studio.analysis.records import Evidence
@@ -119,16 +120,20 @@ def early_stops(run: RunData) -> Course | None:
     rule=f"gradient norm above {SPIKE:g} times the median of the {SPIKE_HISTORY} steps before; warning: {MANY_SPIKES} times within "
     f"{SPIKE_WINDOW} steps, or without a gradient clip",
     cause="Single batches pull far harder than others: an outlier in the rewards, a very long response, or numbers near overflow.",
-    advice="Keep the gradient clip on (1 is usual), and look at the responses of that step.",
+    advice="Keep the gradient clip on (1 is usual), and look at the responses or examples of that step.",
+    stages=TRAINING,
 )
-def gradient_spikes(run: RunData) -> Course | None:
+def gradient_spikes(run: Recorded) -> Course | None:
+    own = optimisation(run.in_force)
+    if own is None:
+        return None
     norm = run.column("optim/grad_norm")
     spike = norm > SPIKE * window_median(norm, SPIKE_HISTORY)
     recent = np.convolve(spike.astype(float), np.ones(SPIKE_WINDOW))[: len(spike)]
-    unclipped = run.config.ppo.max_grad_norm == 0
+    unclipped = own[1].max_grad_norm == 0
     grave = recent >= MANY_SPIKES
     warning = grave | spike if unclipped else grave
-    changes = {"ppo.max_grad_norm": 1.0} if unclipped else calmer(run.in_force)
+    changes = {f"{own[0]}.max_grad_norm": 1.0} if unclipped else calmer(run.in_force)
     return Course(levels(note=spike, warning=warning), seen(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
 
 
@@ -140,8 +145,9 @@ def gradient_spikes(run: RunData) -> Course | None:
     "explained variance, nor in the gradient norm of a step without an optimizer step",
     cause="Something overflowed: a learning rate that is too high, a reward without bounds, or half precision.",
     advice="Go back to before that step with a lower learning rate, a gradient clip, and float32 if it was half precision.",
+    stages=EVERY,
 )
-def not_finite(run: RunData) -> Course | None:
+def not_finite(run: Recorded) -> Course | None:
     places = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
     skipped = {event.step: event.text for event in run.step_events if event.kind == "skip" and "not finite" in event.text}
     bad = np.isin(run.steps, [*places, *skipped])
@@ -157,7 +163,7 @@ def not_finite(run: RunData) -> Course | None:
     return Course(levels(alarm=bad), evidence, changes=calmer(run.in_force))
 
 
-def _has_no_value(run: RunData, step: int, name: str, value: float) -> bool:
+def _has_no_value(run: Recorded, step: int, name: str, value: float) -> bool:
     """Whether a metric is NaN because there is nothing to measure.
 
     Where all returns are equal, there is no variance to explain; where no optimizer step was made, there is no gradient norm.
@@ -207,12 +213,17 @@ def not_training(run: RunData) -> Course | None:
     "planned steps (at least 3)",
     cause="The schedule has decayed away, or ends before the run does: these steps cost time and teach nothing.",
     advice="Plan fewer steps, or use the constant schedule.",
+    stages=TRAINING,
 )
-def learning_rate_gone(run: RunData) -> Course | None:
-    ppo, rate = run.config.ppo, run.column("lr")
-    after = run.steps > max(ppo.warmup_steps, 1)
-    small = streak((rate < DECAYED * run.setting("ppo.learning_rate")) & after, max(3, int(DECAYED_STEPS * ppo.steps)))
-    changes = {"ppo.lr_schedule": "constant"} if ppo.lr_schedule != "constant" else {}
+def learning_rate_gone(run: Recorded) -> Course | None:
+    own, rate = optimisation(run.config), run.column("lr")
+    if own is None:
+        return None
+    section, settings = own
+    after = run.steps > max(settings.warmup_steps, 1)
+    planned = run.config.planned_steps or run.total_steps
+    small = streak((rate < DECAYED * run.setting(f"{section}.learning_rate")) & after, max(3, int(DECAYED_STEPS * planned)))
+    changes = {f"{section}.lr_schedule": "constant"} if settings.lr_schedule != "constant" else {}
     return Course(levels(warning=small | streak((rate == 0) & after, 2)), seen(run, "lr", "learning rate {}"), changes=changes, length=3)
 
 

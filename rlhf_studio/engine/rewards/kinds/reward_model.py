@@ -17,6 +17,7 @@ from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
 from rlhf_studio.engine.distributed.ranks import ONE_RANK
 from rlhf_studio.engine.models.classifiers import unused_id
+from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, load_reward_model
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.kinds.chats import OwnChat, own_chat
@@ -25,6 +26,23 @@ from rlhf_studio.engine.text import cut_left
 from rlhf_studio.inputs.models.rotation import rotation_boundary
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """One text as the model reads it, for people to look at.
+
+    Attributes:
+        ids: its tokens.
+        first: place of the first token that belongs to the response, in whole or in part.
+        cut: tokens that were cut off at the beginning.
+        ended: whether the end token was put behind it.
+    """
+
+    ids: list[int]
+    first: int
+    cut: int
+    ended: bool
 
 
 @dataclass(frozen=True)
@@ -61,8 +79,8 @@ class RewardModelScorer:
         self._compute = compute
         positions = longest_text(loaded.model) or settings.max_tokens
         self._longest = min(settings.max_tokens, positions, loaded.tokenizer.model_max_length)
-        self._reads_last = _reads_its_last_token(loaded.model)
-        self._packs = compute.device.type == "cpu" and self._reads_last and enable_packing(loaded.model)
+        self.reads_last = reads_its_last_token(loaded.model)
+        self._packs = compute.device.type == "cpu" and self.reads_last and enable_packing(loaded.model)
         self._boundary = rotation_boundary(loaded.model.config.get_text_config().to_dict()) or math.inf
         self._takes_types = "token_type_ids" in inspect.signature(loaded.model.forward).parameters
 
@@ -108,7 +126,7 @@ class RewardModelScorer:
         """The same scores by the model's own forward pass: each text by itself, without padding, mask or positions."""
         config, scores = self._model.config.get_text_config(), []
         before = config.pad_token_id
-        if self._reads_last:
+        if self.reads_last:
             config.pad_token_id = None  # a text alone ends with its last token, whichever it is
         try:
             for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True):
@@ -120,6 +138,48 @@ class RewardModelScorer:
         finally:
             config.pad_token_id = before
         return torch.cat(scores)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's own tokenizer."""
+        return self._tokenizer
+
+    def tokens(self, episodes: Episodes) -> TextTokens:
+        """How the first of the episodes is read."""
+        text, ids = self._texts(episodes)[0], self._encode(self._texts(episodes)[0], episodes.stopped[0]).ids
+        options = {"truncation": False, "verbose": False, "add_special_tokens": self._chat is None}
+        encoded = self._tokenizer(text, return_offsets_mapping=self._tokenizer.is_fast, **options)
+        whole, offsets = encoded["input_ids"], encoded.get("offset_mapping") or []
+        if whole[:2] == [self._tokenizer.bos_token_id] * 2:
+            whole, offsets = whole[1:], offsets[1:]
+        ended = len(ids) > len(whole) or (len(ids) == len(whole) and ids != whole)
+        missing = len(whole) + ended - len(ids)
+        start = text.rfind(episodes.responses[0]) if episodes.responses[0] else len(text)
+        first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(whole))
+        return TextTokens(ids, max(0, first - missing), missing, ended)
+
+    @torch.no_grad()
+    def prefix_scores(self, episodes: Episodes) -> list[float] | None:
+        """Scores of the first episode's text as if it ended at each of its tokens, from one forward pass: the head at every position.
+
+        None for a model that is not a head on the last token's state, or whose tokens see later ones.
+        """
+        if not self.reads_last or not self._is_causal():
+            return None
+        ids = self._encode(self._texts(episodes)[0], episodes.stopped[0]).ids
+        with self._compute.autocast(), transformers_attention(self._model):
+            row = torch.tensor([ids], device=self._compute.device)
+            states = self._model.base_model(input_ids=row, use_cache=False).last_hidden_state[0]
+            logits = self._model.score(states)
+        scores: list[float] = self._pick(logits.float()).tolist()
+        return scores
+
+    def _is_causal(self) -> bool:
+        """Whether a later token changes no earlier state: tried, since no setting says it for all kinds of models."""
+        rows = torch.tensor([[0, 1, 0], [0, 1, 1]], device=self._compute.device)
+        with self._compute.autocast(), transformers_attention(self._model):
+            states = self._model.base_model(input_ids=rows, use_cache=False).last_hidden_state[:, :2].float()
+        return bool(torch.allclose(states[0], states[1], atol=1e-4, rtol=1e-4))
 
     def _texts(self, episodes: Episodes) -> list[str]:
         if self._chat is not None:
@@ -203,9 +263,9 @@ def load_scorer(settings: ClassifierReward, name: str, context: BuildContext) ->
     return RewardModelScorer(name, loaded, settings, own, own_chat(loaded, name, settings, field))
 
 
-def _reads_its_last_token(model: PreTrainedModel) -> bool:
-    """Whether the scores are one linear layer over the last token's state, as transformers has it for decoders."""
-    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) is nn.Linear
+def reads_its_last_token(model: PreTrainedModel) -> bool:
+    """Whether the scores are a head over the last token's state, as transformers has it for decoders."""
+    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) in (nn.Linear, HiddenHead)
 
 
 def longest_text(model: PreTrainedModel) -> int | None:

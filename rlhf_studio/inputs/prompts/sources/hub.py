@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, size_of
@@ -22,7 +22,7 @@ READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
 
 
-def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str]) -> Source:
+def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
     """The rows of ``name``: a folder on this machine, or a dataset id. Raises :class:`PromptsError`, also while rows are drawn.
 
     Without a connection, the copy that the library has stored on this machine is read, when there is one.
@@ -38,32 +38,32 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
     try:
         builder = datasets.load_dataset_builder(name, subset or None, revision=commit)
         if builder.name not in READERS:
-            raise PromptsError("data.prompts", f"{name} holds files of the kind {builder.name}, not tables of text")
+            raise PromptsError(SOURCE, f"{name} holds files of the kind {builder.name}, not tables of text")
         stream = builder.as_streaming_dataset(split=split)
     except PromptsError:
         raise
     except MemoryError:
-        raise PromptsError("data.prompts", f"{name} cannot be opened: a row or a packed file in it needs too much memory") from None
+        raise PromptsError(SOURCE, f"{name} cannot be opened: a row or a packed file in it needs too much memory") from None
     except Exception as error:  # noqa: BLE001 - the library raises ValueError, RuntimeError and its own kinds; each becomes one sentence
         if unreachable and not isinstance(error, ValueError):  # a ValueError is about a subset or split of the stored copy
             raise unreachable from None
         raise _explained(name, subset, split, error) from None
     found: list[str] = []
     if builder.name == "parquet":
-        rows = _parquet_rows([str(file) for file in builder.config.data_files[split]], columns, found)
+        rows = _parquet_rows([str(file) for file in builder.config.data_files[split]], columns, usual, found)
     else:
-        rows = _rows(iter(stream), columns, found)
+        rows = _rows(iter(stream), columns, usual, found)
     return Source(_explaining(rows, name), found, _origin(name, commit, unreachable is not None))
 
 
-def _parquet_rows(files: list[str], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _parquet_rows(files: list[str], columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
     """Read here, a few rows of the wanted columns at a time: the library unpacks a whole group of rows, of every column, for the first."""
     from datasets.utils.file_utils import xopen  # files on the hub open as those on this machine do
 
     before = 0
     for file in files:
         with xopen(file, "rb") as opened:
-            source = read_parquet(opened, file.rsplit("/", 1)[-1], columns, before)
+            source = read_parquet(opened, file.rsplit("/", 1)[-1], columns, usual, before)
             if not found:
                 found.extend(source.columns)
             for row in source.rows:
@@ -98,29 +98,29 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
             HfApi().auth_check(name, repo_type="dataset")
         return info.sha or revision, None
     except GatedRepoError:
-        raise PromptsError(
-            "data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again"
-        ) from None
+        raise PromptsError(SOURCE, f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again") from None
     except RepositoryNotFoundError:
         message = f"there is no file or folder {name}, and no such dataset on the Hugging Face hub; if it is private, set HF_TOKEN"
-        raise PromptsError("data.prompts", message) from None
+        raise PromptsError(SOURCE, message) from None
     except RevisionNotFoundError:
         raise PromptsError("data.revision", f"{name} has no revision {revision}; use main, a branch, a tag or a commit") from None
     except HFValidationError:
-        raise PromptsError("data.prompts", f"there is no file {name}, and it is no dataset id") from None
+        raise PromptsError(SOURCE, f"there is no file {name}, and it is no dataset id") from None
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, HfHubHTTPError.__mro__[1]) as error:  # of whichever HTTP library the client uses
         message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({first_line(error)})"
-        return None, PromptsError("data.prompts", message)
+        return None, PromptsError(SOURCE, message)
 
 
-def _rows(stream: Iterator[dict[str, Any]], columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _rows(
+    stream: Iterator[dict[str, Any]], columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+) -> Generator[RawRow, None, None]:
     for number, row in enumerate(stream, start=1):
         for field, column in columns.items():
             if column not in row:
                 raise no_column(field, column, list(row))
         if not found:
             found.extend(row)
-        yield RawRow(number, [row[column] for column in columns.values()])
+        yield RawRow(number, [row.get(column) for column in (*columns.values(), *usual)])
 
 
 def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, None]:
@@ -135,13 +135,13 @@ def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, No
     except PromptsError:
         raise
     except MemoryError:
-        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} need too much memory") from None
+        raise PromptsError(SOURCE, f"the rows of {name} after {number:,} need too much memory") from None
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         message = f"the rows of {name} after {number:,} are not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8"
-        raise PromptsError("data.prompts", message) from None
+        raise PromptsError(SOURCE, message) from None
     except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
-        raise PromptsError("data.prompts", f"the rows of {name} after {number:,} cannot be read ({first_line(error)})") from None
+        raise PromptsError(SOURCE, f"the rows of {name} after {number:,} cannot be read ({first_line(error)})") from None
 
 
 def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsError:
@@ -149,7 +149,7 @@ def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsE
     text = str(error)
     if "no longer supported" in text:
         message = f"{name} is a Python script, which is never run here; use a copy of it that holds Parquet files"
-        return PromptsError("data.prompts", message)
+        return PromptsError(SOURCE, message)
     if "Config name is missing" in text:
         return PromptsError("data.subset", f"{name} has several subsets; choose one of: {_choices(text)}")
     if "BuilderConfig" in text:
@@ -157,12 +157,12 @@ def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsE
     if "Bad split" in text or "Unknown split" in text:
         return PromptsError("data.split", f"{name} has no split {split!r}; there are: {_choices(text)}")
     if "gated" in text:
-        return PromptsError("data.prompts", f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again")
+        return PromptsError(SOURCE, f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again")
     if isinstance(error, ConnectionError):
-        return PromptsError("data.prompts", f"the Hugging Face hub cannot be reached for {name} ({first_line(error)})")
+        return PromptsError(SOURCE, f"the Hugging Face hub cannot be reached for {name} ({first_line(error)})")
     if isinstance(error, FileNotFoundError):
-        return PromptsError("data.prompts", f"{name} holds no tables that can be read (Parquet, JSON Lines, CSV, Arrow or text files)")
-    return PromptsError("data.prompts", f"{name} cannot be opened ({first_line(error)})")
+        return PromptsError(SOURCE, f"{name} holds no tables that can be read (Parquet, JSON Lines, CSV, Arrow or text files)")
+    return PromptsError(SOURCE, f"{name} cannot be opened ({first_line(error)})")
 
 
 def _choices(text: str) -> str:

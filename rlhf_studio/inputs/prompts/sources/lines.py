@@ -16,41 +16,43 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""
+LINE_COLUMN = "text"
+"""What the only column of a text file is called where it is read as a table."""
 MAX_BLANK_CHARACTERS = 2_000_000
 
 
-def open_lines(path: Path, kind: str, columns: dict[str, str]) -> Source:
+def open_lines(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
     """The rows of a file; ``kind`` is ``.csv``, ``.tsv``, ``.txt`` or anything else for JSON Lines.
 
+    Where a column called "text" is a usual one, a text file is a table with that column alone.
     Drawing rows raises :class:`PromptsError` for what is not UTF-8, not in the format, or has no such column.
     """
     found: list[str] = []
-    return Source(_guarded(path, kind, columns, found), found)
+    return Source(_guarded(path, kind, columns, usual, found), found)
 
 
-def _guarded(path: Path, kind: str, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _guarded(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
     """The rows; every problem on the way becomes a :class:`PromptsError`."""
     try:
         with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
             lines = Lines(file, line_is_row=kind not in TABLES)
             if kind in TABLES:
-                yield from _csv_rows(lines, TABLES[kind], columns, found)
+                yield from _csv_rows(lines, TABLES[kind], columns, usual, found)
             elif kind == ".txt":
-                for line in lines:
-                    yield RawRow(lines.number, [line.rstrip("\r\n")])
+                yield from _text_rows(lines, usual, found)
             else:
-                yield from _json_rows(lines, columns, found)
+                yield from _json_rows(lines, columns, usual, found)
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise PromptsError("data.prompts", f"{path.name} is damaged: its gzip compression breaks off") from None
+        raise PromptsError(SOURCE, f"{path.name} is damaged: its gzip compression breaks off") from None
     except OSError as error:
-        raise PromptsError("data.prompts", f"{path.name} cannot be read: {error.strerror or error}") from None
+        raise PromptsError(SOURCE, f"{path.name} cannot be read: {error.strerror or error}") from None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -58,7 +60,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class Lines:
-    """The lines of a text file. Stops at a row too long to be a prompt, without reading it whole, and at endless blank lines.
+    """The lines of a text file. Stops at a row that is too long, without reading it whole, and at endless blank lines.
 
     ``number`` is that of the line given last, from 1. A CSV row can go over many lines: its reader says when one is complete.
     """
@@ -79,7 +81,7 @@ class Lines:
                 raise too_long(self.number)
             self._blank_characters = 0 if line.strip() else self._blank_characters + len(line)
             if self._blank_characters > MAX_BLANK_CHARACTERS:
-                raise PromptsError("data.prompts", f"there is nothing but blank lines before row {self.number}; this is no list of prompts")
+                raise PromptsError(SOURCE, f"there is nothing but blank lines before row {self.number}; this is no list of texts")
             yield line
 
     def row_done(self) -> None:
@@ -102,17 +104,24 @@ def check_first_rows(folder: Path) -> None:
         except (EOFError, OSError, zlib.error):
             continue  # the reader itself says what is wrong with it
         if len(start) > 4 * MAX_ROW_CHARACTERS and b"\n" not in start and b"\r" not in start:
-            raise PromptsError("data.prompts", f"{path.name}: {too_long(1).message}")
+            raise PromptsError(SOURCE, f"{path.name}: {too_long(1).message}")
 
 
 def too_long(number: int) -> PromptsError:
     """The error for a row with more characters than any prompt should have."""
-    return PromptsError(
-        "data.prompts", f"row {number} is longer than {MAX_ROW_CHARACTERS:,} characters; a prompt should be a few sentences"
-    )
+    return PromptsError(SOURCE, f"row {number} is longer than {MAX_ROW_CHARACTERS:,} characters; use shorter texts")
 
 
-def _csv_rows(lines: Lines, between: str, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _text_rows(lines: Lines, usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
+    found.extend(name for name in usual if name == LINE_COLUMN)
+    for line in lines:
+        text = line.rstrip("\r\n")
+        yield RawRow(lines.number, [text if name == LINE_COLUMN else None for name in usual] or [text])
+
+
+def _csv_rows(
+    lines: Lines, between: str, columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+) -> Generator[RawRow, None, None]:
     reader = csv.reader(lines, delimiter=between)
     try:
         header = next(reader, None)
@@ -124,30 +133,32 @@ def _csv_rows(lines: Lines, between: str, columns: dict[str, str], found: list[s
                 error = no_column(field, column, header)
                 hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
                 raise PromptsError(field, error.message + hint)
-        places = [header.index(column) for column in columns.values()]
+        places = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
+        most = max((place for place in places if place is not None), default=0)
         lines.row_done()
         for number, row in enumerate(reader, start=2):
             lines.row_done()
-            if len(row) > max(places):
-                yield RawRow(number, [row[place] for place in places])
+            if len(row) > most:
+                yield RawRow(number, [None if place is None else row[place] for place in places])
             elif row:
-                message = f"row {number} has {len(row)} of {len(header)} columns and so no {header[max(places)]!r}"
-                raise PromptsError("data.prompts", message)
+                message = f"row {number} has {len(row)} of {len(header)} columns and so no {header[most]!r}"
+                raise PromptsError(SOURCE, message)
     except csv.Error as error:
-        raise PromptsError("data.prompts", f"row {reader.line_num} is not valid CSV: {error}") from None
+        raise PromptsError(SOURCE, f"row {reader.line_num} is not valid CSV: {error}") from None
 
 
-def _json_rows(lines: Lines, columns: dict[str, str], found: list[str]) -> Generator[RawRow, None, None]:
+def _json_rows(lines: Lines, columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
+    example = next(iter([*columns.values(), *usual]))
     for line in lines:
         if not line.strip():
             continue
-        row = _json_object(line, lines.number, columns["data.column"], first=not found)
+        row = _json_object(line, lines.number, example, first=not found)
         for field, column in columns.items():
             if column not in row:
                 raise PromptsError(field, f"row {lines.number} has no {column!r}") if found else no_column(field, column, list(row))
         if not found:
             found.extend(row)
-        yield RawRow(lines.number, [row[column] for column in columns.values()])
+        yield RawRow(lines.number, [row.get(column) for column in (*columns.values(), *usual)])
 
 
 def _json_object(line: str, number: int, column: str, *, first: bool) -> dict[str, Any]:
@@ -155,9 +166,9 @@ def _json_object(line: str, number: int, column: str, *, first: bool) -> dict[st
         row = json.loads(line)
     except (ValueError, RecursionError):
         hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
-        raise PromptsError("data.prompts", f"row {number} is not valid JSON{hint}") from None
+        raise PromptsError(SOURCE, f"row {number} is not valid JSON{hint}") from None
     if not isinstance(row, dict):
-        raise PromptsError("data.prompts", f'row {number} is not an object; each line should be like {{"{column}": "text"}}')
+        raise PromptsError(SOURCE, f'row {number} is not an object; each line should be like {{"{column}": "text"}}')
     return row
 
 
@@ -168,10 +179,10 @@ def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
         while line := file.readline(4 * MAX_ROW_CHARACTERS):
             row += 1
             if row == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                return PromptsError("data.prompts", f"{path.name} is UTF-16 text; save the file as UTF-8")
+                return PromptsError(SOURCE, f"{path.name} is UTF-16 text; save the file as UTF-8")
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as found:
                 byte = line[found.start]
                 break
-    return PromptsError("data.prompts", f"row {row} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")
+    return PromptsError(SOURCE, f"row {row} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
-from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
-from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import open_lines
-from rlhf_studio.inputs.prompts.sources.rows import Source, Tick, wanted_columns
+from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
 from rlhf_studio.inputs.prompts.sources.tables import open_table
 
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
@@ -25,33 +25,52 @@ def is_remote(name: str) -> bool:
     return name not in BUNDLED and not os.path.exists(name) and _could_be_dataset(name)
 
 
-def open_source(data: DataConfig, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Source:
-    """Open the source that ``data.prompts`` names. Raises :class:`PromptsError`, also while rows are drawn.
+def open_source(place: Place, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Source:
+    """Open a source. Raises :class:`PromptsError`, also while rows are drawn.
 
     Args:
         limit: the most rows to fetch from tables (None: as many as are drawn); line files are read as they are drawn.
         seconds: the longest wait for the next rows of a table.
     """
-    name = data.prompts
+    try:
+        source = _opened(place, limit, seconds, tick)
+    except PromptsError as error:
+        raise _blamed(error, place) from None
+    return source if place.setting == SOURCE else Source(_blaming(source.rows, place), source.columns, source.notes)
+
+
+def _opened(place: Place, limit: int | None, seconds: float, tick: Tick) -> Source:
+    name = place.name
     if name.startswith("bundled/") and name not in BUNDLED:
         known = ", ".join(bundled for bundled in BUNDLED if "prompts" in bundled)
-        raise PromptsError("data.prompts", f"there is no {name}; there is {known}")
+        raise PromptsError(SOURCE, f"there is no {name}; there is {known}")
     path = Path(resolve(name))
     if os.path.isdir(path):
         _refuse_packed(path, name)
     if os.path.isdir(path) or is_remote(name):
-        return open_table(name, data, limit=limit, seconds=seconds, tick=tick)
+        return open_table(name, place, limit=limit, seconds=seconds, tick=tick)
     if not os.path.exists(path):  # the os.path functions answer False for names that no file can have, where pathlib may raise
-        raise PromptsError("data.prompts", f"there is no file {name}")
+        raise PromptsError(SOURCE, f"there is no file {name}")
     if not os.path.isfile(path):
-        raise PromptsError("data.prompts", f"{name} is neither a file nor a folder")
+        raise PromptsError(SOURCE, f"{name} is neither a file nor a folder")
     kind = _format(path)
     if kind == ".parquet":
-        return open_table(str(path), data, limit=limit, seconds=seconds, tick=tick)
-    if kind == ".txt" and data.reference_column:
-        message = "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet"
-        raise PromptsError("data.reference_column", message)
-    return open_lines(path, kind, wanted_columns(data))
+        return open_table(str(path), place, limit=limit, seconds=seconds, tick=tick)
+    named = list(place.columns)[0 if place.usual else 1 :]
+    if kind == ".txt" and named:
+        raise PromptsError(named[0], "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet")
+    return open_lines(path, kind, place.columns, place.usual)
+
+
+def _blaming(rows: Generator[RawRow, None, None], place: Place) -> Generator[RawRow, None, None]:
+    try:
+        yield from rows
+    except PromptsError as error:
+        raise _blamed(error, place) from None
+
+
+def _blamed(error: PromptsError, place: Place) -> PromptsError:
+    return PromptsError(place.setting, error.message) if error.field == SOURCE else error
 
 
 def _refuse_packed(folder: Path, name: str) -> None:
@@ -59,17 +78,17 @@ def _refuse_packed(folder: Path, name: str) -> None:
     for path in sorted(folder.rglob("*"))[:MOST_FILES]:
         if path.suffix.lower() in PACKED:
             message = f"{name} holds {path.name}, which is packed; unpack it first (of packed files only .gz is read)"
-            raise PromptsError("data.prompts", message)
+            raise PromptsError(SOURCE, message)
 
 
 def _format(path: Path) -> str:
     """The file's format by its ending, ``.gz`` left aside."""
     suffix = path.suffix.lower()
     if suffix in PACKED:
-        raise PromptsError("data.prompts", f"{path.name} is packed; unpack it first (of packed files only .gz is read)")
+        raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first (of packed files only .gz is read)")
     kind = Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
     if kind not in (LINE_FORMATS if suffix == ".gz" else FORMATS):
-        raise PromptsError("data.prompts", f"the ending {path.suffix or '(none)'} is not known; use one of {', '.join(FORMATS)}")
+        raise PromptsError(SOURCE, f"the ending {path.suffix or '(none)'} is not known; use one of {', '.join(FORMATS)}")
     return kind
 
 

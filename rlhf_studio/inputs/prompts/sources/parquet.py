@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import too_long
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
@@ -19,12 +19,15 @@ SMALL_GROUP_BYTES = 16_000_000
 """Groups of rows up to this size are unpacked, to name the row that is too long."""
 
 
-def open_parquet(path: Path, columns: dict[str, str]) -> Source:
-    """The rows of a Parquet file, from the wanted columns only. Raises :class:`PromptsError`, also while rows are drawn."""
-    return read_parquet(path, path.name, columns)
+def open_parquet(path: Path, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
+    """The rows of a Parquet file, from the wanted columns only (:class:`Place` says which).
+
+    Raises :class:`PromptsError`, also while rows are drawn.
+    """
+    return read_parquet(path, path.name, columns, usual)
 
 
-def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], before: int = 0) -> Source:
+def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usual: tuple[str, ...] = (), before: int = 0) -> Source:
     """As :func:`open_parquet`, of a file that may be open already, and far away. ``before``: rows in the files before this one."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -33,12 +36,13 @@ def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], befo
         opened = ParquetFile(file, memory_map=False, pre_buffer=False, buffer_size=BUFFER_BYTES)  # page by page, not whole columns
         names = list(opened.schema_arrow.names)
     except (pyarrow.ArrowException, OSError) as error:
-        raise PromptsError("data.prompts", f"{name} is not a readable Parquet file ({first_line(error)})") from None
+        raise PromptsError(SOURCE, f"{name} is not a readable Parquet file ({first_line(error)})") from None
     for field, column in columns.items():
         if column not in names:
             raise no_column(field, column, names)
-    _check_footer(opened.metadata, set(columns.values()), before)
-    return Source(_rows(opened, list(columns.values()), before), names)
+    wanted = [*columns.values(), *usual]
+    _check_footer(opened.metadata, set(wanted) & set(names), before)
+    return Source(_rows(opened, wanted, before), names)
 
 
 def _check_footer(footer: Any, columns: set[str], before: int) -> None:
@@ -57,21 +61,26 @@ def _check_footer(footer: Any, columns: set[str], before: int) -> None:
 
 def _too_long_on_average(before: int, count: int) -> PromptsError:
     message = f"rows {before + 1:,} to {before + count:,} hold more than {MAX_ROW_CHARACTERS:,} characters each on average"
-    return PromptsError("data.prompts", f"{message}; a prompt should be a few sentences")
+    return PromptsError(SOURCE, f"{message}; use shorter texts")
 
 
 def _rows(file: Any, columns: list[str], number: int) -> Generator[RawRow, None, None]:
     import pyarrow
 
+    there = set(file.schema_arrow.names)
     try:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(dict.fromkeys(columns)), use_threads=False):
+        for batch in file.iter_batches(
+            batch_size=BATCH_ROWS, columns=[name for name in dict.fromkeys(columns) if name in there], use_threads=False
+        ):
+            arrays = [batch.column(name) if name in there else None for name in columns]
             for row in range(batch.num_rows):
                 number += 1
-                yield RawRow(number, [_cell(batch.column(column), row, number, column) for column in columns])
+                cells = [None if array is None else _cell(array, row, number, name) for name, array in zip(columns, arrays, strict=True)]
+                yield RawRow(number, cells)
     except (MemoryError, pyarrow.ArrowMemoryError):
-        raise PromptsError("data.prompts", f"the rows after {number:,} need too much memory; write the file with smaller rows") from None
+        raise PromptsError(SOURCE, f"the rows after {number:,} need too much memory; write the file with smaller rows") from None
     except (pyarrow.ArrowException, OSError) as error:
-        raise PromptsError("data.prompts", f"the rows after {number:,} cannot be read ({first_line(error)})") from None
+        raise PromptsError(SOURCE, f"the rows after {number:,} cannot be read ({first_line(error)})") from None
 
 
 def _cell(column: Any, row: int, number: int, name: str) -> Any:
@@ -82,4 +91,4 @@ def _cell(column: Any, row: int, number: int, name: str) -> Any:
         return column[row].as_py()
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        raise PromptsError("data.prompts", f"row {number} is not UTF-8 text (byte 0x{byte:02x}) in {name!r}") from None
+        raise PromptsError(SOURCE, f"row {number} is not UTF-8 text (byte 0x{byte:02x}) in {name!r}") from None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.prompts.errors import SOURCE
 
 MAX_ROW_CHARACTERS = 100_000
 TYPE_KEY = "__type__"
@@ -17,12 +17,32 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Place:
+    """A source, and what is wanted of it.
+
+    Attributes:
+        name: a file, a folder or a dataset id.
+        columns: setting -> the column it names, which must be there.
+        usual: further columns, which are read where the source has them.
+        setting: the setting that names the source, for errors.
+    """
+
+    name: str
+    columns: dict[str, str] = field(default_factory=dict)
+    usual: tuple[str, ...] = ()
+    subset: str = ""
+    split: str = "train"
+    revision: str = "main"
+    setting: str = SOURCE
+
+
+@dataclass(frozen=True)
 class RawRow:
-    """The wanted cells of one row, in the order of :func:`wanted_columns`.
+    """The wanted cells of one row: those of :attr:`Place.columns` in their order, then those of :attr:`Place.usual`.
 
     Attributes:
         number: as a person counts rows in this file, from 1.
-        cells: whatever the source holds there.
+        cells: whatever the source holds there; None for a usual column that it does not have.
     """
 
     number: int
@@ -36,12 +56,6 @@ class Source:
     rows: Generator[RawRow, None, None]
     columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-def wanted_columns(data: DataConfig) -> dict[str, str]:
-    """Setting -> column name: the prompt's column, and the reference's when one is named."""
-    reference = {"data.reference_column": data.reference_column} if data.reference_column else {}
-    return {"data.column": data.column, **reference}
 
 
 def size_of(cell: Any) -> int:

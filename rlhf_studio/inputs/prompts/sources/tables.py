@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.child_process.memory import leave_memory
-from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
-from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.hub import open_hub
 from rlhf_studio.inputs.prompts.sources.parquet import open_parquet
-from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, RawRow, Source, Tick, size_of, wanted_columns
+from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, Place, RawRow, Source, Tick, size_of
 
 MODULE = "rlhf_studio.inputs.prompts.sources.tables"
 MEMORY_BYTES = 3 * 1024**3
@@ -27,7 +26,7 @@ UNPACKED_BYTES = 800_000_000
 FLUSH_ROWS, FLUSH_CHARACTERS = 200, 1_000_000
 
 
-def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float, tick: Tick) -> Source:
+def open_table(path: str, place: Place, *, limit: int | None, seconds: float, tick: Tick) -> Source:
     """The first ``limit`` rows (None: all) of ``path``, a Parquet file, a folder or a dataset id.
 
     Drawing rows raises :class:`PromptsError`, also when the next rows take longer than ``seconds``.
@@ -36,10 +35,11 @@ def open_table(path: str, data: DataConfig, *, limit: int | None, seconds: float
     notes: list[str] = []
     task = {
         "path": path,
-        "subset": data.subset,
-        "split": data.split,
-        "revision": data.revision,
-        "columns": wanted_columns(data),
+        "subset": place.subset,
+        "split": place.split,
+        "revision": place.revision,
+        "columns": place.columns,
+        "usual": place.usual,
         "limit": limit,
     }
     return Source(_rows(task, found, notes, seconds, tick), found, notes)
@@ -64,7 +64,7 @@ def _rows(task: dict[str, Any], found: list[str], notes: list[str], seconds: flo
                 yield RawRow(number, cells)
     except HelperError as error:
         where = f"the rows after {count:,} cannot be read" if count else "cannot be read"
-        raise PromptsError("data.prompts", f"{task['path']}: {where}: {error}") from None
+        raise PromptsError(SOURCE, f"{task['path']}: {where}: {error}") from None
     finally:
         answers.close()
 
@@ -77,9 +77,9 @@ def main() -> None:
     task = read_task()
     try:
         if Path(task["path"]).suffix.lower() == ".parquet" and Path(task["path"]).is_file():
-            source = open_parquet(Path(task["path"]), task["columns"])
+            source = open_parquet(Path(task["path"]), task["columns"], tuple(task["usual"]))
         else:
-            source = open_hub(task["path"], task["subset"], task["split"], task["revision"], task["columns"])
+            source = open_hub(task["path"], task["subset"], task["split"], task["revision"], task["columns"], tuple(task["usual"]))
         leave_memory(UNPACKED_BYTES)
         pack: list[Any] = []
         characters = 0

@@ -7,6 +7,7 @@ const OWN = {
   live: ["run", "step", "sample", "token"],
   runs: ["compare", "metric"],
   talk: ["talk"],
+  feedback: ["task", "show"],
 };
 const PAGES = Object.keys(OWN);
 

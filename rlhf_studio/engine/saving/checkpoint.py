@@ -1,7 +1,5 @@
-"""Checkpoints: safetensors and JSON, complete or absent.
+"""The checkpoints of a PPO run. How any checkpoint is written is in :mod:`rlhf_studio.engine.saving.folder`.
 
-A checkpoint is written to a temporary folder on the same volume; ``manifest.json`` with every file's size and SHA-256 comes
-last; then the folder is renamed into place. Which folders count is decided in :mod:`rlhf_studio.runs.checkpoints`.
 The folder ``policy/`` inside is an ordinary transformers model or peft adapter, with its tokenizer.
 """
 
@@ -10,26 +8,27 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.distributed.sharding import full_state_dict, local_part, shard_like, unsharded_class
+from rlhf_studio.engine.distributed.sharding import full_state_dict
 from rlhf_studio.engine.loop.state import TrainingState, replay, restore
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.adapters import adapter_weights, save_model, saves_everything
+from rlhf_studio.engine.models.adapters import save_model, saves_everything
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
+from rlhf_studio.engine.saving.folder import contiguous, restore_optimizer, save_state, write_checkpoint, write_snapshot
+from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.runs import checkpoints
-from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
+from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.create import first_settings
-from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
+from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -74,24 +73,20 @@ def save_checkpoint(
     Raises:
         OSError: the disk is full or fails, or the run folder is gone; it is not made again.
     """
-    final = checkpoint_dir(run_dir, step)
-    temporary = checkpoints.begin(final)
-    save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
-    tokenizer.save_pretrained(temporary / "policy")
-    save_file(_contiguous(policy.value_head.state_dict()), temporary / "value_head.safetensors")
-    if policy.critic is not None:
-        policy.critic.model.save_pretrained(temporary / "critic", state_dict=weights.critic)
-    if state.reference:
-        save_file(_contiguous(state.reference), temporary / "reference.safetensors")
-    if state.start_at_probes:
-        save_file(_contiguous(state.start_at_probes), temporary / "probes.safetensors")
-    save_file(_contiguous(_flat_optimizer(state.optimizer)), temporary / "optimizer.safetensors")
-    save_file(_contiguous(state.tensors), temporary / "random.safetensors")
-    (temporary / "state.json").write_text(json.dumps(state.numbers, indent=1, allow_nan=False), encoding="utf-8")
-    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step), keep_best=best_by)
-    checkpoints.put_in_place(temporary, final)
-    checkpoints.prune(final, keep, best_by)
-    return final
+
+    def fill(folder: Path) -> None:
+        save_model(policy.model, folder / "policy", run_dir / "base", weights.policy)
+        tokenizer.save_pretrained(folder / "policy")
+        save_file(contiguous(policy.value_head.state_dict()), folder / "value_head.safetensors")
+        if policy.critic is not None:
+            policy.critic.model.save_pretrained(folder / "critic", state_dict=weights.critic)
+        if state.reference:
+            save_file(contiguous(state.reference), folder / "reference.safetensors")
+        if state.start_at_probes:
+            save_file(contiguous(state.start_at_probes), folder / "probes.safetensors")
+        save_state(folder, state.numbers, state.tensors, state.optimizer)
+
+    return write_checkpoint(run_dir, step, fill, keep, best_by)
 
 
 def save_snapshot(
@@ -108,32 +103,12 @@ def save_snapshot(
 
     It is complete or absent, as a checkpoint is. Raises OSError as :func:`save_checkpoint` does.
     """
-    final = snapshot_dir(run_dir, step)
-    temporary = checkpoints.begin(final)
-    save_model(policy.model, temporary / "policy", run_dir / "base", weights.policy)
-    tokenizer.save_pretrained(temporary / "policy")
-    _write_manifest(temporary, step, checkpoints.recorded_at(run_dir, step), settings=settings.model_dump(mode="json"))
-    checkpoints.put_in_place(temporary, final)
-    return final
 
+    def fill(folder: Path) -> None:
+        save_model(policy.model, folder / "policy", run_dir / "base", weights.policy)
+        tokenizer.save_pretrained(folder / "policy")
 
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def _flat_optimizer(state: dict[str, Any]) -> dict[str, Tensor]:
-    return {f"{index}.{name}": value for index, entry in state["state"].items() for name, value in entry.items()}
-
-
-def _write_manifest(folder: Path, step: int, recorded_at: float | None, **more: Any) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in files:
-        sync(path)
-    entries = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
-    manifest = {"format": FORMAT, "step": step, "recorded_at": recorded_at, **more, "files": entries}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    sync(folder / MANIFEST)
-    sync(folder)
+    return write_snapshot(run_dir, step, fill, settings)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------
@@ -145,34 +120,19 @@ def restore_policy(folder: Path, policy: Policy) -> None:
     try:
         with checkpoints.only_named(folder) as named:
             policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
-            critic = {} if policy.critic is None else _saved(named / "critic", policy.critic.model)
+            if policy.critic is not None:
+                restore_weights(policy.critic.model, named / "critic")
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    if policy.critic is not None:
-        _copy(critic, policy.critic.model.state_dict(), folder)
 
 
 def restore_language_model(folder: Path, policy: Policy) -> None:
     """As :func:`restore_policy`, without the critic: its value head and its trunk stay as they are."""
     try:
         with checkpoints.only_named(folder) as named:
-            saved = load_file(named / "policy" / "adapter_model.safetensors") if policy.has_lora else _saved(named / "policy", policy.model)
+            restore_weights(policy.model, named / "policy")
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    _copy(saved, adapter_weights(policy.model) if policy.has_lora else policy.model.state_dict(), folder)
-
-
-def _copy(saved: dict[str, Tensor], target: dict[str, Tensor], folder: Path) -> None:
-    if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
-        raise CheckpointError(f"{folder.name}: its weights do not fit this model; was the model or LoRA setting changed?")
-    with torch.no_grad():
-        for name, tensor in saved.items():
-            local_part(target[name]).copy_(local_part(shard_like(tensor, target[name])))
-
-
-def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
-    return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
 
 
 def restore_reference(folder: Path, reference: Reference) -> None:
@@ -201,15 +161,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
             start_at_probes = load_file(probes) if probes.exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error
-    state = optimizer.state_dict()
-    state["state"] = {}
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for key, tensor in flat.items():
-        index, name = key.split(".", 1)
-        own = tensor if name == "step" else shard_like(tensor, parameters[int(index)])
-        state["state"].setdefault(int(index), {})[name] = own
-    optimizer.load_state_dict(state)
-    return TrainingState(numbers, tensors, state, reference, start_at_probes)
+    return TrainingState(numbers, tensors, restore_optimizer(flat, optimizer), reference, start_at_probes)
 
 
 def go_on_from(run_dir: Path, step: int | None, trainer: Trainer) -> list[str]:

@@ -1,0 +1,117 @@
+"""The examples that a supervised stage learns from, as the run's event ``examples`` counts them.
+
+Its data has the counts ``rows`` (read), ``examples`` (learned from), ``held_out``, ``cut`` (examples that lost part of their prompt),
+``left_out`` (by reason), ``counted_tokens`` (tokens that the loss is taken over) and ``shared`` (held-out examples that training sees,
+too). What is missing is not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING
+from rlhf_studio.analysis.doctor.stages.losses import whole_number
+from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.config import SFTRunConfig
+
+FAMILY = "Examples"
+
+SOME, MOST = 0.2, 0.5  # shares of the examples or rows
+LEAK = 0.1  # share of the held-out examples: from here on a held-out loss says little about new texts
+FEW_TOKENS = 2  # a response's one token and its end
+LONGEST = 32768
+
+
+def _course(run: Recorded, level: int, text: str, changes: dict[str, Any] | None = None) -> Course:
+    """The same at every step: the data was so from the beginning."""
+    found = np.full(len(run.steps), level, dtype=np.int8)
+    return Course(found, lambda since, last: [Evidence(text)], changes=changes or {}, from_start=True)
+
+
+@check(
+    "examples-cut",
+    FAMILY,
+    title="Many examples are cut",
+    rule=f"above {SOME:.0%} of the examples lost the beginning of their prompt; warning: {MOST:.0%}",
+    cause="They have more tokens than the longest example may have, so the model learns answers to questions that it sees only in part.",
+    advice="Allow longer examples as far as memory and the model's positions allow, or leave the long ones out.",
+    stages=SUPERVISED,
+)
+def examples_cut(run: Recorded) -> Course | None:
+    told = run.told("examples")
+    cut, used = whole_number(told, "cut"), whole_number(told, "examples")
+    if cut is None or not used:
+        return None
+    share = cut / used
+    data = getattr(run.config, "data", None)
+    most = getattr(data, "max_tokens", LONGEST)
+    changes = {"data.max_tokens": min(2 * most, LONGEST)} if most < LONGEST else {}
+    return _course(run, WARNING if share > MOST else NOTE if share > SOME else 0, f"{cut:,} of {used:,} examples are cut", changes)
+
+
+@check(
+    "rows-left-out",
+    FAMILY,
+    title="Much of the data is left out",
+    rule=f"above {SOME:.0%} of the rows left out; warning: {MOST:.0%}",
+    cause="Rows are empty, repeated, too long, or equal in both responses. Often another column was meant.",
+    advice="See by which reasons they are left out, and look at such rows.",
+    stages=SUPERVISED,
+)
+def rows_left_out(run: Recorded) -> Course | None:
+    told = run.told("examples")
+    rows, reasons = whole_number(told, "rows"), told.get("left_out")
+    if not rows or not isinstance(reasons, dict):
+        return None
+    counts = {str(reason): count for reason in reasons if (count := whole_number(reasons, reason))}
+    share = sum(counts.values()) / rows
+    text = f"{sum(counts.values()):,} of {rows:,} rows: {_reasons(sorted(counts.items(), key=lambda one: -one[1]))}"
+    return _course(run, WARNING if share > MOST else NOTE if share > SOME else 0, text)
+
+
+def _reasons(counts: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{count:,} {reason[:60]}" for reason, count in counts[:3])
+
+
+@check(
+    "few-tokens-count",
+    FAMILY,
+    title="Hardly any token counts",
+    rule=f"fewer than {FEW_TOKENS} tokens for each example that the loss is taken over; alarm: none at all",
+    cause="The responses are empty or cut away, or the tokens that should count are taken for part of the prompt.",
+    advice="Look at an example as the model reads it: the tokens that count are marked. Is the response column the right one?",
+    stages=("sft",),
+)
+def few_tokens_count(run: Recorded) -> Course | None:
+    told = run.told("examples")
+    tokens, used = whole_number(told, "counted_tokens"), whole_number(told, "examples")
+    if tokens is None or not used:
+        return None
+    level = ALARM if tokens == 0 else WARNING if tokens < FEW_TOKENS * used else 0
+    whole = isinstance(run.config, SFTRunConfig) and run.config.sft.loss_on == "text"
+    return _course(run, level, f"{tokens:,} tokens count, of {used:,} examples", {} if whole else {"sft.loss_on": "text"})
+
+
+@check(
+    "held-out-seen",
+    FAMILY,
+    title="Held-out examples are in the training data",
+    rule=f"any held-out example that training sees, word for word; warning: above {LEAK:.0%} of them",
+    cause="The held-out loss then falls also where the model only learns by heart, and nothing shows that.",
+    advice="Hold out other examples, or let a share of the data be set aside; repeats go together then.",
+    stages=SUPERVISED,
+)
+def held_out_seen(run: Recorded) -> Course | None:
+    told = run.told("examples")
+    shared, there = whole_number(told, "shared"), whole_number(told, "held_out")
+    if shared is None or not there:
+        return None
+    data = getattr(run.config, "data", None)
+    changes = {"data.eval": ""} if getattr(data, "eval", "") and getattr(data, "eval_share", 0) > 0 else {}
+    level = WARNING if shared > LEAK * there else NOTE if shared else 0
+    return _course(run, level, f"{shared:,} of {there:,} held-out examples", changes)

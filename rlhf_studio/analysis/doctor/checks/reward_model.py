@@ -1,0 +1,269 @@
+"""Reward models, and DPO where it measures the same: accuracy on held-out pairs, margins, calibration, length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
+from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, levels, streak, window_mean
+from rlhf_studio.analysis.doctor.stages.losses import FEWEST_PAIRS, at_all_steps, chance_error, held_out_pairs, late, whole_number
+from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.config import RewardModelRunConfig, Stage
+
+FAMILY = "Reward models"
+PAIRS: tuple[Stage, ...] = ("reward_model", "dpo")
+
+SURE_ACCURACY = 2.0  # standard errors above 50 %: it is asked once, when half of the run is over
+LATE_STEPS, FEWEST_STEPS = 20, 5
+
+DRIFT, FAR_DRIFT = 5.0, 50.0  # points; PPO's own scores have a standard deviation of about 1 after normalising
+DRIFT_OF_MARGIN, DRIFT_STEPS = 3.0, 5
+
+WIDE, HUGE, WIDE_STEPS = 10.0, 50.0, 5  # points: sigmoid(10) is a certainty of 99.995 %, which no person's choice has
+
+AT_ONCE, AT_ONCE_STEPS, AT_ONCE_PAIRS, EARLY_STEPS = 0.99, 5, 100, 20  # accuracy; in a row; within the first steps
+
+LEVEL_MEASUREMENTS = 4  # measurements whose accuracies lie within their error of each other
+KNOWN_BETTER = 0.05  # accuracy on the training pairs above that on held-out ones
+NEAR_CERTAIN = 0.95  # an accuracy that leaves no room for much noise
+
+LENGTH_GAP, LENGTH_SURE = 0.2, 3.0  # difference of two accuracies, and its standard errors
+CONFIDENT_STEPS = 2  # measurements in a row
+
+
+def _accuracies(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
+    """(indices of the steps that measured it, held-out accuracy), shapes (K,)."""
+    column = run.own("eval_accuracy")
+    places = np.flatnonzero(np.isfinite(column))
+    return places, column[places]
+
+
+@check(
+    "accuracy-at-chance",
+    FAMILY,
+    title="Held-out pairs are guessed",
+    rule=f"held-out accuracy not above 50 % by {SURE_ACCURACY:g} standard errors of so many pairs, after {LATE_STEPS} steps and half of "
+    f"the plan, or when the run has ended after {FEWEST_STEPS}",
+    cause="The model has found nothing in the training pairs that holds for new ones: too few pairs, too few or too small steps, or labels "
+    "that nothing in the text explains.",
+    advice="Look at some pairs: would you choose as the labels say? Then train longer or with a higher rate, or get more pairs.",
+    stages=PAIRS,
+)
+def accuracy_at_chance(run: Recorded) -> Course | None:
+    places, accuracy = _accuracies(run)
+    pairs = held_out_pairs(run)
+    if not len(places) or pairs is None:
+        return None
+    guessed = at_all_steps(run, places, accuracy <= 0.5 + SURE_ACCURACY * chance_error(pairs)).astype(bool)
+    found = late(run, LATE_STEPS, FEWEST_STEPS) & guessed
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        newest = int(np.searchsorted(places, last, side="right")) - 1
+        text = f"{accuracy[newest]:.1%} of {pairs:,} held-out pairs, ± {chance_error(pairs):.1%}"
+        return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
+
+    return Course(levels(warning=found), evidence, changes=bolder(run.in_force), from_start=True)
+
+
+@check(
+    "scores-drift",
+    FAMILY,
+    title="The scores drift away from 0",
+    rule=f"middle of chosen and rejected score further than {DRIFT:g} points and {DRIFT_OF_MARGIN:g} margins from 0, {DRIFT_STEPS} steps "
+    f"in a row; warning: {FAR_DRIFT:g} points",
+    cause="Preferences say only how far two scores lie apart, not where they are, so nothing holds them near 0.",
+    advice="Where scores are normalised after training it does no harm. A centering coefficient of 0.01 keeps them near 0 meanwhile.",
+    stages=("reward_model",),
+)
+def scores_drift(run: Recorded) -> Course | None:
+    middle = (run.own("chosen_mean") + run.own("rejected_mean")) / 2
+    away = np.abs(middle) > np.maximum(DRIFT, DRIFT_OF_MARGIN * np.abs(run.own("margin")))
+    found = levels(note=streak(away, DRIFT_STEPS), warning=streak(away & (np.abs(middle) > FAR_DRIFT), DRIFT_STEPS))
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        places = dict.fromkeys([since, last])
+        return [
+            Evidence(f"middle of the scores {figure(middle[at])}", int(run.steps[at]), metric="reward_model/chosen_mean") for at in places
+        ]
+
+    none = isinstance(run.config, RewardModelRunConfig) and run.config.reward_model.centering == 0
+    return Course(found, evidence, changes={"reward_model.centering": 0.01} if none else {}, length=DRIFT_STEPS)
+
+
+@check(
+    "margin-explosion",
+    FAMILY,
+    title="The margins grow without end",
+    rule=f"mean margin above {WIDE:g} points, {WIDE_STEPS} steps in a row; alarm: {HUGE:g}",
+    cause="Every pair is told apart already, and the loss still falls a little when the scores are stretched. Such a model is far too "
+    "sure, and PPO then chases scores of any size.",
+    advice="Fewer passes, a lower learning rate or some weight decay; label smoothing gives the margin an end.",
+    stages=("reward_model",),
+)
+def margin_explosion(run: Recorded) -> Course | None:
+    margin = run.own("margin")
+    found = levels(warning=streak(margin > WIDE, WIDE_STEPS), alarm=streak(margin > HUGE, WIDE_STEPS))
+    return Course(found, seen(run, "reward_model/margin", "margin {} points"), changes=_smoother(run), length=WIDE_STEPS)
+
+
+@check(
+    "told-apart-at-once",
+    FAMILY,
+    title="The pairs are told apart at once",
+    rule=f"accuracy on the training pairs at least {AT_ONCE:.0%}, {AT_ONCE_STEPS} steps and {AT_ONCE_PAIRS} pairs in a row, within the "
+    f"first {EARLY_STEPS} steps or twice those",
+    cause="Real preferences are never that easy. Something outward gives the better response away: its length, an end token, a phrase, or "
+    "that all chosen responses come from one source and all rejected ones from another.",
+    advice="Compare some pairs by eye. What only one side has must go, or the model learns nothing else.",
+    stages=PAIRS,
+)
+def told_apart_at_once(run: Recorded) -> Course | None:
+    own = optimisation(run.config)
+    batch = own[1].batch_size if own else 1
+    steps = max(AT_ONCE_STEPS, -(-AT_ONCE_PAIRS // batch))
+    known = run.own("accuracy")
+    early = np.cumsum(np.isfinite(known)) <= max(EARLY_STEPS, 2 * steps)
+    easy = np.maximum.accumulate(streak(known >= AT_ONCE, steps) & early)  # what gave it away stays in the data
+    return Course(levels(warning=easy), seen(run, f"{run.config.stage}/accuracy", "accuracy {} on the pairs of this step"), from_start=True)
+
+
+@check(
+    "labels-disagree",
+    FAMILY,
+    title="Held-out accuracy has stopped rising",
+    rule=f"the last {LEVEL_MEASUREMENTS} held-out accuracies within 2 standard errors of each other, without a rise and below "
+    f"{NEAR_CERTAIN:.0%}, while the training pairs of these steps are told apart by {KNOWN_BETTER:.0%} more",
+    cause="What is left may be noise: people who label the same pair twice agree in 60 to 80 % of the cases, and no model can be right "
+    "more often than the labels are.",
+    advice="Have some pairs labelled twice: the agreement is about the ceiling. Label smoothing fits a known share of wrong labels.",
+    stages=PAIRS,
+)
+def labels_disagree(run: Recorded) -> Course | None:
+    places, accuracy = _accuracies(run)
+    pairs = held_out_pairs(run)
+    if pairs is None or len(places) < LEVEL_MEASUREMENTS:
+        return None
+    found, known = np.zeros(len(places), dtype=np.int8), run.own("accuracy")
+    for number in range(LEVEL_MEASUREMENTS - 1, len(places)):
+        newest = accuracy[number - LEVEL_MEASUREMENTS + 1 : number + 1]
+        taught = known[places[number - LEVEL_MEASUREMENTS + 1] + 1 : places[number] + 1]
+        better = np.isfinite(taught).any() and np.nanmean(taught) > newest.mean() + KNOWN_BETTER
+        error = chance_error(pairs)
+        still = np.ptp(newest) <= 2 * error and newest[-1] - newest[0] < error
+        still = still and newest.mean() > 0.5 + SURE_ACCURACY * error  # else it guesses, which is another finding
+        found[number] = NOTE if better and still and newest.max() < NEAR_CERTAIN else 0
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        newest = int(np.searchsorted(places, last, side="right")) - 1
+        text = f"{accuracy[newest]:.1%} of {pairs:,} held-out pairs"
+        return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
+
+    return Course(at_all_steps(run, places, found), evidence, changes=_smoother(run, only=True), from_start=True)
+
+
+@check(
+    "too-confident",
+    FAMILY,
+    title="It is surer than it is right",
+    rule="held-out log loss above the entropy of its accuracy two standard errors lower, which no calibrated model exceeds, "
+    f"{CONFIDENT_STEPS} measurements in a row",
+    cause="Margins say 99 % where 70 % would be right. It comes from too many passes, or from labels that contradict each other.",
+    advice="Take an earlier checkpoint or make fewer passes; label smoothing and weight decay hold the margins.",
+    stages=("reward_model",),
+)
+def too_confident(run: Recorded) -> Course | None:
+    losses, accuracies = run.own("eval_loss"), run.own("eval_accuracy")
+    places = np.flatnonzero(np.isfinite(losses) & np.isfinite(accuracies))
+    pairs = held_out_pairs(run)
+    if pairs is None or pairs < FEWEST_PAIRS or not len(places) or _margins_wanted(run):
+        return None
+    limit = np.array([entropy(max(0.5, accuracy - 2 * chance_error(pairs, accuracy))) for accuracy in accuracies[places]])
+    over = streak(losses[places] > limit, CONFIDENT_STEPS)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        at = places[int(np.searchsorted(places, last, side="right")) - 1]
+        text = f"log loss {figure(losses[at])} with an accuracy of {accuracies[at]:.1%}, which allows {figure(entropy(accuracies[at]))}"
+        return [Evidence(text, step=int(run.steps[at]), metric="reward_model/eval_loss")]
+
+    return Course(at_all_steps(run, places, WARNING * over), evidence, changes=_smoother(run), from_start=True)
+
+
+def entropy(share: float) -> float:
+    """Nats of a choice that is right with this probability: the highest mean log loss that a calibrated model of this accuracy can have.
+
+    A calibrated model that is sure of a pair with probability c is right with c and has the loss h(c), the entropy. Over all pairs its
+    accuracy is the mean of c and its loss the mean of h(c), which is at most h of that mean, as h is concave.
+    """
+    parts = [part for part in (share, 1 - share) if part > 0]
+    return float(-sum(part * np.log(part) for part in parts))
+
+
+def _margins_wanted(run: Recorded) -> bool:
+    """Whether the loss is not a plain log loss: margins or centering are part of it."""
+    config = run.config
+    return isinstance(config, RewardModelRunConfig) and bool(config.data.margin_column or config.data.margin_from_ratings)
+
+
+def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
+    """Label smoothing, where there is none yet; else a lower rate, unless only smoothing is asked for."""
+    stage = run.config.stage
+    settings = getattr(run.config, stage)
+    if settings.label_smoothing == 0:
+        return {f"{stage}.label_smoothing": 0.1}
+    return {} if only else calmer(run.in_force)
+
+
+@check(
+    "length-bias",
+    FAMILY,
+    title="It goes by the length",
+    rule=f"held-out accuracy where the chosen response is the longer one and where it is the shorter one apart by {LENGTH_GAP:.0%} and by "
+    f"{LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
+    cause="In the training pairs the longer response is preferred more often, and length is easier to see than quality. PPO will write "
+    "longer and longer answers.",
+    advice="Balance the pairs: drop some in which the longer one was chosen. In PPO a length component can pull the other way.",
+    stages=PAIRS,
+)
+def length_bias(run: Recorded) -> Course | None:
+    told = run.told("length_accuracy")
+    longer, shorter = (_share(told.get(name)) for name in ("longer", "shorter"))
+    if longer is None or shorter is None:
+        return None
+    (first, many), (second, few) = longer, shorter
+    error = float(np.hypot(chance_error(many, first), chance_error(few, second)))
+    apart = abs(first - second)
+    biased = apart > LENGTH_GAP and apart > LENGTH_SURE * error
+    below = min((first, many), (second, few))
+    worse = biased and below[0] < 0.5 - LENGTH_SURE * chance_error(below[1])
+    text = f"{first:.1%} of {many:,} pairs whose chosen response is longer, {second:.1%} of {few:,} where it is shorter"
+    at = max((event.step for event in run.events if event.kind == "length_accuracy"), default=0)
+    found = np.where(run.steps >= at, ALARM if worse else WARNING if biased else 0, 0).astype(np.int8)
+    return Course(found, lambda since, last: [Evidence(text, step=at or None)], from_start=True)
+
+
+def _share(told: Any) -> tuple[float, int] | None:
+    """(accuracy, pairs) of ``{"accuracy": 0.7, "pairs": 120}``; None where it is not that."""
+    if not isinstance(told, Mapping):
+        return None
+    pairs, accuracy = whole_number(dict(told), "pairs"), told.get("accuracy")
+    return (float(accuracy), pairs) if pairs and isinstance(accuracy, int | float) and 0 <= accuracy <= 1 else None
+
+
+@check(
+    "scores-alike",
+    FAMILY,
+    title="All texts get the same score",
+    rule=f"margin below 0.001 points on average over {DRIFT_STEPS} steps, after {LATE_STEPS} steps and half of the plan, or when the run "
+    f"has ended after {FEWEST_STEPS}",
+    cause="The head does not see what differs between the two responses, or all pairs say the same thing, such as one class only.",
+    advice="Look at the pairs as the model reads them; the two texts must differ before the last token.",
+    stages=("reward_model",),
+)
+def scores_alike(run: Recorded) -> Course | None:
+    alike = late(run, LATE_STEPS, FEWEST_STEPS) & (window_mean(np.abs(run.own("margin")), DRIFT_STEPS) < 1e-3)
+    return Course(levels(warning=alike), seen(run, "reward_model/margin", "margin {} points"), from_start=True)

@@ -1,0 +1,160 @@
+"""Fine-tuning, reward models and DPO: whether the loss falls, and falls on held-out examples as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check, figure, seen
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
+from rlhf_studio.analysis.doctor.series import levels, streak
+from rlhf_studio.analysis.doctor.stages.losses import (
+    CHANCE,
+    LEAST_RISE,
+    REAL_FALL,
+    RISE_SHARE,
+    SURE,
+    SURE_RISE,
+    WINDOW,
+    HeldOut,
+    at_all_steps,
+    fallen,
+    held_out,
+    late,
+    training,
+)
+from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.config import LoraConfig
+
+FAMILY = "Supervised stages"
+
+RISES = 3  # measurements in a row: one or two above the best are common on the way down
+ROSE, FAR_UP = 0.1, 1.0  # nats above the start, above the start or the best: a model that continues its texts e times worse
+STILL_STEPS = 3
+LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
+
+
+@check(
+    "overfitting",
+    FAMILY,
+    title="It learns its examples by heart",
+    rule=f"held-out loss above its best by {RISE_SHARE['sft']:.0%} and {LEAST_RISE['sft']:g} nats (of pairs {RISE_SHARE['dpo']:.0%} and "
+    f"{LEAST_RISE['dpo']:g}), {RISES} measurements in a row, while the training loss is below what it was then; alarm: above its first "
+    "measurement as well",
+    cause="The training loss still falls, the held-out loss rises: the model remembers these examples instead of what they have in common. "
+    "Usually there were too many passes over too few examples.",
+    advice="Take the checkpoint of the best measurement, or stop there. More examples help; so do fewer passes, a lower learning rate, "
+    "and LoRA with a small rank.",
+    stages=SUPERVISED,
+)
+def overfitting(run: Recorded) -> Course | None:
+    measured, stage = held_out(run), run.config.stage
+    if len(measured.places) < 2:
+        return None
+    above = measured.above_best(stage) & (measured.training < measured.training[measured.best])
+    over = streak(above, RISES)
+    worse = over & (measured.losses > measured.losses[0] + LEAST_RISE[stage])
+    last = np.flatnonzero(over)
+    best = int(measured.best[last[-1]]) if len(last) else 0
+
+    def evidence(since: int, until: int) -> list[Evidence]:
+        number = int(np.searchsorted(measured.places, until, side="right")) - 1
+        lowest = int(measured.best[number])
+        return [_told(run, measured, at) for at in dict.fromkeys([lowest, number])]
+
+    step = int(measured.steps[best])
+    changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
+    # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
+    found = at_all_steps(run, measured.places, levels(warning=over, alarm=worse))
+    return Course(found, evidence, changes=changes, from_start=True, length=RISES)
+
+
+def _told(run: Recorded, measured: HeldOut, at: int) -> Evidence:
+    text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
+    return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
+
+
+@check(
+    "loss-rises",
+    FAMILY,
+    title="The training loss rises",
+    rule=f"mean loss of {WINDOW} steps above that of the first {WINDOW} by {ROSE:g} nats; alarm: above the start, or the best such mean so "
+    f"far, by {FAR_UP:g}; all beyond {SURE_RISE:g} standard errors, from step {LATE_STEPS} on (alarm: {2 * WINDOW})",
+    cause="The steps are too large: each one breaks more of the model than it teaches. The learning rate is too high for this model, or "
+    "rises to its height too fast.",
+    advice="Lower the learning rate, and let a warm-up bring it to its height; keep the gradient clip at 1.",
+    stages=SUPERVISED,
+)
+def loss_rises(run: Recorded) -> Course | None:
+    loss = training(run)
+    rises = (loss.count >= LATE_STEPS) & loss.above(loss.start, ROSE)
+    far = (loss.count >= 2 * WINDOW) & (loss.above(loss.start, FAR_UP) | loss.above(loss.best, FAR_UP))
+    evidence = seen(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(loss.start)} on average in the first {WINDOW} steps")
+    return Course(levels(warning=rises, alarm=far), evidence, changes=calmer(run.in_force), length=WINDOW)
+
+
+@check(
+    "loss-stays",
+    FAMILY,
+    title="The training loss does not fall",
+    rule=f"mean loss of the last tenth of the steps not below that of the first {WINDOW} by more than {REAL_FALL:g} nats and {SURE:g} "
+    f"standard errors, after {LATE_STEPS} steps and half of the plan, or when the run has ended after {2 * WINDOW}; not where the held-out "
+    "loss fell",
+    cause="The learning rate is too small for so few steps, the weights are frozen, or the examples hold nothing that this model does not "
+    "know.",
+    advice="Raise the learning rate by factors of 3 while the loss stays calm. Look at some examples: can anybody learn this from them?",
+    stages=SUPERVISED,
+)
+def loss_stays(run: Recorded) -> Course | None:
+    gain, error = fallen(run)
+    measured = held_out(run)
+    better = at_all_steps(run, measured.places, measured.fell).astype(bool)
+    stays = late(run, LATE_STEPS, 2 * WINDOW) & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
+    start = training(run).start
+    evidence = seen(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
+    return Course(levels(warning=stays), evidence, changes=bolder(run.in_force), from_start=True)
+
+
+@check(
+    "no-gradient",
+    FAMILY,
+    title="Nothing is trained",
+    rule=f"gradient norm exactly 0, {STILL_STEPS} steps in a row with a learning rate above 0",
+    cause="Optimizer steps are made, but no weight has a gradient: all are frozen, or the loss does not depend on them.",
+    advice="See which weights learn. Of a LoRA run, let target modules be auto.",
+    stages=SUPERVISED,
+)
+def no_gradient(run: Recorded) -> Course | None:
+    still = streak((run.column("optim/grad_norm") == 0) & (run.column("lr") > 0), STILL_STEPS)
+    lora = getattr(run.config, "lora", None)
+    adapted = isinstance(lora, LoraConfig) and lora.enabled
+    changes = {"lora.target_modules": "auto"} if isinstance(lora, LoraConfig) and adapted and lora.target_modules != "auto" else {}
+    return Course(
+        levels(alarm=still),
+        seen(run, "optim/grad_norm", "gradient norm {}"),
+        title="The adapter does not train" if adapted else "",
+        cause="Optimizer steps are made, but no gradient reaches the adapter: its layers take no part in the loss." if adapted else "",
+        changes=changes,
+        length=STILL_STEPS,
+        from_start=True,
+    )
+
+
+@check(
+    "loss-at-chance",
+    FAMILY,
+    title="The loss is that of a coin",
+    rule=f"mean loss of {WINDOW} steps within {REAL_FALL:g} nats of ln 2 = {CHANCE:.3f}, after {LATE_STEPS} steps and half of the plan, or "
+    f"when the run has ended after {2 * WINDOW}; in the loss of pairs without margins",
+    cause="The model gives both responses the same score: nothing tells them apart yet, or both are cut down to the same text.",
+    advice="Look at some pairs as the model reads them: is the part that differs still there? Then raise the learning rate.",
+    stages=("reward_model", "dpo"),
+)
+def loss_at_chance(run: Recorded) -> Course | None:
+    now = training(run).now
+    chance = late(run, LATE_STEPS, 2 * WINDOW) & (np.abs(now - CHANCE) < REAL_FALL)
+    own = optimisation(run.config)
+    evidence = seen(run, f"{run.config.stage}/loss", "loss {} nats per pair")
+    return Course(levels(warning=chance), evidence, changes=bolder(run.in_force) if own else {}, from_start=True)

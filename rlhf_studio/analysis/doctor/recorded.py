@@ -1,0 +1,103 @@
+"""What the checks look at in a run of any stage: its metrics as columns, its diary, its state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from rlhf_studio.config import StageConfig
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ENDED, StoredEvent
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
+
+    Attributes:
+        config: as it is saved with the run.
+        state, cause, device: as in :class:`~rlhf_studio.runs.records.RunStatus`.
+        total_steps: planned.
+        steps: the recorded steps, shape (S,).
+        metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
+        events: the run's diary; it keeps what was said of steps that were trained again since.
+        step_events: those events that are of the steps as they are now.
+        non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
+        checkpoints: steps that have a complete checkpoint.
+        settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
+    """
+
+    config: StageConfig
+    state: str
+    cause: str
+    device: str
+    total_steps: int
+    steps: np.ndarray
+    metrics: dict[str, np.ndarray]
+    events: Sequence[StoredEvent] = ()
+    step_events: Sequence[StoredEvent] = ()
+    non_finite: Sequence[tuple[int, str, float]] = ()
+    checkpoints: Sequence[int] = ()
+    settings_known: bool = True
+    reader: RunReader | None = field(default=None, compare=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more steps come by themselves."""
+        return self.state in ENDED
+
+    def column(self, name: str) -> np.ndarray:
+        """A metric by name, shape (S,); all NaN when the run has none of that name."""
+        found = self.metrics.get(name)
+        return np.full(len(self.steps), np.nan) if found is None else found
+
+    def own(self, name: str) -> np.ndarray:
+        """A metric of the run's stage, such as ``loss`` for ``sft/loss``, shape (S,)."""
+        return self.column(f"{self.config.stage}/{name}")
+
+    def has(self, name: str) -> bool:
+        """Whether any step has a number for this metric."""
+        return bool(np.isfinite(self.column(name)).any())
+
+    def setting(self, name: str) -> np.ndarray:
+        """A number among the settings (``sft.learning_rate``), as each step was trained with it, shape (S,)."""
+        section, key = name.split(".")
+        return np.full(len(self.steps), float(getattr(getattr(self.config, section), key)))
+
+    @property
+    def in_force(self) -> StageConfig:
+        """The settings that the newest step was trained with."""
+        return self.config
+
+    def config_at(self, step: int) -> StageConfig:
+        """The settings that a step was trained with."""
+        return self.config
+
+    @property
+    def begins(self) -> list[int]:
+        """The first steps of every part of the run that had settings of its own; 0 is the beginning."""
+        return [0]
+
+    def told(self, kind: str) -> dict[str, Any]:
+        """The data of the newest event of a kind; empty without one."""
+        return next((event.data for event in reversed(self.events) if event.kind == kind), {})
+
+    def up_to(self, step: int | None) -> Self:
+        """The same run as it was after an earlier step: still running, and without what came later. None changes nothing."""
+        if step is None or not len(self.steps) or step >= self.steps[-1]:
+            return self
+        count = int(np.searchsorted(self.steps, step, side="right"))
+        return replace(
+            self,
+            state="running",
+            cause="",
+            steps=self.steps[:count],
+            metrics={name: column[:count] for name, column in self.metrics.items()},
+            events=[event for event in self.events if event.step <= step],
+            step_events=[event for event in self.step_events if event.step <= step],
+            non_finite=[one for one in self.non_finite if one[0] <= step],
+            checkpoints=[at for at in self.checkpoints if at <= step],
+        )

@@ -1,0 +1,167 @@
+"""How surely the loss of a supervised stage fell or rose, and what was measured on its held-out examples.
+
+A training loss moves by chance from batch to batch. Its error is taken from how far successive steps lie apart. A held-out loss is always
+of the same examples, so two of its measurements differ by what was learned between them, and by little else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.judges import between_steps, last_means
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.series import at_start, window_mean
+
+WINDOW = 5  # steps: their mean is known to less than half of the error of one
+SURE = 4.0  # standard errors; the loss is looked at at every step, so that 2 would be reached by chance
+SURE_RISE = 5.0  # of a window among very many, against a start that may itself be low by chance
+REAL_FALL = 0.01  # nats: a loss that fell by less has learned nothing that anybody would see
+CHANCE = log(2)  # nats per pair: the loss of a model that cannot tell the responses apart
+RISE_SHARE = {"sft": 0.01, "reward_model": 0.03, "dpo": 0.03}  # of the best; a loss per pair is of fewer numbers than one per token
+LEAST_RISE = {"sft": 0.005, "reward_model": 0.01, "dpo": 0.01}  # nats
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training loss, smoothed, at every step, shapes (S,).
+
+    Attributes:
+        count: how many steps had a loss so far.
+        start: mean of the first :data:`WINDOW` losses.
+        now: mean of the newest :data:`WINDOW`; NaN before there are so many.
+        best: the lowest such mean so far.
+        error: standard error of one step's loss, from how far successive steps lie apart so far.
+    """
+
+    count: np.ndarray
+    start: float
+    now: np.ndarray
+    best: np.ndarray
+    error: np.ndarray
+
+    def above(self, level: np.ndarray | float, by: float) -> np.ndarray:
+        """Whether the loss is above a level by so many nats and by more than chance, shape (S,)."""
+        sure = SURE_RISE * self.error * np.sqrt(2 / WINDOW)
+        found: np.ndarray = self.now - level > np.maximum(by, sure)
+        return found
+
+
+def training(run: Recorded) -> Training:
+    """The training loss of a supervised stage."""
+    loss = run.own("loss")
+    known = np.flatnonzero(np.isfinite(loss))
+    now, error, count = np.full(len(loss), np.nan), np.full(len(loss), np.nan), np.cumsum(np.isfinite(loss))
+    now[known] = window_mean(loss[known], WINDOW)
+    error[known] = between_steps(loss[known], exact=False)
+    best = np.minimum.accumulate(np.where(np.isfinite(now), now, np.inf))
+    return Training(count, at_start(loss, WINDOW), now, best, error)
+
+
+def fallen(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
+    """(how far the last tenth of the training losses lies below the first :data:`WINDOW`, its standard error) at every step, shapes (S,).
+
+    Both are NaN before there are twice so many steps.
+    """
+    loss = run.own("loss")
+    known = np.flatnonzero(np.isfinite(loss))
+    values = loss[known]
+    sizes = np.maximum(1, np.arange(1, len(values) + 1) // 10)
+    gain = at_start(values, WINDOW) - last_means(values)
+    error = between_steps(values, exact=False) * np.sqrt(1 / sizes + 1 / WINDOW)
+    early = np.arange(1, len(values) + 1) < 2 * WINDOW
+    both = np.full((2, len(loss)), np.nan)
+    both[0, known], both[1, known] = np.where(early, np.nan, gain), np.where(early, np.nan, error)
+    return both[0], both[1]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The measurements on held-out examples, in order: K of them. The first may be of the model before training, which is step 0.
+
+    Attributes:
+        places: indices of their steps, (K,); -1 for step 0.
+        steps: the steps, (K,).
+        losses: nats, (K,).
+        best: for each the number of the lowest so far, (K,).
+        training: the mean training loss of the steps since the measurement before, (K,); at step 0 of the first; NaN without any.
+    """
+
+    places: np.ndarray
+    steps: np.ndarray
+    losses: np.ndarray
+    best: np.ndarray
+    training: np.ndarray
+
+    @property
+    def fell(self) -> np.ndarray:
+        """Whether each is below the first one, (K,)."""
+        found: np.ndarray = self.losses[:1] - self.losses > REAL_FALL
+        return found
+
+    def above_best(self, stage: str) -> np.ndarray:
+        """Whether each is above the lowest so far by more than the stage's threshold, (K,)."""
+        lowest = self.losses[self.best] if len(self.best) else self.losses
+        found: np.ndarray = self.losses - lowest > np.maximum(RISE_SHARE[stage] * lowest, LEAST_RISE[stage])
+        return found
+
+
+def at_measurements(run: Recorded, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(places, values) of a metric that is measured now and then, (K,); of the model before training the event ``start`` tells."""
+    column = run.own(name)
+    places = np.flatnonzero(np.isfinite(column))
+    before = run.told("start").get(f"{run.config.stage}/{name}")
+    if isinstance(before, int | float) and np.isfinite(before):
+        return np.append(-1, places), np.append(float(before), column[places])
+    return places, column[places]
+
+
+def held_out(run: Recorded) -> HeldOut:
+    """What was measured on the held-out examples."""
+    loss = run.own("loss")
+    places, values = at_measurements(run, "eval_loss")
+    best = np.array([int(np.argmin(values[: index + 1])) for index in range(len(values))], dtype=np.int64)
+    means = []
+    for number, place in enumerate(places):
+        between = loss[places[number - 1] + 1 if number else 0 : place + 1] if place >= 0 else loss[:WINDOW]
+        means.append(float(np.nanmean(between)) if np.isfinite(between).any() else float("nan"))
+    steps = np.where(places < 0, 0, run.steps[np.maximum(places, 0)]) if len(run.steps) else np.zeros(len(places), dtype=np.int64)
+    return HeldOut(places, steps, values, best, np.array(means))
+
+
+def at_all_steps(run: Recorded, places: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Levels of measurements, (K,), at all steps: each stays until the next, and before the first there is none. Shape (S,)."""
+    counts = np.searchsorted(places, np.arange(len(run.steps)), side="right")
+    return np.append(np.zeros(1, dtype=np.int8), found.astype(np.int8))[counts]
+
+
+def late(run: Recorded, steps: int, fewest: int) -> np.ndarray:
+    """From when on it may be said that nothing was learned, (S,): after so many steps and half of the plan, or when the run has ended."""
+    count = np.cumsum(np.isfinite(run.own("loss")))
+    found: np.ndarray = (count >= steps) & (2 * run.steps >= run.total_steps)
+    if run.ended and len(found):
+        found[-1] = count[-1] >= fewest
+    return found
+
+
+def whole_number(data: dict[str, Any], name: str) -> int | None:
+    """A count in an event's data; None where it is missing or no count."""
+    value = data.get(name)
+    return value if type(value) is int and value >= 0 else None
+
+
+FEWEST_PAIRS = 20  # of fewer held-out pairs hardly anything can be said
+
+
+def held_out_pairs(run: Recorded) -> int | None:
+    """How many pairs the held-out accuracy is of, as the event ``examples`` counts them; None where it does not tell, or there are none."""
+    return whole_number(run.told("examples"), "held_out") or None
+
+
+def chance_error(count: int, share: float = 0.5) -> float:
+    """Standard error of a share of ``count`` pairs; at 0 and 1 it is that of a share half a pair away."""
+    near = min(max(share, 0.5 / count), 1 - 0.5 / count)
+    return float(np.sqrt(near * (1 - near) / count))

@@ -1,0 +1,158 @@
+"""Risky settings of the stages around PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log
+from typing import Any
+
+from rlhf_studio.analysis.doctor.remedies import recipe_of
+from rlhf_studio.analysis.doctor.wording import settings_finding as finding
+from rlhf_studio.analysis.doctor.wording import times
+from rlhf_studio.analysis.records import Finding, Level
+from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
+
+HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
+"""The highest that people use in full training: large models take 1e-6 to 5e-5, tiny ones more. DPO takes a tenth of the others."""
+FRESH_TIMES, LORA_TIMES = 10.0, 10.0  # as much more for weights that begin at random, and for adapters
+FAR_ABOVE, WILD, FAR_BELOW = 10.0, 100.0, 0.01  # times
+MOST_PASSES = {"sft": 10, "reward_model": 3, "dpo": 3}
+"""InstructGPT trained its reward model for one pass and saw it overfit after (Ouyang et al. 2022, section C.2); DPO takes 1 to 3."""
+LOW_BETA, HIGH_BETA = 0.01, 1.0  # DPO's own experiments use 0.1 to 0.5 (Rafailov et al. 2023, section B)
+MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anything left to learn
+STRONG_CENTERING = 0.1  # ten times what TRL recommends
+
+
+def stage_findings(config: StageConfig) -> Iterator[Finding]:
+    """What is risky in a configuration of another stage than PPO."""
+    if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
+        yield from _learning_rate(config)
+        yield from _steps(config)
+        yield from _held_out(config)
+    if isinstance(config, RewardModelRunConfig):
+        yield from _reward_model(config)
+    if isinstance(config, DPORunConfig):
+        yield from _beta(config)
+    if isinstance(config, RewardModelRunConfig | DPORunConfig):
+        yield from _smoothing(config)
+    if isinstance(config, EvaluationRunConfig):
+        yield from _evaluation(config)
+
+
+def _usual(config: SupervisedConfig) -> tuple[float, str]:
+    """A learning rate to compare with, and whose it is."""
+    recipe = recipe_of(config)
+    if recipe is not None and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy:
+        return recipe.training.learning_rate, "the recipe's"
+    fresh = isinstance(config, SFTRunConfig) and config.model.fresh
+    return HIGHEST_RATE[config.stage] * (LORA_TIMES if config.lora.enabled else FRESH_TIMES if fresh else 1.0), "the highest usual rate"
+
+
+def _learning_rate(config: SupervisedConfig) -> Iterator[Finding]:
+    training, (base, whose) = config.training, _usual(config)
+    name, factor = f"{config.stage}.learning_rate", training.learning_rate / base
+    setting, change = f"{name} {training.learning_rate:g}", {name: base}
+    if factor >= FAR_ABOVE * 0.999:
+        title = f"Learning rate {training.learning_rate:g} is {times(factor)} {whose}"
+        cause = "Such steps usually destroy within a few updates what the model knows; the loss then rises and stays high."
+        advice = f"Use {base:g} or less, and change it by factors of 2 or 3 from there."
+        rule = f"{FAR_ABOVE:g} times {whose} ({base:g}); alarm: {WILD:g} times"
+        level: Level = "alarm" if factor >= WILD * 0.999 else "warning"
+        yield finding("learning-rate", level, title, rule, cause, advice, change, setting=setting)
+    elif whose == "the recipe's" and factor <= FAR_BELOW:
+        title = f"Learning rate {training.learning_rate:g} is a {1 / factor:,.0f}th of the recipe's"
+        rule, cause = f"below {FAR_BELOW:g} times the recipe's ({base:g})", "In so few steps so small a rate changes hardly anything."
+        yield finding("learning-rate", "warning", title, rule, cause, f"Use {base:g}.", change, setting=setting)
+
+
+def _steps(config: SupervisedConfig) -> Iterator[Finding]:
+    stage, training = config.stage, config.training
+    if training.batch_size == 1:
+        rule, cause = "a batch size of 1", "Each step follows one example alone, so most of what the steps do undoes the one before."
+        advice = "Use 16 or more. A micro-batch of 1 keeps the memory low and changes nothing else."
+        changes: dict[str, Any] = {f"{stage}.batch_size": 32, f"{stage}.micro_batch_size": 1}
+        yield finding("batch", "warning", "A step sees one example", rule, cause, advice, changes, setting=f"{stage}.batch_size 1")
+    most = MOST_PASSES[stage]
+    if training.epochs > most and not training.max_steps:
+        title, rule = f"{training.epochs} passes over the same examples", f"more than {most} passes, without a limit of the steps"
+        cause = "The model then learns the examples by heart: its loss on them goes on falling, on new ones it rises."
+        advice = "Use 1 to 3." if stage == "sft" else "Use 1: a reward model or DPO overfits from the second pass on."
+        changes = {f"{stage}.epochs": 3 if stage == "sft" else 1}
+        yield finding("passes", "warning", title, rule, cause, advice, changes, setting=f"{stage}.epochs {training.epochs}")
+    if training.max_steps and training.warmup_steps >= training.max_steps:
+        setting = f"{stage}.warmup_steps {training.warmup_steps}, {stage}.max_steps {training.max_steps}"
+        rule, cause = "warm-up steps at least as many as steps", "The learning rate never reaches its full value."
+        changes = {f"{stage}.warmup_steps": 0}
+        yield finding("warm-up", "warning", "The warm-up is as long as the run", rule, cause, "Use fewer.", changes, setting=setting)
+    if training.max_grad_norm == 0 and training.learning_rate > HIGHEST_RATE[stage]:
+        rule = f"gradient clip 0 and a learning rate above {HIGHEST_RATE[stage]:g}"
+        cause, changes = "A single odd batch can then throw the model far off.", {f"{stage}.max_grad_norm": 1.0}
+        title, setting = "No gradient clip with a high learning rate", f"{stage}.max_grad_norm 0"
+        yield finding("gradient-clip", "warning", title, rule, cause, "Use 1.", changes, setting=setting)
+
+
+def _held_out(config: SupervisedConfig) -> Iterator[Finding]:
+    data = config.data
+    if not data.eval and data.eval_share == 0:
+        cause = (
+            "Then nobody can see whether the model learns something general or these examples by heart, and no best checkpoint is known."
+        )
+        advice, changes = "Set 5 % aside.", {"data.eval_share": 0.05}
+        title, rule = "No example is held out", "neither held-out data nor a share set aside"
+        level: Level = "note" if config.stage == "sft" else "warning"
+        yield finding("held-out", level, title, rule, cause, advice, changes, setting="data.eval_share 0")
+    elif data.eval and data.eval == data.source and data.eval_split == data.split:
+        title, rule = "The held-out data is the training data", "the same source and split for both"
+        cause = "The held-out loss then falls also where the model only learns by heart."
+        cleared: dict[str, Any] = {"data.eval": ""} if data.eval_share else {"data.eval": "", "data.eval_share": 0.05}
+        advice = "Leave it empty: a share is set aside then."
+        yield finding("held-out", "warning", title, rule, cause, advice, cleared, setting=f"data.eval {data.eval}")
+
+
+def _reward_model(config: RewardModelRunConfig) -> Iterator[Finding]:
+    centering = config.reward_model.centering
+    if centering > STRONG_CENTERING:
+        title, rule = f"Centering {centering:g} is strong", f"above {STRONG_CENTERING:g}"
+        cause = "It costs more to give any score than pairs can earn, so all scores stay near 0."
+        changes, setting = {"reward_model.centering": 0.01}, f"reward_model.centering {centering:g}"
+        yield finding("centering", "warning", title, rule, cause, "0.01 is usual.", changes, setting=setting)
+
+
+def _smoothing(config: RewardModelRunConfig | DPORunConfig) -> Iterator[Finding]:
+    share = config.training.label_smoothing
+    if share > MUCH_SMOOTHING:
+        title, rule = f"Label smoothing {share:g} hides what the labels say", f"above {MUCH_SMOOTHING:g}"
+        cause = f"It takes {share:.0%} of the pairs for wrong, so a margin of {_widest(share):.2f} is already too sure."
+        changes, setting = {f"{config.stage}.label_smoothing": 0.1}, f"{config.stage}.label_smoothing {share:g}"
+        yield finding("smoothing", "warning", title, rule, cause, "0.05 to 0.2 are usual.", changes, setting=setting)
+
+
+def _widest(share: float) -> float:
+    """The margin at which a smoothed loss is lowest: its sigmoid is 1 minus the share of wrong labels."""
+    return log((1 - share) / share)
+
+
+def _beta(config: DPORunConfig) -> Iterator[Finding]:
+    beta, setting = config.dpo.beta, f"dpo.beta {config.dpo.beta:g}"
+    if beta < LOW_BETA:
+        title, rule = f"β {beta:g} hardly holds the policy", f"below {LOW_BETA:g}"
+        cause = f"A reward margin of 1 asks for log-ratios of {1 / beta:,.0f} nats: the policy leaves its reference far behind."
+        yield finding("beta", "warning", title, rule, cause, "0.05 to 0.5 are usual.", {"dpo.beta": 0.1}, setting=setting)
+    elif beta > HIGH_BETA:
+        title, rule = f"β {beta:g} hardly lets the policy move", f"above {HIGH_BETA:g}"
+        cause = f"A reward margin of 1 is reached with log-ratios of {1 / beta:.2g} nats, which changes next to nothing in its answers."
+        yield finding("beta", "warning", title, rule, cause, "0.05 to 0.5 are usual.", {"dpo.beta": 0.1}, setting=setting)
+
+
+def _evaluation(config: EvaluationRunConfig) -> Iterator[Finding]:
+    settings = config.evaluation
+    if settings.greedy and settings.samples > 1:
+        title, rule = f"{settings.samples} greedy answers are all the same", "greedy with more than one answer per prompt"
+        cause = "Greedy takes the likeliest token each time, so the seed changes nothing."
+        changes, setting = {"evaluation.samples": 1}, f"evaluation.samples {settings.samples}"
+        yield finding("samples", "warning", title, rule, cause, "Take one, or draw them.", changes, setting=setting)
+    if 0 < settings.prompts < 30:
+        title, rule = f"{settings.prompts} prompts tell little", "fewer than 30 prompts"
+        cause = f"A win rate of so few is known to ± {1 / settings.prompts**0.5:.0%} at best."
+        changes, setting = {"evaluation.prompts": 128}, f"evaluation.prompts {settings.prompts}"
+        yield finding("prompts", "note", title, rule, cause, "Fine for a try; take more to decide.", changes, setting=setting)

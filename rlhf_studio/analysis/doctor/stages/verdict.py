@@ -1,0 +1,167 @@
+"""What a run of a stage around PPO came to, in one sentence: learning, learned, overfits, nothing learned, diverged.
+
+Held-out examples decide where they were measured at least twice: they are the same each time. Else the training loss does.
+The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.check import Course, figure
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.series import ALARM, WARNING
+from rlhf_studio.analysis.doctor.stages.losses import (
+    REAL_FALL,
+    SURE,
+    WINDOW,
+    HeldOut,
+    at_all_steps,
+    at_measurements,
+    fallen,
+    held_out,
+    late,
+    training,
+)
+from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
+
+LATE_STEPS = 20
+KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "learning", "overfits", "diverged")
+TOO_EARLY, NOTHING, LEARNING, OVERFITS, DIVERGED = range(5)
+UNITS = {"sft": "nats per token", "reward_model": "nats per pair", "dpo": "nats per pair"}
+NOTED = (
+    "held-out-seen",
+    "told-apart-at-once",
+    "length-bias",
+    "too-confident",
+    "chosen-less-likely",
+    "accuracy-at-chance",
+    "reference-differs",
+)
+"""Checks whose findings belong beside the verdict: they say what it is worth."""
+
+
+def stage_verdict(run: Recorded, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
+    """The verdict on a run of another stage than PPO, from what its checks said."""
+    if run.config.stage == "evaluation":
+        return _evaluated(run)
+    if not len(run.steps):
+        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.", _failure(run))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        kinds = _kinds(run, found)
+        now = int(kinds[-1])
+        changed = np.flatnonzero(kinds != now)
+        since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
+        kind: VerdictKind = "learned" if now == LEARNING and run.ended else KINDS[now]
+        sentence, reason = _words(run, kind)
+    return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
+
+
+def _evaluated(run: Recorded) -> Verdict:
+    if not len(run.steps):
+        return Verdict("too early", "No prompt is answered yet.", "An evaluation records what each batch of prompts got.", _failure(run))
+    done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
+    sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."
+    return Verdict(
+        "evaluated", sentence, "An evaluation trains nothing; its tables compare the policies.", _failure(run), int(run.steps[0])
+    )
+
+
+def _level(run: Recorded, found: Mapping[str, Course], name: str) -> np.ndarray:
+    course = found.get(name)
+    return np.zeros(len(run.steps), dtype=np.int8) if course is None else course.levels
+
+
+def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
+    measured = held_out(run)
+    kinds = np.full(len(run.steps), TOO_EARLY)
+    gain, error = fallen(run)
+    by_training = gain > np.maximum(REAL_FALL, SURE * error)
+    if len(measured.places) >= 2:
+        twice = np.arange(len(run.steps)) >= measured.places[1]
+        fell = at_all_steps(run, measured.places, measured.fell).astype(bool)
+        learned = np.where(twice, fell, by_training)
+    else:
+        twice, learned = np.zeros(len(run.steps), dtype=bool), by_training
+    kinds[late(run, LATE_STEPS, 2 * WINDOW) & (np.isfinite(gain) | twice)] = NOTHING
+    kinds[learned] = LEARNING
+    kinds[_level(run, found, "overfitting") >= WARNING] = OVERFITS
+    diverged = _level(run, found, "loss-rises") >= ALARM
+    broken = _level(run, found, "not-finite") >= ALARM
+    diverged[-1] |= run.state == "failed" and bool(broken[-1])
+    kinds[diverged] = DIVERGED
+    return kinds
+
+
+# --- words -------------------------------------------------------------------------------------------------------------------------
+
+
+def _words(run: Recorded, kind: VerdictKind) -> tuple[str, str]:
+    measured = held_out(run)
+    change, reason = _by_held_out(run, measured) if len(measured.places) >= 2 else _by_training(run)
+    if kind == "too early":
+        return "Too early to say.", reason
+    if kind == "overfits":
+        best = int(measured.best[-1])
+        step, lowest, now = int(measured.steps[best]), measured.losses[best], measured.losses[-1]
+        sentence = (
+            f"Overfits: the held-out loss was lowest at step {step} ({figure(lowest)}) and is {figure(now)} now, while the training loss "
+            f"went on falling, {figure(measured.training[best])} → {figure(measured.training[-1])}."
+        )
+        return sentence, f"The model of step {step} is the better one: what came after was learned by heart."
+    if kind == "diverged":
+        loss = training(run)
+        now = f"is {figure(loss.now[-1])} now" if np.isfinite(loss.now[-1]) else "is not finite any more"
+        return f"Diverged: the training loss began at {figure(loss.start)} and {now}.", "The steps were too large for this model."
+    if kind == "nothing learned":
+        return f"Nothing learned: {change}.", reason
+    return f"{kind.capitalize()}: {change}.", reason
+
+
+def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
+    stage = run.config.stage
+    first, now = float(measured.losses[0]), float(measured.losses[-1])
+    change = f"held-out loss {figure(first)} → {figure(now)} {UNITS[stage]}"
+    if stage == "sft":
+        ends = np.exp(np.minimum([first, now], 700.0))
+        change += f", perplexity {figure(ends[0])} → {figure(ends[1])}"
+    known = at_measurements(run, "eval_accuracy")[1]
+    if len(known):
+        change += f", accuracy {known[0]:.1%} → {known[-1]:.1%} of the held-out pairs"
+    steps = [int(measured.steps[at]) for at in (0, -1)]
+    reason = f"{len(measured.places)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
+    return change, reason + f"more than {REAL_FALL:g} nats count."
+
+
+def _by_training(run: Recorded) -> tuple[str, str]:
+    loss = training(run)
+    count = int(loss.count[-1])
+    if count < 2 * WINDOW:
+        return "", f"A verdict needs {2 * WINDOW} steps, or two measurements on held-out examples; there {_are(count)}."
+    gain, error = (float(part[-1]) for part in fallen(run))
+    change = f"training loss {figure(loss.start)} → {figure(loss.start - gain)} {UNITS[run.config.stage]}"
+    reason = f"The loss fell by {figure(gain)}; from {figure(max(REAL_FALL, SURE * error))} on it is more than chance."
+    return change, reason.replace("by -", "by −")
+
+
+def _are(count: int) -> str:
+    return "is 1 step" if count == 1 else f"are {count} steps"
+
+
+def _notes(run: Recorded, kind: VerdictKind, findings: list[Finding]) -> list[str]:
+    notes = [f"{one.title}." for one in findings if one.check in NOTED and one.until is None]
+    if kind in ("diverged", "nothing learned", "overfits"):
+        notes += [f"{one.title}." for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
+    if kind in ("learning", "learned") and len(held_out(run).places) < 2:
+        notes.append("Nothing was measured on held-out examples, so nobody can see whether it overfits.")
+    return notes + _failure(run)
+
+
+def _failure(run: Recorded) -> list[str]:
+    if run.state != "failed":
+        return []
+    cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
+    return [f"The run failed: {cause}."]

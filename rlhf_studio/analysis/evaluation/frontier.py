@@ -1,0 +1,99 @@
+"""Reward and gold against the distance from the reference: the frontier, and where a reward is over-optimised.
+
+The horizontal axis is √KL, the square root of the mean KL from the reference: in Gao, Schulman and Hilton 2023, "Scaling Laws for Reward
+Model Overoptimization", the proxy reward goes on rising along it while the gold reward rises, turns and falls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlhf_studio.analysis.evaluation.answers import GOLD, SCORE, PolicyAnswers
+from rlhf_studio.analysis.evaluation.compare import difference
+from rlhf_studio.analysis.evaluation.intervals import Interval, mean
+
+
+@dataclass(frozen=True)
+class Point:
+    """A policy on the frontier.
+
+    Attributes:
+        kl: mean KL of an answer from the reference, in nats.
+        root_kl: its square root; 0 where the estimate of a tiny KL came out negative.
+        measures: mean by measure.
+    """
+
+    policy: str
+    kl: Interval
+    root_kl: float
+    measures: dict[str, Interval]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """All policies whose KL is known, the nearest to the reference first.
+
+    Attributes:
+        best: the policy with the highest gold; empty without gold.
+        over_optimised: policies with a higher score and a lower gold than ``best``, both by more than chance explains.
+        sentence: what it shows, for people; empty where there is nothing to say.
+    """
+
+    points: list[Point]
+    best: str
+    over_optimised: list[str]
+    sentence: str
+
+
+def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Frontier:
+    """The frontier of some policies."""
+    points = []
+    for policy in policies.values():
+        kl = mean(policy.kl, policy.places)
+        if kl.value is None:
+            continue
+        found = {name: mean(policy.measures[name], policy.places) for name in measures if name in policy.measures}
+        points.append(Point(policy.name, kl, math.sqrt(max(kl.value, 0.0)), found))
+    points.sort(key=lambda point: point.root_kl)
+    golden = [(point.measures[GOLD].value or 0.0, point.policy) for point in points if _has(point, GOLD)]
+    if len(golden) < 2 or not all(_has(point, SCORE) for point in points):
+        return Frontier(points, golden[0][1] if golden else "", [], "")
+    best = max(golden, key=lambda pair: pair[0])[1]
+    over = [point.policy for point in points if _over(policies[point.policy], policies[best])]
+    return Frontier(points, best, over, _sentence(points, best, over))
+
+
+def _has(point: Point, measure: str) -> bool:
+    return measure in point.measures and point.measures[measure].value is not None
+
+
+def _over(policy: PolicyAnswers, best: PolicyAnswers) -> bool:
+    gold, score = difference(policy, best, GOLD), difference(policy, best, SCORE)
+    return gold.excludes_zero and score.excludes_zero and (gold.value or 0.0) < 0 < (score.value or 0.0)
+
+
+def _sentence(points: list[Point], best: str, over: list[str]) -> str:
+    at = {point.policy: point for point in points}
+    top = at[best]
+    gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
+    if not over:
+        return (
+            f"Gold is highest at {best} ({gold:.2f}, \N{SQUARE ROOT}KL {top.root_kl:.2f}); no policy has a higher score and a lower gold."
+        )
+    worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
+    then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
+    return (
+        f"The reward is over-optimised: from {best} to {worst} the score rises from {score:.2f} to {then_score:.2f} and gold falls from "
+        f"{gold:.2f} to {then_gold:.2f}."
+    )
+
+
+def thinned(points: list[Point], most: int) -> list[Point]:
+    """At most so many of the points, evenly spread, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[round(place)] for place in np.linspace(0, len(points) - 1, most)]

@@ -1,0 +1,138 @@
+"""The report as a table: one row for each policy, the same columns on the page, in the terminal, in CSV and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE, PART, SCORE
+from rlhf_studio.analysis.evaluation.intervals import NOTHING, Interval
+from rlhf_studio.analysis.evaluation.report import PolicyReport, Report
+
+Cell = Interval | float | None
+
+TITLES = {SCORE: "Score", GOLD: "Gold", JUDGE: "Judge"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers.
+
+    Attributes:
+        key: stable name, for files.
+        title: what people read.
+        meaning: one sentence.
+        percent: whether it is a share.
+        digits: behind the point.
+    """
+
+    key: str
+    title: str
+    meaning: str
+    percent: bool = False
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Table:
+    """``rows`` has for each policy its name and a cell for each column."""
+
+    columns: list[Column]
+    rows: list[tuple[str, list[Cell]]]
+
+
+def title_of(measure: str) -> str:
+    """What people call a measure."""
+    return TITLES.get(measure, measure.removeprefix(PART))
+
+
+def table_of(report: Report) -> Table:
+    """All columns in which at least one policy has a number."""
+    made = [*_measures(report), *_texts(), *_against(report)]
+    rows = [(policy.name, [cell(policy) for _, cell in made]) for policy in report.policies]
+    used = [place for place in range(len(made)) if any(_is_known(cells[place]) for _, cells in rows)]
+    return Table([made[place][0] for place in used], [(name, [cells[place] for place in used]) for name, cells in rows])
+
+
+_Made = list[tuple[Column, Callable[[PolicyReport], Cell]]]
+
+
+def _measures(report: Report) -> _Made:
+    meanings = {
+        SCORE: "Mean weighted sum of the reward's components.",
+        GOLD: "Mean gold reward, which no policy ever sees.",
+        JUDGE: "Mean score of a reward model that was not used in training.",
+    }
+    made: _Made = [
+        (
+            Column(measure, title_of(measure), meanings.get(measure, "Mean of this component of the score, times its weight.")),
+            lambda policy, measure=measure: policy.measures[measure],  # type: ignore[misc]
+        )
+        for measure in report.measures
+    ]
+    made.append((Column("kl", "KL", "Mean KL of an answer from the reference, in nats."), lambda policy: policy.kl))
+    made.append((Column("length", "Length", "Mean tokens of an answer.", digits=1), lambda policy: policy.length))
+    made.append((Column("ended", "Ended", "Share of the answers that ended by themselves.", True, 0), lambda policy: policy.stopped))
+    return made
+
+
+def _texts() -> _Made:
+    made: _Made = [
+        (
+            Column("perplexity", "Perplexity", "Of the answers under the reference: low is text that the reference would write too."),
+            lambda policy: policy.perplexity,
+        ),
+        (
+            Column("text_perplexity", "Text perplexity", "Of the held-out text under the policy: higher than before is forgetting."),
+            lambda policy: policy.text_perplexity,
+        ),
+    ]
+    made += [
+        (
+            Column(
+                f"distinct_{n}", f"Distinct-{n}", f"Different sequences of {n} words, as a share of all: low is always the same.", digits=3
+            ),
+            lambda policy, n=n: policy.distinct[n - 1],  # type: ignore[misc]
+        )
+        for n in (1, 2, 3)
+    ]
+    repeated = "Share of the phrases of four words that stood in the same answer before."
+    made.append((Column("repetition", "Repetition", repeated, True, 1), lambda policy: policy.repetition))
+    return made
+
+
+def _against(report: Report) -> _Made:
+    made: _Made = []
+    for measure in dict.fromkeys([report.decides, *report.measures]):
+        title = title_of(measure)
+        win = f"How often its answer is better than that of {report.first} by {title.lower()}; a tie counts half."
+        made.append(
+            (
+                Column(f"win_rate/{measure}", f"Win rate ({title.lower()})", win, True, 0),
+                lambda policy, measure=measure: policy.win_rates[measure].rate if policy.win_rates else NOTHING,  # type: ignore[misc]
+            )
+        )
+        gain = f"{title} less that of {report.first}, paired by prompt."
+        made.append(
+            (
+                Column(f"difference/{measure}", f"{title} gained", gain),
+                lambda policy, measure=measure: policy.differences.get(measure, NOTHING),  # type: ignore[misc]
+            )
+        )
+    for measure in report.measures:
+        if measure == GOLD or GOLD not in report.measures:
+            continue
+        title = title_of(measure)
+        for key, where in (("within", "of its own answers"), ("against", f"of its answers and those of {report.first}")):
+            meaning = f"How often {title.lower()} orders two {where} to one prompt as gold does."
+            made.append(
+                (
+                    Column(f"agreement/{key}/{measure}", f"{title} agrees ({key})", meaning, True, 0),
+                    lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], key),  # type: ignore[misc]
+                )
+            )
+    return made
+
+
+def _is_known(cell: Cell) -> bool:
+    return cell.value is not None if isinstance(cell, Interval) else cell is not None

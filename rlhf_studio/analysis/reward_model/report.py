@@ -1,0 +1,169 @@
+"""All measures of one measurement together, and what they mean in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.reward_model.accuracy import (
+    FEW,
+    Fit,
+    GoldAgreement,
+    LengthBias,
+    Share,
+    by_group,
+    fit,
+    gold_agreement,
+    length_bias,
+)
+from rlhf_studio.analysis.reward_model.calibration import Calibration, Histogram, calibration, histogram
+from rlhf_studio.analysis.reward_model.consistency import Consistency, consistency
+from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, scored_pairs
+
+MOST_WRONG = 12
+TOO_SURE = 0.03  # mean predicted less mean right, from which words say so
+SWAYED = 0.1  # how much more often the longer one wins with the model than with people
+UNSTEADY = 0.25  # standard deviations
+ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class WrongPair:
+    """A pair that the model gets wrong: the row of the data, both scores, and the probability it gives to what people chose."""
+
+    number: int
+    chosen: float
+    rejected: float
+    probability: float
+    group: str
+
+
+@dataclass(frozen=True)
+class RewardReport:
+    """What a measurement tells; ``words`` are sentences for people, the most important first."""
+
+    pairs: int
+    fit: Fit
+    calibration: Calibration
+    histogram: Histogram
+    length: LengthBias
+    groups: list[Share]
+    gold: GoldAgreement | None
+    consistency: Consistency | None
+    wrong: list[WrongPair]
+    words: list[str]
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data for a page or JSON."""
+        return asdict(self)
+
+
+def reward_report(record: Mapping[str, Any]) -> RewardReport:
+    """All measures of a measurement's record: ``pairs`` (see :meth:`.pairs.ScoredPairs.record`) and, where it was looked at,
+    ``consistency``. Raises ValueError when it is no such record.
+    """
+    if not isinstance(record.get("pairs"), Mapping):
+        raise ValueError("this is no measurement of a reward model: it has no pairs")
+    pairs = scored_pairs(record["pairs"])
+    scores = np.concatenate([pairs.chosen, pairs.rejected])
+    deviation = float(scores.std()) if len(scores) else 0.0
+    measured = (fit(pairs), calibration(pairs), length_bias(pairs), gold_agreement(pairs))
+    steady = consistency(record.get("consistency", {}), deviation)
+    return RewardReport(
+        len(pairs),
+        measured[0],
+        measured[1],
+        histogram(pairs),
+        measured[2],
+        by_group(pairs),
+        measured[3],
+        steady,
+        most_wrong(pairs),
+        in_words(*measured, steady),
+    )
+
+
+def most_wrong(pairs: ScoredPairs, most: int = MOST_WRONG) -> list[WrongPair]:
+    """The pairs whose preferred response the model finds least probable, worst first; none that it gets right."""
+    decided = pairs.without_ties()
+    order = [place for place in np.argsort(decided.margins, kind="stable")[:most].tolist() if decided.margins[place] < 0]
+    return [
+        WrongPair(
+            int(decided.numbers[place]),
+            float(decided.chosen[place]),
+            float(decided.rejected[place]),
+            float(1 / (1 + np.exp(-decided.margins[place]))),
+            decided.groups[place],
+        )
+        for place in order
+    ]
+
+
+def in_words(headline: Fit, curve: Calibration, length: LengthBias, gold: GoldAgreement | None, steady: Consistency | None) -> list[str]:
+    """The findings as sentences."""
+    accuracy = headline.accuracy
+    if accuracy.share is None or accuracy.low is None or accuracy.high is None:
+        return ["There is no held-out pair with a preferred response, so nothing can be said of this model."]
+    words = [
+        f"The preferred response scores higher in {_percent(accuracy.share)} of {accuracy.pairs:,} held-out pairs "
+        f"(95 % interval {_percent(accuracy.low)} to {_percent(accuracy.high)}); guessing gives 50 %."
+    ]
+    if accuracy.low <= 0.5:
+        words.append("That may still be chance: more held-out pairs, more training, or clearer preferences are needed.")
+    return [*words, *_confidence(curve, accuracy.share), *_length(length), *_gold(gold), *_steadiness(steady)]
+
+
+def _confidence(curve: Calibration, right: float) -> list[str]:
+    over, temperature = curve.overconfidence, curve.temperature
+    if over is None:
+        return []
+    figures = f"it expects to be right in {_percent(right + over)} of the pairs, and is right in {_percent(right)}"
+    if abs(over) < TOO_SURE:
+        return [f"It is about as sure as it is right: {figures}."]
+    if over < 0:
+        return [f"It is less sure than it might be: {figures}."]
+    advice = "" if temperature is None else f" Its scores lie {temperature:.1f} times too far apart to be read as probabilities."
+    return [f"It is too sure: {figures}.{advice}"]
+
+
+def _length(length: LengthBias) -> list[str]:
+    if length.longer_chosen is None or length.longer_scored is None or sum(part.pairs for part in length.bins) < FEW:
+        return []
+    people, model = length.longer_chosen, length.longer_scored
+    figures = f"people preferred the longer response in {_percent(people)} of the pairs, the model in {_percent(model)}"
+    if model - people > SWAYED:
+        return [f"It favours length: {figures}. A policy trained on it will probably write longer and longer answers."]
+    if people - model > SWAYED:
+        return [f"It favours short answers: {figures}."]
+    return [f"Length does not sway it more than people: {figures}."]
+
+
+def _gold(gold: GoldAgreement | None) -> list[str]:
+    if gold is None or gold.order.share is None:
+        return []
+    people = "" if gold.people.share is None else f"; the preferences that it learned from agree in {_percent(gold.people.share)}"
+    return [f"It orders {_percent(gold.order.share)} of the pairs as the world's gold reward does{people}."]
+
+
+def _steadiness(steady: Consistency | None) -> list[str]:
+    if steady is None:
+        return []
+    words = [
+        f"Changing only {part.name} moves the score by {part.spread:.2f} standard deviations on average"
+        + ("" if part.flipped is None else f", and turns {_percent(part.flipped)} of the pairs round")
+        + "."
+        for part in steady.rewritten
+        if part.spread is not None and part.spread > UNSTEADY
+    ]
+    if steady.rewritten and not words:
+        words = ["Rewriting texts without changing their meaning hardly moves their scores."]
+    if steady.padding is not None and steady.padding > ROUNDING:
+        words.append(f"Padding changes scores by up to {steady.padding:.2g}: that is more than rounding, and a fault.")
+    return words
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"

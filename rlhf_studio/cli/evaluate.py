@@ -1,0 +1,216 @@
+"""The command ``evaluate``: several policies answer the same prompts, and what comes out is one table."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.cli.options import default_workspace, permissions_of
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, add_permission_flags
+from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.evaluation.policies import run_named, sources_of
+from rlhf_studio.runs.reader import RunReader
+
+WORLD = "bundled/world-policy"
+SHARED = ("policy", "revision", "dtype", "quantization", "gradient_checkpointing", "attention")
+OF_RUN = ("device", "threads", "seed")
+POLICY_HELP = (
+    "RUN (its newest policy), RUN@STEP, RUN@start, RUN@all, a model's folder or hub id, or a .jsonl file of completions; a run is a folder "
+    "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start. The "
+    "folder of a finished evaluation shows its table again."
+)
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="let several policies answer the same held-out prompts, and compare them",
+        description="Settings such as --generation.temperature 0.7 may be given too.",
+        allow_abbrev=False,
+    )
+    evaluate.add_argument("policies", nargs="+", metavar="POLICY", help=POLICY_HELP)
+    evaluate.add_argument("--prompts", metavar="FILE", help="a file or dataset of prompts (default: what the first run held out)")
+    evaluate.add_argument("--count", type=int, metavar="N", help="so many of the prompts (default: 128; 0: all)")
+    evaluate.add_argument("--samples", type=int, metavar="N", help="answers per prompt and policy (default: 1)")
+    evaluate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one")
+    evaluate.add_argument("--seed", type=int, metavar="S", help="of the answers (default: 0)")
+    evaluate.add_argument("--reward", metavar="MODEL", help="a reward model that scores the answers (default: the first run's rewards)")
+    evaluate.add_argument("--judge", metavar="MODEL", help="a second reward model, not used in training, for win rates")
+    evaluate.add_argument("--reference", metavar="MODEL", help="what KL and perplexity refer to (default: what the first run began with)")
+    evaluate.add_argument("--text", metavar="FILE", help="texts whose perplexity shows what a policy has forgotten")
+    evaluate.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
+    evaluate.add_argument("--csv", type=Path, metavar="FILE", help="also write the table as CSV")
+    evaluate.add_argument("--md", type=Path, metavar="FILE", help="also write the table as Markdown")
+    evaluate.add_argument("--jsonl", type=Path, metavar="FILE", help="also write the answers as JSON Lines")
+    evaluate.add_argument("--json", action="store_true", help="print all numbers as JSON instead of the table")
+    add_permission_flags(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    named = [run_named(policy, default_workspace() / "runs") for policy in options.policies]
+    if len(named) == 1 and named[0] is not None and not named[0][1] and RunReader(named[0][0]).answers():
+        return _show(named[0][0], options)
+    _refuse_occupied(options)
+    config = evaluation_of(options)
+    sources_of(config)
+    run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
+    code = _run(run_dir, config, options)
+    return code or _show(run_dir, options)
+
+
+def _refuse_occupied(options: argparse.Namespace) -> None:
+    for option in ("csv", "md", "jsonl"):
+        file: Path | None = getattr(options, option)
+        if file is not None and not file.resolve().parent.is_dir():
+            raise ConfigError([Problem(f"--{option}", f"there is no folder {file.resolve().parent}")])
+
+
+def _new_id() -> str:
+    from rlhf_studio.runs.paths import new_run_id
+
+    return new_run_id()
+
+
+def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import run_folder
+    from rlhf_studio.runs.create import create_run, remove_unstarted
+
+    permissions = permissions_of(options)
+    try:
+        create_run(run_dir, config, name=config.name or "evaluation", state="loading")
+    except StoreError as error:
+        raise ConfigError([Problem("--run-dir", str(error))]) from error
+    print(f"run folder: {run_dir}", file=sys.stderr, flush=True)
+    code = run_folder(run_dir, "train", permissions)
+    if code == BAD_INPUT and remove_unstarted(run_dir):
+        print(f"nothing was evaluated: {run_dir} was removed again", file=sys.stderr)
+    return code
+
+
+def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
+    """The configuration that the options ask for; what they leave open is the first run's. Raises :class:`ConfigError` and StoreError."""
+    workspace = default_workspace() / "runs"
+    named = [run_named(policy, workspace) for policy in options.policies]
+    run = next((found[0] for found in named if found is not None), None)
+    lines = [
+        policy if found is None else "@".join(filter(None, map(str, found))) for policy, found in zip(options.policies, named, strict=True)
+    ]
+    if len(lines) == 1 and named[0] is not None and not named[0][1]:
+        lines.insert(0, f"{lines[0]}@start")
+    settings = _of_model(options.policies[0]) if run is None else _of_run(run)
+    _prompts(settings, options)
+    _rewards(settings, options)
+    given = {
+        "policies": "\n".join(lines),
+        "prompts": options.count,
+        "samples": options.samples,
+        "seed": options.seed,
+        "greedy": options.greedy or None,
+        "judge": options.judge,
+        "reference": options.reference,
+        "text": options.text,
+    }
+    settings["evaluation"] |= {name: value for name, value in given.items() if value is not None}
+    config = parse_config(apply_overrides({"stage": "evaluation", **settings}, options.overrides))
+    assert isinstance(config, EvaluationRunConfig)  # the stage says so
+    return config
+
+
+def _of_run(run: Path) -> dict[str, Any]:
+    """Model, prompts, rewards and sampling of a run, as seen from here."""
+    from rlhf_studio.inputs.places import as_seen_from
+
+    reader = RunReader(run)
+    stored: StageConfig = reader.config()
+    config = as_seen_from(stored, reader.working_folder()) if isinstance(stored, RunConfig) else stored
+    plain = config.model_dump(mode="json")
+    model = {name: plain["model"][name] for name in SHARED}
+    found: dict[str, Any] = {
+        "model": model,
+        "generation": plain.get("generation", {}),
+        "engine": {name: plain["engine"][name] for name in OF_RUN} | {"checkpoint_every": 1},
+        "evaluation": {"reference": plain["model"].get("reference", "")},
+    }
+    if isinstance(config, RunConfig):
+        return found | {"data": plain["data"], "reward": plain["reward"]}
+    return found | _of_world(model["policy"])
+
+
+def _of_model(name: str) -> dict[str, Any]:
+    model = WORLD if name.endswith((".jsonl", ".jsonl.gz")) else name
+    return {"model": {"policy": model}, "engine": {"checkpoint_every": 1}, "evaluation": {}, **_of_world(model)}
+
+
+def _of_world(model: str) -> dict[str, Any]:
+    """Prompts and rewards where no PPO run says which: those of the review world for its own policy, else none."""
+    if model != WORLD:
+        return {}
+    return {"data": {"prompts": "bundled/world-prompts-heldout", "eval_share": 0}, "reward": {"gold": "world"}}
+
+
+def _prompts(settings: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.prompts is not None:
+        other = {"prompts": options.prompts, "eval": "", "eval_share": 0, "subset": "", "split": "train", "revision": "main"}
+        settings["data"] = {**settings.get("data", {}), **other}
+    elif "data" not in settings and not any(name.startswith("data.") for name in options.overrides):
+        raise ConfigError([Problem("--prompts", "name a file of prompts: none of these policies is from a PPO run, which would have some")])
+
+
+def _rewards(settings: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.reward is not None:
+        settings["reward"] = {**settings.get("reward", {}), "components": [{"kind": "reward_model", "model": options.reward}]}
+    elif "reward" not in settings and not any(name.startswith("reward.") for name in options.overrides):
+        message = "name a reward model that scores the answers: none of these policies is from a PPO run, which would have rewards"
+        raise ConfigError([Problem("--reward", message)])
+
+
+def _show(run_dir: Path, options: argparse.Namespace) -> int:
+    from rlhf_studio.analysis.evaluation.report import report_of
+    from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
+
+    reader = RunReader(run_dir)
+    report = report_of(reader)
+    try:
+        if options.csv is not None:
+            with options.csv.open("w", encoding="utf-8", newline="") as file:
+                write_csv(report, file)
+        if options.md is not None:
+            options.md.write_text(as_markdown(report), encoding="utf-8")
+        if options.jsonl is not None:
+            options.jsonl.write_text("".join(f"{line}\n" for line in answer_lines(reader.answers())), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem("", f"the file cannot be written: {error}")]) from error
+    print(json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False) if options.json else as_text(run_dir))
+    return DONE
+
+
+def as_text(run_dir: Path) -> str:
+    """The table for a terminal: a line for each number, a column for each policy."""
+    from rlhf_studio.analysis.evaluation.report import report_of
+    from rlhf_studio.analysis.evaluation.table import table_of
+    from rlhf_studio.export.evaluation import shown
+    from rlhf_studio.export.text import readable
+
+    reader = RunReader(run_dir)
+    report, status = report_of(reader), reader.status()
+    table = table_of(report)
+    lines = [["", *(readable(name, 40) for name, _ in table.rows)]]
+    lines += [[column.title, *(shown(cells[place], column) for _, cells in table.rows)] for place, column in enumerate(table.columns)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    drawn = [
+        "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
+    left = f" Step {status.step} of {status.total_steps} so far." if status.step < status.total_steps else ""
+    asked = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
+    if len(report.policies) > 1:
+        asked += f" Win rates and gains are against {readable(report.first, 40)}."
+    return "\n".join([*drawn, "", asked, *filter(None, [report.frontier.sentence])])

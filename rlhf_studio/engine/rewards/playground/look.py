@@ -1,0 +1,146 @@
+"""What one reward model makes of one text: the score at each token, and what changes when a word is swapped or left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_studio.engine.models.classifiers import classifier_facts
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
+from rlhf_studio.engine.text import token_pieces
+
+Json = dict[str, Any]
+MOST_WORDS = 150
+MOST_CANDIDATES = 8
+AT_ONCE = 32  # changed texts between two reports
+SAME = 1e-3  # the last prefix is the whole text: how far its score may be from the scorer's own
+WORD = re.compile(r"[\w'’-]+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A text, and what to try with it.
+
+    Attributes:
+        candidates: words that each word of the response is replaced by, in turn.
+        stopped: whether the response ended with its stop token.
+    """
+
+    prompt: str
+    response: str
+    candidates: tuple[str, ...] = ()
+    stopped: bool = True
+
+    def episodes(self, responses: Sequence[str]) -> Episodes:
+        """The same prompt with other responses."""
+        count = len(responses)
+        return Episodes([self.prompt] * count, list(responses), [self.stopped] * count, [1] * count)
+
+
+def facts_of(scorer: RewardModelScorer) -> Json:
+    """What only the loaded model tells: its class, its head, where its numbers are, and which token it scores."""
+    return {**classifier_facts(scorer.network), "reads_left": scorer.reads_last}
+
+
+def look(scorer: RewardModelScorer, question: Question) -> Json:
+    """The score of the text, and of each of its beginnings, from one forward pass.
+
+    Gives ``score``; ``ids`` and ``pieces`` of all L tokens; ``first``, the place of the response's first token; ``prefixes``, L scores of
+    the text as if it ended at each token, or None for a model that reads in both directions; ``scored``, the place of the token whose
+    state gives the score, None for the latter; ``cut``, how many tokens were too many; ``notes``.
+    """
+    episodes, notes = question.episodes([question.response]), []
+    score = float(scorer(episodes)[0])
+    text = scorer.tokens(episodes)
+    prefixes = scorer.prefix_scores(episodes)
+    if prefixes is None:
+        notes.append("This model reads a text in both directions, so a beginning of it has no score of its own in the same pass.")
+    elif abs(prefixes[-1] - score) > SAME * max(1.0, abs(score)):
+        notes.append(
+            f"The score at the last token is {prefixes[-1]:.4g}, and the model's own is {score:.4g}: scores per token are left out."
+        )
+        prefixes = None
+    if text.cut:
+        notes.append(f"The text is longer than the model reads: its first {text.cut:,} tokens were cut off.")
+    if text.ended:
+        notes.append("The end token was put behind the response, as this model was trained.")
+    return {
+        "score": score,
+        "ids": text.ids,
+        "pieces": token_pieces(scorer.tokenizer, text.ids),
+        "first": text.first,
+        "prefixes": prefixes,
+        "scored": None if prefixes is None else len(text.ids) - 1,
+        "cut": text.cut,
+        "notes": notes,
+    }
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word or a mark of a response: its place in the text, in characters."""
+
+    start: int
+    end: int
+    text: str
+
+
+def words_of(response: str) -> list[Word]:
+    """Words and marks in their order; a word may have apostrophes and hyphens inside."""
+    return [Word(match.start(), match.end(), match[0]) for match in WORD.finditer(response)]
+
+
+def without(response: str, word: Word, prompt: str = "") -> str:
+    """The response without the word, and without one of the two spaces around it; ``prompt`` is what stands before the response."""
+    before, after = response[: word.start], response[word.end :]
+    if before and before[-1].isspace():
+        return before.rstrip() + after if before.strip() else before + after.lstrip()
+    begins = not before and (not prompt or prompt[-1].isspace())
+    return before + (after.lstrip() if begins else after)
+
+
+def replaced(response: str, word: Word, candidate: str) -> str:
+    """The response with another word in this place, which takes over a capital at the beginning."""
+    taken = candidate[:1].upper() + candidate[1:] if word.text[:1].isupper() else candidate
+    return response[: word.start] + taken + response[word.end :]
+
+
+def swaps(scorer: RewardModelScorer, question: Question, stop: Callable[[], bool] = lambda: False) -> Iterator[Json]:
+    """Every word left out, and replaced by every candidate: the change of the score.
+
+    Yields ``{"done", "of"}`` while it goes on, and at the end ``{"words", "left"}``: a list with ``start``, ``end``, ``text``, ``without``
+    and ``with`` (a number for each candidate, None where the word is that candidate), and how many words were too many to be tried.
+    """
+    words = words_of(question.response)
+    tried = words[:MOST_WORDS]
+    texts = [question.response]
+    for word in tried:
+        texts += [
+            without(question.response, word, question.prompt),
+            *(replaced(question.response, word, one) for one in question.candidates),
+        ]
+    scores: list[float] = []
+    for first in range(0, len(texts), AT_ONCE):
+        if stop():
+            return
+        scores += scorer(question.episodes(texts[first : first + AT_ONCE])).tolist()
+        yield {"done": len(scores), "of": len(texts)}
+    whole, *changed = scores
+    width = 1 + len(question.candidates)
+    rows = []
+    for place, word in enumerate(tried):
+        own = [score - whole for score in changed[place * width : (place + 1) * width]]
+        same = [word.text.casefold() == one.casefold() for one in question.candidates]
+        rows.append(
+            {
+                "start": word.start,
+                "end": word.end,
+                "text": word.text,
+                "without": own[0],
+                "with": [None if known else value for known, value in zip(same, own[1:], strict=True)],
+            }
+        )
+    yield {"words": rows, "left": len(words) - len(tried)}

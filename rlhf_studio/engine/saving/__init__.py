@@ -1,0 +1,1 @@
+"""Checkpoints and snapshots of a run: safetensors and JSON, complete or absent."""

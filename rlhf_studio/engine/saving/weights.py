@@ -1,0 +1,35 @@
+"""The weights of a checkpoint's model folder, copied into a model in memory bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rlhf_studio.engine.distributed.sharding import local_part, shard_like, unsharded_class
+from rlhf_studio.engine.models.adapters import adapter_weights
+
+
+def restore_weights(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """Copy the saved weights, or with LoRA those of the adapter. All of them are read and compared before any is written.
+
+    Raises OSError, SafetensorError, RuntimeError or ValueError when they cannot be read, or their names or shapes do not fit.
+    """
+    if isinstance(model, PeftModel):
+        saved, target = load_file(folder / "adapter_model.safetensors"), adapter_weights(model)
+    else:
+        saved, target = _saved(folder, model), model.state_dict()
+    if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
+        raise ValueError("its weights do not fit this model; was the model or LoRA setting changed?")
+    with torch.no_grad():
+        for name, tensor in saved.items():
+            local_part(target[name]).copy_(local_part(shard_like(tensor, target[name])))
+
+
+def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
+    """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
+    return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()

@@ -1,0 +1,151 @@
+"""Passes over one batch of items, however they are computed: in micro-batches, divided among lanes and ranks, packed or padded."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.gradients import add_gradients
+from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
+from rlhf_studio.engine.compute.packing import enable_packing
+from rlhf_studio.engine.distributed.sharding import is_sharded
+from rlhf_studio.engine.stages.objective import TrainingObjective
+
+RANDOM_WORDS = ("drop", "jitter")
+"""Parts of the names under which layers keep how much they change at random in training mode."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A micro-batch. With ``counts`` False it is there only because another rank has one more, and adds 0 to everything."""
+
+    items: list[Any]
+    counts: bool = True
+
+
+class BatchPasses:
+    """Computes the loss of items and its gradient.
+
+    Args:
+        model: what is trained, already on ``compute``'s device. On a CPU packing is switched on where its family allows it.
+        micro_batch: most items in a forward pass; all lanes together hold so many at one time.
+    """
+
+    def __init__(self, model: Any, objective: TrainingObjective[Any], compute: Compute, micro_batch: int):
+        self.model, self.objective, self.compute, self.micro_batch = model, objective, compute, micro_batch
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.packs = compute.device.type == "cpu" and not compute.ranks.sharded and isinstance(model, nn.Module) and enable_packing(model)
+        # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
+        self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(model) else compute
+
+    def add_gradients(self, items: Sequence[Any]) -> float:
+        """Add the gradient of the mean loss to the parameters' ``grad``; the mean loss. Summed over all ranks."""
+        count, compute = self.objective.count(items), self._training_compute
+        self._prepare(items)
+
+        def loss_of(part: _Part) -> tuple[Tensor, Tensor]:
+            with compute.autocast():
+                loss = self.objective.loss_sum(self.model, part.items)
+            loss = loss / count if part.counts else 0.0 * loss
+            return loss, loss.detach()
+
+        with _mode(self.model, training=True):
+            losses = add_gradients(compute.lanes, self.parameters, self._parts(items, compute), loss_of)
+        compute.ranks.all_reduce([gradient for gradient in self.gradients() if not is_sharded(gradient)])  # FSDP has reduced the others
+        return compute.ranks.all_reduce_sum([float(torch.stack(losses).double().sum())])[0]
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients that there are."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def mean_loss(self, items: Sequence[Any]) -> float:
+        """The mean loss over all items, with dropout off and without gradients. Raises ValueError when there is nothing to count."""
+        count = self.objective.count(items)
+        if not count > 0:
+            raise ValueError("there is no token or pair that counts, so there is no mean loss")
+        self._prepare(items)
+
+        def loss_of(part: _Part) -> float:
+            with self.compute.autocast():
+                loss = float(self.objective.loss_sum(self.model, part.items))
+            return loss if part.counts else 0.0
+
+        with _mode(self.model, training=False), torch.no_grad():
+            losses = self.compute.lanes.map(loss_of, self._parts(items, self.compute))
+        return self.compute.ranks.all_reduce_sum([math.fsum(losses)])[0] / count
+
+    def read(self, items: Sequence[Any]) -> list[Any]:
+        """What the objective reads of each item, in the order of the items. Every rank computes all of it."""
+        self._prepare(items)
+        return self._read(self.objective.read, items)
+
+    def _prepare(self, items: Sequence[Any]) -> None:
+        self.objective.prepare(self.model, items, self._read)
+
+    def _read(self, work: Callable[[Any, Sequence[Any]], list[Any]], items: Sequence[Any]) -> list[Any]:
+        order = self._by_length(items)
+        parts = self._cut(order, self.compute)
+
+        def of_part(rows: list[int]) -> list[Any]:
+            with self.compute.autocast():
+                return work(self.model, [items[row] for row in rows])
+
+        with _mode(self.model, training=False), torch.no_grad():
+            results = self.compute.lanes.map(of_part, parts)
+        found = dict(zip((row for part in parts for row in part), (one for part in results for one in part), strict=True))
+        return [found[row] for row in range(len(items))]
+
+    def _by_length(self, items: Sequence[Any]) -> list[int]:
+        lengths = [self.objective.tokens([item]) for item in items]
+        return sorted(range(len(items)), key=lengths.__getitem__)
+
+    def _parts(self, items: Sequence[Any], compute: Compute) -> list[_Part]:
+        """This rank's micro-batches. Every rank gets its share of short and long items.
+
+        With sharded weights every forward pass needs all ranks, so that all have equally many; and a rank without items needs one for its
+        gradients to be there.
+        """
+        order, ranks = self._by_length(items), compute.ranks
+        shares = [self._cut(share, compute) for share in balanced_parts(order, ranks.size)]
+        own = shares[ranks.rank] if ranks.rank < len(shares) else []
+        parts = [_Part([items[row] for row in rows]) for rows in own]
+        fewest = max(len(share) for share in shares) if ranks.sharded else 1
+        return parts + [_Part([items[order[0]]], counts=False)] * max(fewest - len(parts), 0)
+
+    def _cut(self, order: list[int], compute: Compute) -> list[list[int]]:
+        """Row numbers, ascending in length, in micro-batches that are divided among the lanes."""
+        size = compute.lanes.rows_per_part(len(order), self.micro_batch)
+        if self.packs:
+            return balanced_parts(order, math.ceil(len(order) / size))
+        return [order[first : first + size] for first in range(0, len(order), size)]  # padded: similar lengths together
+
+
+def draws_random_numbers(model: nn.Module) -> bool:
+    """Whether a forward pass in training mode draws random numbers: any layer with dropout, or with noise in a router."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            return True
+        for name, value in vars(module).items():
+            if isinstance(value, float) and value > 0 and any(word in name for word in RANDOM_WORDS):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Inside, the model is in training mode, or in evaluation mode; afterwards each of its modules is as it was."""
+    before = [(module, module.training) for module in model.modules() if module.training != training]
+    for module, _ in before:
+        module.training = training
+    try:
+        yield
+    finally:
+        for module, was in before:
+            module.training = was

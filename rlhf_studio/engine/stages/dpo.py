@@ -1,0 +1,139 @@
+"""Direct preference optimisation: a policy learns from preferences without a reward model (Rafailov et al. 2023, arXiv:2305.18290).
+
+The policy itself is the reward model: r(response) = β (log p_policy(response) - log p_reference(response)), and the loss is that of
+Bradley and Terry with these rewards (equation 7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from rlhf_studio.config import DPOConfig
+from rlhf_studio.engine.compute.packing import enable_packing, takes_packed_rows
+from rlhf_studio.engine.models.text_passes import text_logprobs
+from rlhf_studio.engine.stages.objective import Read, TrainingObjective
+from rlhf_studio.engine.stages.reward_training import EncodedPair, wrong_way_round
+
+
+@dataclass(frozen=True)
+class PairRewards:
+    """What the policy makes of a pair.
+
+    Attributes:
+        chosen, rejected: the implicit rewards, β times the log-ratio of policy and reference.
+        chosen_logprob, rejected_logprob: log-probability of each response under the policy, in nats.
+    """
+
+    chosen: float
+    rejected: float
+    chosen_logprob: float
+    rejected_logprob: float
+
+    @property
+    def margin(self) -> float:
+        return self.chosen - self.rejected
+
+
+class DPOObjective(TrainingObjective[EncodedPair]):
+    """The loss of preferring the chosen response, summed over pairs with their weights.
+
+    With d = r_chosen - r_rejected and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a tie), the
+    loss of a pair is ``-(1 - q) log sigmoid(d) - q log sigmoid(-d)``. Source of the smoothing: Mitchell 2023, conservative DPO. Margins of
+    pairs are not used.
+
+    The reference's log-probabilities of a pair are computed when it is first met, and kept.
+
+    Args:
+        reference: the frozen model; None takes the trained model with its LoRA adapters switched off.
+    """
+
+    def __init__(self, beta: float, *, label_smoothing: float = 0.0, reference: Any | None = None):
+        self.beta, self.label_smoothing = beta, label_smoothing
+        self._reference = None if reference is None else reference.requires_grad_(False).eval()
+        self._known: dict[tuple[tuple[int, ...], ...], tuple[float, float]] = {}
+
+    @classmethod
+    def of(cls, model: Any, config: DPOConfig) -> DPOObjective:
+        """The objective for training ``model`` from where it is now: without LoRA a copy of it becomes the reference."""
+        reference = None if isinstance(model, PeftModel) else copy.deepcopy(model)
+        return cls(config.beta, label_smoothing=config.label_smoothing, reference=reference)
+
+    def count(self, items: Sequence[EncodedPair]) -> float:
+        return math.fsum(item.weight for item in items)
+
+    def tokens(self, items: Sequence[EncodedPair]) -> int:
+        return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
+
+    def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
+        chosen, rejected = self._log_ratios(model, items)
+        margins = self.beta * (chosen - rejected)
+        weights, wrong = margins.new_tensor([item.weight for item in items]), wrong_way_round(items, self.label_smoothing, margins)
+        return (weights * (-(1 - wrong) * logsigmoid(margins) - wrong * logsigmoid(-margins))).sum()
+
+    def read(self, model: Any, items: Sequence[EncodedPair]) -> list[PairRewards]:
+        logprobs = pair_logprobs(model, items)
+        ratios = [
+            (part - known).mul(self.beta).tolist() for part, known in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)
+        ]
+        return [PairRewards(*numbers) for numbers in zip(*ratios, *(part.tolist() for part in logprobs), strict=True)]
+
+    # --- the reference -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, model: Any, items: Sequence[EncodedPair], read: Read) -> None:
+        """Compute the reference's log-probabilities of the pairs that it has not met yet."""
+        new = list({_key(item): item for item in items if _key(item) not in self._known}.values())
+        if not new:
+            return
+        if self._reference is None and not isinstance(model, PeftModel):
+            raise ValueError("the model has no LoRA adapters to switch off, so DPO needs a reference model")
+        if self._reference is not None and takes_packed_rows(model):
+            enable_packing(self._reference)
+
+        def work(trained: Any, part: Sequence[EncodedPair]) -> list[tuple[float, float]]:
+            logprobs = pair_logprobs(trained if self._reference is None else self._reference, part)
+            return list(zip(*(numbers.tolist() for numbers in logprobs), strict=True))
+
+        with model.disable_adapter() if self._reference is None else contextlib.nullcontext():
+            self._known |= dict(zip(map(_key, new), read(work, new), strict=True))
+
+    def state(self, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
+        """The reference's log-probabilities of each item, chosen and rejected, float32 (n, 2); NaN where they are not known yet."""
+        unknown = (math.nan, math.nan)
+        return {"reference": torch.tensor([self._known.get(_key(item), unknown) for item in items])}
+
+    def restore(self, items: Sequence[EncodedPair], tensors: Mapping[str, Tensor]) -> None:
+        rows = zip(items, tensors["reference"].tolist(), strict=True)
+        self._known |= {_key(item): (chosen, rejected) for item, (chosen, rejected) in rows if not math.isnan(chosen)}
+
+    def _log_ratios(self, model: Any, items: Sequence[EncodedPair]) -> list[Tensor]:
+        """log p_policy - log p_reference, (B,) of the chosen and of the rejected responses."""
+        logprobs = pair_logprobs(model, items)
+        return [part - known for part, known in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)]
+
+    def _of_reference(self, items: Sequence[EncodedPair], like: Tensor) -> tuple[Tensor, Tensor]:
+        chosen, rejected = zip(*(self._known[_key(item)] for item in items), strict=True)
+        return like.new_tensor(chosen), like.new_tensor(rejected)
+
+
+def pair_logprobs(model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Tensor]:
+    """Log-probability of each chosen and of each rejected response, (B,) float32, given its prompt. All go through in one batch."""
+    responses = [item.chosen for item in items] + [item.rejected for item in items]
+    prompts = [item.prompt for item in items] * 2
+    texts = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
+    counted = [range(max(len(prompt), 1), len(text)) for prompt, text in zip(prompts, texts, strict=True)]
+    sums = text_logprobs(model, texts, counted).sums()
+    return sums[: len(items)], sums[len(items) :]
+
+
+def _key(item: EncodedPair) -> tuple[tuple[int, ...], ...]:
+    return item.prompt, item.chosen, item.rejected

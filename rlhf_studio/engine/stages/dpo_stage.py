@@ -1,0 +1,90 @@
+"""Direct preference optimisation as a run: a policy learns from the pairs themselves, beside PPO as its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rlhf_studio.config import DPORunConfig
+from rlhf_studio.engine.compute.device import Compute, placed
+from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.engine.stages.dpo import DPOObjective
+from rlhf_studio.engine.stages.examples import load_pairs
+from rlhf_studio.engine.stages.loading import load_learner
+from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised_stage import Measured, SupervisedStage
+from rlhf_studio.engine.stages.watching import ExampleRecorder, Watched, watch
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.examples import EncodedPair
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, WatchRecord
+
+
+class DPOStage(SupervisedStage):
+    """A run of direct preference optimisation."""
+
+    name = "dpo"
+
+    def __init__(self, *parts: Any, held_out: Sequence[EncodedPair], watched: Watched):
+        super().__init__(*parts)
+        self._held_out, self._watched = list(held_out), watched
+        self._recorder = ExampleRecorder(self.tokenizer, self.compute)
+
+    def measure(self) -> Measured:
+        """What the policy makes of the held-out pairs: how often the chosen response has the larger implicit reward, and by how much."""
+        if not self._held_out:
+            return Measured()
+        found = self.trainer.read(self._held_out)
+        count, margins = len(found), [pair.margin for pair in found]
+        return Measured(
+            {
+                "dpo/eval_loss": self.trainer.mean_loss(self._held_out),
+                "dpo/eval_accuracy": sum((margin > 0) + 0.5 * (margin == 0) for margin in margins) / count,
+                "dpo/margin": sum(margins) / count,
+                "dpo/chosen_reward": sum(pair.chosen for pair in found) / count,
+                "dpo/rejected_reward": sum(pair.rejected for pair in found) / count,
+                "dpo/chosen_logprob": sum(pair.chosen_logprob for pair in found) / count,
+                "dpo/rejected_logprob": sum(pair.rejected_logprob for pair in found) / count,
+            }
+        )
+
+    def record(self, items: Sequence[int]) -> list[RolloutRecord]:
+        """The chosen and the rejected response of the batch's first pairs, token by token, one behind the other."""
+        pairs = [self.trainer.items[item] for item in items[: max(self.config.engine.record_samples // 2, 1)]]
+        texts = [(pair.prompt + response, len(pair.prompt)) for pair in pairs for response in (pair.chosen, pair.rejected)]
+        return self._recorder.record(self.model, texts)
+
+    def answers(self) -> list[WatchRecord]:
+        """The policy's answers to the watched prompts."""
+        return self._watched.answer(self.model, self.tokenizer, self.compute)
+
+    def learned(self, numbers: StepNumbers) -> dict[str, float]:
+        """Nothing beside the loss: the rest is measured on held-out pairs."""
+        return {}
+
+
+def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tuple[DPOStage, list[EventRecord]]:
+    """Load policy, reference and pairs. Returns the stage, and events for people.
+
+    Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+    """
+    learner, seed = load_learner(config, compute, report), config.engine.seed
+    end = learner.tokenizer.eos_token_id
+    pairs = load_pairs(config.data, learner.tokenizer, seed, report, whole_texts=False, ties=True, end=end)
+    objective = _objective(config, learner.model, compute, report)
+    skips = config.engine.non_finite == "skip"
+    trainer = SupervisedTrainer(learner.model, pairs.training.items, objective, config.dpo, compute, seed, skip_non_finite=skips)
+    starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
+    watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer)
+    stage = DPOStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=pairs.held_out.items, watched=watched)
+    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]]
+
+
+def _objective(config: DPORunConfig, model: Any, compute: Compute, report: OnProgress) -> DPOObjective:
+    if not config.model.reference:
+        return DPOObjective.of(model, config.dpo)
+    dtype = compute.dtype if config.lora.enabled else torch.float32
+    loaded = load_causal_lm(config.model.reference, config.model.reference_revision, dtype, report, "model.reference")
+    reference = placed(loaded.model, compute.load_device)
+    return DPOObjective(config.dpo.beta, label_smoothing=config.dpo.label_smoothing, reference=reference)

@@ -1,0 +1,117 @@
+"""The prompts of an evaluation as each tokenizer reads them, and the held-out text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import DataConfig, EvaluationRunConfig, RunConfig
+from rlhf_studio.engine.loop.prompts import TokenizerEncoder, hold_out, prepare_prompts, read_held_out
+from rlhf_studio.engine.padding import pad_right
+from rlhf_studio.engine.text import chat_template
+from rlhf_studio.engine.types import OnProgress, TokenBatch
+from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
+from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
+
+LONGEST_TEXT = 512
+"""Tokens of a held-out text that are read."""
+NOT_HELD_OUT = "No prompts are held out (data.eval, data.eval_share): what is measured may be on prompts that a policy learned from."
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The prompts.
+
+    Attributes:
+        prepared: as the reference reads them; the prompts at ``places`` are answered, in this order.
+        notes: sentences for people.
+    """
+
+    prepared: Prepared
+    places: list[int]
+    notes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt, as the reference reads it."""
+        return max(len(self.prepared.ids[place]) for place in self.places)
+
+    def texts(self) -> list[str]:
+        """What people see of each."""
+        return [self.prepared.texts[place] for place in self.places]
+
+
+def read_questions(config: EvaluationRunConfig, as_ppo: RunConfig, tokenizer: PreTrainedTokenizerBase, report: OnProgress) -> Questions:
+    """The held-out prompts, or some of them spread evenly. Raises :class:`PromptsError`.
+
+    They are those that a PPO run with the same ``data`` and ``engine.seed`` would not train on. Where nothing is held out they are from
+    all prompts, and a note says so.
+    """
+    report("Reading the prompts", None)
+    rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
+    prepared = prepare_prompts(rows, tokenizer, as_ppo, report)
+    held_out = hold_out(prepared, read_held_out(config.data, report), tokenizer, as_ppo, report)
+    notes = prepared.notes(config.data)
+    places = list(range(len(prepared.ids)))
+    if held_out.prompts is not None:
+        prepared = held_out.prompts
+        places, notes = list(range(len(prepared.ids))), prepared.notes(config.data)
+    elif held_out.aside:
+        places = held_out.aside
+    else:
+        notes.append(NOT_HELD_OUT)
+    count = min(config.evaluation.prompts or len(places), len(places))
+    return Questions(prepared, [places[index * len(places) // count] for index in range(count)], notes)
+
+
+def read_as(questions: Questions, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, policy: str) -> Prepared:
+    """The chosen prompts, all of them, as another tokenizer reads them. Raises :class:`PromptsError`."""
+    rows = [questions.prepared.rows[place] for place in questions.places]
+    if data.query_tokens_max or data.overlong == "cut_right":  # where the first tokenizer cut a text, the prompt ends for all
+        rows = [replace(row, text=text) for row, text in zip(rows, questions.texts(), strict=True)]
+    whole = {"min_prompt_tokens": 0, "query_tokens_min": 0, "query_tokens_max": 0, "overlong": "cut_left"}
+    data = data.model_copy(update=whole)
+    chat = chat_template(tokenizer) if data.chat_template else None
+    has_references = questions.prepared.references is not None
+    try:
+        return prepare(Prompts(rows, Counter(), has_references=has_references), data, TokenizerEncoder(tokenizer), chat, seed)
+    except PromptsError as error:
+        raise PromptsError(error.field, f"for {policy}, {error.message}") from None
+
+
+def read_texts(config: EvaluationRunConfig, report: OnProgress) -> list[str]:
+    """The held-out texts; empty without any. Raises :class:`PromptsError`."""
+    settings = config.evaluation
+    if not settings.text:
+        return []
+    report("Reading the held-out text", None)
+    data = DataConfig(prompts=settings.text, column=settings.text_column, max_prompts=settings.text_rows, dialogue="whole", eval_share=0)
+    try:
+        return read_prompts(data).texts
+    except PromptsError as error:
+        field = "evaluation.text_column" if error.field == "data.column" else "evaluation.text"
+        raise PromptsError(field, error.message) from None
+
+
+def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, device: torch.device) -> TokenBatch | None:
+    """Texts as rows whose tokens are predicted one by one, all but the first; None where no text has two tokens."""
+    rows = [ids[: min(longest, LONGEST_TEXT)] for ids in TokenizerEncoder(tokenizer).encode(list(texts), special=True)]
+    rows = [ids for ids in rows if len(ids) > 1]
+    return token_batch([ids[:1] for ids in rows], [ids[1:] for ids in rows], device) if rows else None
+
+
+def token_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], device: torch.device) -> TokenBatch:
+    """Prompts and responses as ids, padded; each has at least one token."""
+    longest = max(map(len, prompts))
+    prompt_ids = torch.tensor([[*[0] * (longest - len(ids)), *ids] for ids in prompts], device=device)
+    prompt_mask = torch.tensor([[*[False] * (longest - len(ids)), *[True] * len(ids)] for ids in prompts], device=device)
+    response_ids = pad_right(responses, 0, device)
+    lengths = torch.tensor([len(ids) for ids in responses], device=device)
+    return TokenBatch(prompt_ids, prompt_mask, response_ids, torch.arange(response_ids.shape[1], device=device) < lengths[:, None])

@@ -1,0 +1,56 @@
+"""The checkpoints of an evaluation. The answers are on record in the run folder, so a checkpoint holds no weights, only where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.runs import checkpoints
+from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
+from rlhf_studio.runs.paths import MANIFEST, STATE, checkpoint_dir
+from rlhf_studio.runs.reader import RunReader
+
+DECIDE = ("model", "data", "reward", "evaluation", "generation")
+"""Sections whose settings decide what is answered and how it is scored."""
+
+
+def write(run_dir: Path, step: int, config: EvaluationRunConfig) -> Path:
+    """Write the checkpoint of ``step``, complete or not at all. Returns its folder. Raises OSError."""
+    final = checkpoint_dir(run_dir, step)
+    folder = checkpoints.begin(final)
+    state = folder / STATE
+    state.write_text(json.dumps({"step": step, "settings": config.model_dump(mode="json")}, indent=1), encoding="utf-8")
+    sync(state)
+    entry = {STATE: {"bytes": state.stat().st_size, "sha256": sha256(state)}}
+    manifest = {"format": FORMAT, "step": step, "recorded_at": checkpoints.recorded_at(run_dir, step), "files": entry}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    sync(folder / MANIFEST)
+    sync(folder)
+    checkpoints.put_in_place(folder, final)
+    checkpoints.prune(final, config.engine.keep_checkpoints)
+    return final
+
+
+def check(run_dir: Path, step: int, config: EvaluationRunConfig, prompts: list[str], policies: list[str]) -> None:
+    """See that what is recorded up to ``step`` are answers of these policies to these prompts under these settings.
+
+    Raises :class:`CheckpointError` where something has changed: then the answers could not be compared with each other.
+    """
+    folder = checkpoint_dir(run_dir, step)
+    try:
+        before: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{folder.name}: {STATE} cannot be read ({error})") from error
+    now = config.model_dump(mode="json")
+    changed = [section for section in DECIDE if before.get(section) != now[section]]
+    if before.get("engine", {}).get("seed") != config.engine.seed:
+        changed.append("engine.seed")
+    if changed:
+        raise CheckpointError(f"the settings have changed since ({', '.join(changed)}): begin again with --from-start")
+    for answer in RunReader(run_dir).answers():
+        if answer.policy not in policies:
+            raise CheckpointError(f"{answer.policy} is on record, but no longer among the policies: begin again with --from-start")
+        if answer.place >= len(prompts) or prompts[answer.place] != answer.prompt:
+            raise CheckpointError("the prompts have changed since: begin again with --from-start")

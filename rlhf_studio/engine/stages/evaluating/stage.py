@@ -1,0 +1,322 @@
+"""Evaluation as a :class:`~rlhf_studio.engine.stages.stage_run.StageRun`: one batch of prompts, answered by all policies, is one step.
+
+What a step does follows from the settings and its number alone, so a run that was killed goes on with the same answers, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlhf_studio.config import EvaluationRunConfig, Permissions, RewardConfig, RunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.prompts import batch_of
+from rlhf_studio.engine.recording.costs import Costs
+from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
+from rlhf_studio.engine.stages.evaluating import saved
+from rlhf_studio.engine.stages.evaluating.answering import Row, kl_from_reference, read, read_texts, sample, settings_of
+from rlhf_studio.engine.stages.evaluating.completions import answers_in
+from rlhf_studio.engine.stages.evaluating.loading import Loaded, Policies
+from rlhf_studio.engine.stages.evaluating.questions import Questions, read_as, read_questions, text_tokens
+from rlhf_studio.engine.stages.evaluating.questions import read_texts as read_held_out_texts
+from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.types import OnProgress, PromptBatch, StepSoFar
+from rlhf_studio.inputs.checks.policy import sampling_warning
+from rlhf_studio.inputs.checks.rewards import refuse_without_permission
+from rlhf_studio.inputs.prompts.prepare import Prepared
+from rlhf_studio.runs.evaluation.answers import Answer
+from rlhf_studio.runs.evaluation.policies import PolicySource, sources_of
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
+from rlhf_studio.runs.writer import RunWriter
+
+
+class EvaluationStage:
+    """An evaluation run in memory."""
+
+    has_phases = False
+
+    def __init__(
+        self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, questions: Questions, judge: Scorer | None
+    ):
+        self._config, self._sources, self._policies, self._questions, self._judge = config, sources, policies, questions, judge
+        self.compute = policies.compute
+        self.after_phase: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
+        self._step, self._elapsed, self._episodes = 0, 0.0, 0
+        self._texts: list[str] = []
+        self._given: dict[str, list[list[str]]] = {}
+        self._read_as: dict[int, Prepared] = {}
+
+    @classmethod
+    def build(
+        cls, config: EvaluationRunConfig, compute: Compute, report: OnProgress, permissions: Permissions
+    ) -> tuple[EvaluationStage, list[EventRecord]]:
+        """Load everything that the configuration names. Returns the stage, and events for people.
+
+        Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+        """
+        if compute.ranks.size > 1:
+            raise ConfigError([Problem("engine.processes", "an evaluation runs in one process; use 1")])
+        settings = config.evaluation
+        sources = sources_of(config)
+        as_ppo = ppo_settings(config)
+        scorer = build_scorer(config.reward, compute, report, permissions)
+        judge = build_judge(settings.judge, compute, report, permissions)
+        reference = (settings.reference or config.model.policy, "main" if settings.reference else config.model.revision)
+        policies = Policies(as_ppo, reference, compute, scorer, report)
+        questions = read_questions(config, as_ppo, policies.reference.tokenizer, report)
+        stage = cls(config, sources, policies, questions, judge)
+        stage._texts = read_held_out_texts(config, report)
+        stage._given = {source.name: answers_in(source, questions, settings.samples) for source in sources if source.kind == "completions"}
+        policies.load_all([source for source in sources if source.kind == "model"], questions.longest)
+        events = [EventRecord("info", "health", note) for note in [*policies.reference.notes, *questions.notes]]
+        if warning := sampling_warning(config.generation):
+            events.append(EventRecord("warning", "sampling", warning))
+        return stage, events
+
+    @staticmethod
+    def refuse(config: EvaluationRunConfig, permissions: Permissions) -> None:
+        """Raise :class:`ConfigError` for rewards outside the program that nobody has allowed, before anything is loaded."""
+        refuse_without_permission(config.reward.components, permissions)
+
+    # --- what a run asks ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> EvaluationRunConfig:
+        """The settings."""
+        return self._config
+
+    @property
+    def step_number(self) -> int:
+        """The newest step that is done."""
+        return self._step
+
+    @property
+    def total_steps(self) -> int:
+        """How many batches the prompts make."""
+        return math.ceil(len(self._questions) / self._config.evaluation.batch_size)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all prompts are answered."""
+        return self._step >= self.total_steps
+
+    def check(self) -> None:
+        """Nothing is trained, so nothing is compared."""
+
+    def begin(self, report: OnProgress) -> Beginning:
+        """An event that says which policies answer, for whoever wants to know where they come from."""
+        data = {source.name: {key: value for key, value in vars(source).items() if key != "name"} for source in self._sources}
+        names = ", ".join(source.name for source in self._sources[:5]) + (" \u2026" if len(self._sources) > 5 else "")
+        text = f"{len(self._questions):,} prompts for {len(self._sources)} policies: {names}."
+        return Beginning(events=[EventRecord("info", "policies", text, data)])
+
+    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
+        """Nothing: no step is compared with the start."""
+
+    def state(self) -> None:
+        """Nothing: the answers are on record."""
+
+    def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
+        """Write down how far it is. Raises OSError."""
+        return saved.write(run_dir, self._step, self._config)
+
+    def save_snapshot(self, run_dir: Path) -> None:
+        """Nothing: nothing learns."""
+
+    def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
+        """Go on after ``step``. Raises :class:`CheckpointError` where settings, policies or prompts are others than those on record."""
+        if step:
+            saved.check(run_dir, step, self._config, self._questions.texts(), [source.name for source in self._sources])
+        self._step = step or 0
+        self._elapsed = float(dict(RunReader(run_dir).metrics_since(self._step - 1, 1)).get(self._step, {}).get("time/elapsed") or 0.0)
+        self._episodes = min(self._step * self._config.evaluation.batch_size, len(self._questions)) * self._per_prompt
+        return []
+
+    def changes_at_resume(self) -> None:
+        """Nothing: no setting that matters may change."""
+
+    def overruled(self) -> list[str]:
+        """Nothing changes while it goes on."""
+        return []
+
+    def forgotten(self, reader: RunReader) -> str:
+        """Nothing to forget."""
+        return ""
+
+    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
+        """A step has no phases."""
+        return []
+
+    def plan_change(self, setting: str, value: float, first: int) -> float:
+        """Raises ValueError: no setting of an evaluation changes while it goes on."""
+        raise ValueError(f"{setting} cannot change while an evaluation goes on")
+
+    # --- a step ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _per_prompt(self) -> int:
+        return len(self._sources) * self._config.evaluation.samples
+
+    def step(self) -> StepRecord:
+        """All policies answer the next batch of prompts. Raises RewardError and NonFiniteError; then nothing of it is done."""
+        size, costs = self._config.evaluation.batch_size, Costs(self.compute)
+        places = list(range(self._step * size, min((self._step + 1) * size, len(self._questions))))
+        answers: list[Answer] = []
+        metrics: dict[str, float] = {}
+        for source in self._sources:
+            own = self._answers(source, places, len(answers), costs)
+            answers += own
+            metrics |= _means(source.name, own)
+            if source.kind == "model" and self._texts:
+                with costs("reference"):
+                    metrics |= self._text(source)
+        self._step += 1
+        self._elapsed += costs.total
+        self._episodes += len(answers)
+        metrics |= costs.metrics(self._elapsed, self._episodes, None)
+        metrics["speed/episodes_per_second"] = len(answers) / costs.total
+        metrics["speed/tokens_per_second"] = sum(answer.length for answer in answers) / costs.total
+        return StepRecord(self._step, metrics, list(answers))
+
+    def _answers(self, source: PolicySource, places: list[int], first: int, costs: Costs) -> list[Answer]:
+        samples = self._config.evaluation.samples
+        if source.kind == "completions":
+            return self._given_answers(source, places, first, costs)
+        loaded = self._policies.get(source)
+        models = loaded.models
+        prompts = self._prompts(loaded, source.name, places).repeat(samples)
+        with costs("rollout"):
+            sampled = sample(models, prompts, self._seed)
+        with costs("reference"):
+            if loaded.reads_alike:
+                kl = kl_from_reference(models, sampled, greedy=self._config.evaluation.greedy).tolist()
+                with models.reference.active() as reference:
+                    rows = read(reference, sampled.tokens, models.forward_pass)
+            else:
+                kl, rows = [math.nan] * len(sampled.texts), self._read_by_reference(places, sampled.texts)
+        with costs("score"):
+            episodes = self._episodes_of(prompts, sampled.texts, sampled.stopped, sampled.tokens.lengths.tolist())
+            return self._records(source, places, first, episodes, rows, kl, list(sampled.stopped))
+
+    def _given_answers(self, source: PolicySource, places: list[int], first: int, costs: Costs) -> list[Answer]:
+        samples = self._config.evaluation.samples
+        texts = [text for place in places for text in self._given[source.name][place]]
+        with costs("reference"):
+            rows = self._read_by_reference(places, texts)
+        with costs("score"):
+            prompts = self._as_read_by_reference(places).repeat(samples)
+            episodes = self._episodes_of(prompts, texts, [True] * len(texts), [length for _, length in rows])
+            return self._records(source, places, first, episodes, rows, [math.nan] * len(texts), [None] * len(texts))
+
+    @property
+    def _seed(self) -> int:
+        """The same for all policies, another one for each step."""
+        return (self._config.evaluation.seed * 1_000_003 + self._step) % 2**63
+
+    def _prompts(self, loaded: Loaded, policy: str, places: list[int]) -> PromptBatch:
+        """The prompts as a policy's own tokenizer reads them."""
+        tokenizer, known = loaded.models.tokenizer, self._policies.reference.tokenizer
+        alike = tokenizer.get_vocab() == known.get_vocab() and tokenizer.chat_template == known.chat_template
+        if alike:
+            return self._as_read_by_reference(places)
+        if id(tokenizer) not in self._read_as:
+            self._read_as[id(tokenizer)] = read_as(self._questions, self._config.data, tokenizer, self._config.engine.seed, policy)
+        return batch_of(self._read_as[id(tokenizer)], places, loaded.models.pad_id)
+
+    def _as_read_by_reference(self, places: list[int]) -> PromptBatch:
+        return batch_of(self._questions.prepared, [self._questions.places[place] for place in places], 0)
+
+    def _read_by_reference(self, places: list[int], texts: list[str]) -> list[Row]:
+        """What the reference gives to answers that are known as texts."""
+        prepared, samples = self._questions.prepared, self._config.evaluation.samples
+        prompts = [prepared.ids[self._questions.places[place]] for place in places for _ in range(samples)]
+        return read_texts(self._policies.reader, prompts, texts)
+
+    def _episodes_of(self, prompts: PromptBatch, texts: list[str], stopped: list[bool], lengths: list[int]) -> Episodes:
+        return Episodes(prompts.texts, texts, stopped, lengths, prompts.references, prompts.chats)
+
+    def _records(
+        self,
+        source: PolicySource,
+        places: list[int],
+        first: int,
+        episodes: Episodes,
+        rows: list[Row],
+        kl: list[float],
+        stopped: list[bool | None],
+    ) -> list[Answer]:
+        samples, scorer = self._config.evaluation.samples, self._policies.scorer
+        parts = {name: part.tolist() for name, part in scorer.parts(episodes).items()}
+        gold = scorer.gold(episodes)
+        judge = None if self._judge is None else torch.stack(list(self._judge.parts(episodes).values())).sum(dim=0).tolist()
+        texts = self._questions.texts()
+        return [
+            Answer(
+                sample=first + row,
+                prompt=texts[places[row // samples]],
+                response=response,
+                score=sum(part[row] for part in parts.values()),
+                parts={name: part[row] for name, part in parts.items()},
+                gold=None if gold is None else float(gold[row]),
+                kl=kl[row],
+                length=episodes.lengths[row],
+                stopped=stopped[row],
+                tokens=None,
+                policy=source.name,
+                place=places[row // samples],
+                draw=row % samples,
+                judge=math.nan if judge is None else judge[row],
+                ref_logprob=rows[row][0],
+                ref_length=rows[row][1],
+            )
+            for row, response in enumerate(episodes.responses)
+        ]
+
+    def _text(self, source: PolicySource) -> dict[str, float]:
+        """What this step's share of the held-out text is worth under a policy."""
+        loaded = self._policies.get(source)
+        models, share = loaded.models, self._texts[self._step :: self.total_steps]
+        tokens = text_tokens(share, models.tokenizer, loaded.longest, self.compute.device)
+        found = read(models.policy, tokens, models.forward_pass) if tokens is not None else []
+        logprob, count = sum(value for value, _ in found), sum(length for _, length in found)
+        return {f"evaluation/text_logprob/{source.name}": logprob, f"evaluation/text_tokens/{source.name}": float(count)}
+
+
+def _means(policy: str, answers: list[Answer]) -> dict[str, float]:
+    """The step's means of one policy, for its curves."""
+    known = [answer.gold for answer in answers if answer.gold is not None]
+    found = {"score": [answer.score for answer in answers], "length": [float(answer.length) for answer in answers]}
+    found |= {"gold": known, "kl": [answer.kl for answer in answers if math.isfinite(answer.kl)]}
+    found["judge"] = [answer.judge for answer in answers if math.isfinite(answer.judge)]
+    return {f"evaluation/{name}/{policy}": sum(values) / len(values) for name, values in found.items() if values}
+
+
+def ppo_settings(config: EvaluationRunConfig) -> RunConfig:
+    """The same model, data, reward, sampling and device, as the engine's pieces take them."""
+    generation = settings_of(config.generation, greedy=config.evaluation.greedy)
+    return RunConfig.model_validate(
+        {
+            "model": config.model.model_dump(),
+            "data": config.data.model_dump(),
+            "reward": config.reward.model_dump(),
+            "generation": generation.model_dump(),
+            "engine": config.engine.model_dump(),
+        }
+    )
+
+
+def build_judge(name: str, compute: Compute, report: OnProgress, permissions: Permissions) -> Scorer | None:
+    """The reward model that was not used in training. Raises :class:`ConfigError` naming ``evaluation.judge``."""
+    if not name:
+        return None
+    settings = RewardConfig.model_validate({"components": [{"kind": "reward_model", "model": name}]})
+    try:
+        return build_scorer(settings, compute, report, permissions)
+    except ConfigError as error:
+        raise ConfigError([Problem("evaluation.judge", problem.message) for problem in error.problems]) from error

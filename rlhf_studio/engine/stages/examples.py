@@ -1,0 +1,105 @@
+"""The examples of a supervised stage: read, divided into those to learn from and those held out, and encoded by the model's tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.engine.loop.prompts import TokenizerEncoder
+from rlhf_studio.engine.text import chat_template
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.examples import (
+    PreparedDemonstrations,
+    PreparedPairs,
+    PromptsError,
+    prepare_demonstrations,
+    prepare_pairs,
+    read_demonstrations,
+    read_pairs,
+    split_held_out,
+)
+from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings
+
+
+@dataclass(frozen=True)
+class StageDemonstrations:
+    """Demonstrations of a run; ``notes`` are sentences for people."""
+
+    training: PreparedDemonstrations
+    held_out: PreparedDemonstrations
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class StagePairs:
+    """Preference pairs of a run; ``notes`` are sentences for people."""
+
+    training: PreparedPairs
+    held_out: PreparedPairs
+    notes: list[str]
+
+
+def load_demonstrations(
+    data: DemonstrationsConfig, loss_on: Literal["response", "text"], tokenizer: PreTrainedTokenizerBase, seed: int, report: OnProgress
+) -> StageDemonstrations:
+    """Read and encode demonstrations. Raises :class:`PromptsError`, also when none is left to learn from."""
+    training, aside, notes, before = _read(read_demonstrations, data, seed, report, "demonstrations")
+    given = (TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None, loss_on)
+    end, tick = tokenizer.eos_token_id, lambda: report("Encoding the demonstrations", None)
+    learned, held_out = (prepare_demonstrations(rows, data, *given, end=end, tick=tick) for rows in (training, aside))
+    _check(data.source, len(learned.items), learned.left_out)
+    notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]
+    return StageDemonstrations(learned, held_out, notes)
+
+
+def load_pairs(
+    data: PairsConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    report: OnProgress,
+    *,
+    whole_texts: bool,
+    ties: bool,
+    end: int | None,
+) -> StagePairs:
+    """Read and encode preference pairs, as :func:`prepare_pairs` says. Raises :class:`PromptsError`, also when none is left."""
+    training, aside, notes, before = _read(read_pairs, data, seed, report, "pairs")
+    encoder, chat = TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None
+    how: dict[str, Any] = {"whole_texts": whole_texts, "ties": ties, "end": end, "tick": lambda: report("Encoding the pairs", None)}
+    learned = prepare_pairs(training, data, encoder, chat, **how)
+    held_out = prepare_pairs(aside, data, encoder, chat, **how, keep_texts=len(aside))
+    _check(data.source, len(learned.items), learned.left_out)
+    notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "pairs")]
+    return StagePairs(learned, held_out, notes)
+
+
+def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tuple[list[Any], list[Any], list[str], Any]:
+    """(rows to learn from, rows held out, notes, what was left out while reading)."""
+    report(f"Reading the {noun}", None)
+
+    def tick(text: str) -> None:
+        report(f"Reading the {noun}: {text}", None)
+
+    rows = read(data, tick)
+    training, aside = split_held_out(rows.rows, data, seed)
+    settings = held_out_settings(data)
+    if settings is not None:
+        try:
+            aside = read(settings, tick).rows
+        except PromptsError as error:
+            raise held_out_error(error) from error
+    return training, aside, list(rows.notes), rows.left_out
+
+
+def _check(source: str, count: int, left_out: Any) -> None:
+    if not count:
+        why = f" ({sum(left_out.values()):,} were left out when they were encoded)" if left_out else ""
+        raise PromptsError("data.source", f"{source} holds nothing to learn from{why}")
+
+
+def _numbers(training: int, held_out: int, noun: str) -> str:
+    kept = f"is measured on {held_out:,} that it never learns from" if held_out else "has none held out to be measured on"
+    return f"The run learns from {training:,} {noun} and {kept}."

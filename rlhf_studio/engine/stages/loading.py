@@ -1,0 +1,69 @@
+"""The model that a supervised stage trains: loaded as it is, or drawn anew in its shape; with LoRA where wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
+
+from rlhf_studio.config import DPORunConfig, SFTRunConfig
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.engine.compute.device import Compute, placed
+from rlhf_studio.engine.compute.fused import fuse_activations
+from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
+from rlhf_studio.engine.models.adapters import add_lora, name_base
+from rlhf_studio.engine.models.load_model import UNUSABLE, LoadedModel, fetch, load_causal_lm, load_options, load_tokenizer
+from rlhf_studio.engine.models.policy import ResponseModel
+from rlhf_studio.engine.types import OnProgress
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A causal language model that is going to be trained.
+
+    Attributes:
+        model: with its adapters where LoRA is on; its trained weights are float32.
+        notes: sentences for people.
+    """
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+    notes: list[str]
+
+
+def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: OnProgress) -> Learner:
+    """The policy of a supervised stage on its device. Raises :class:`ConfigError` for what cannot be loaded or does not fit together."""
+    # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
+    dtype = compute.dtype if config.lora.enabled else torch.float32
+    if isinstance(config, SFTRunConfig) and config.model.fresh:
+        loaded = draw_model(config.model.policy, config.model.revision, config.engine.seed, dtype, report)
+    else:
+        loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=load_options(config, compute))
+    model = placed(loaded.model, compute.load_device)
+    if config.lora.enabled:
+        torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
+        model = add_lora(model, config.lora)
+        in_memory = loaded.merged or config.lora.changes_base or getattr(config.model, "fresh", False)
+        name_base(model, None if in_memory else config.model.policy, config.model.revision)
+    if config.model.gradient_checkpointing and not enable_gradient_checkpointing(ResponseModel(model)):
+        raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
+    return Learner(model, loaded.tokenizer, list(loaded.notes))
+
+
+def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:
+    """A model of the shape that a config.json gives, with new weights drawn by the seed, and its tokenizer. Raises :class:`ConfigError`."""
+    folder = fetch(name, revision, report, "model.policy", weights=False)
+    report(f"Drawing new weights in the shape of {name}", None)
+    try:
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=False)
+        tokenizer = load_tokenizer(folder)
+    except UNUSABLE as error:
+        raise ConfigError(
+            [Problem("model.policy", f"cannot draw a model in the shape of {name}: {' '.join(str(error).split())[:300]}")]
+        ) from error
+    fuse_activations(model)
+    return LoadedModel(model.eval(), tokenizer, [f"The weights are new: only the shape and the tokenizer of {name} were taken over."])

@@ -1,0 +1,53 @@
+"""What a supervised stage minimises: a sum of one term per token or per pair, divided by how many terms there are.
+
+However a batch is cut into micro-batches, lanes and ranks, the loss and its gradient are those of the whole batch, since the sums of the
+parts add up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Read(Protocol):
+    """Runs ``work(model, part)`` without gradients over items in micro-batches, and gives one result for each item, in their order."""
+
+    def __call__(self, work: Any, items: Sequence[Any]) -> list[Any]: ...
+
+
+class TrainingObjective(ABC, Generic[Item]):
+    """A loss for items of one kind."""
+
+    @abstractmethod
+    def count(self, items: Sequence[Item]) -> float:
+        """How many terms (tokens or pairs, times their weights) the loss of these items is a sum of."""
+
+    @abstractmethod
+    def tokens(self, items: Sequence[Item]) -> int:
+        """How many tokens the model reads for these items."""
+
+    @abstractmethod
+    def loss_sum(self, model: Any, items: Sequence[Item]) -> torch.Tensor:
+        """The summed loss of these items, a float32 scalar."""
+
+    @abstractmethod
+    def read(self, model: Any, items: Sequence[Item]) -> list[Any]:
+        """What people look at, for each item: the numbers that its loss is made from. Called without gradients."""
+
+    def prepare(self, model: Any, items: Sequence[Item], read: Read) -> None:
+        """Called before the loss of ``items``, outside of lanes, for what must be known of them first."""
+
+    def state(self, items: Sequence[Item]) -> dict[str, Tensor]:
+        """What a checkpoint needs to know of this objective. Most have no state."""
+        return {}
+
+    def restore(self, items: Sequence[Item], tensors: Mapping[str, Tensor]) -> None:
+        """Give back what :meth:`state` returned."""

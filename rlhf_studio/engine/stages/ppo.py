@@ -1,0 +1,148 @@
+"""PPO as a :class:`~rlhf_studio.engine.stages.stage_run.StageRun`: the trainer, its checks, its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import build_trainer
+from rlhf_studio.engine.loop.changed_settings import change_event, forgotten
+from rlhf_studio.engine.loop.state import TrainingState, training_state
+from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.parity.gate import check_before_training
+from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
+from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.types import OnProgress, StepSoFar
+from rlhf_studio.inputs.checks.policy import sampling_warning
+from rlhf_studio.inputs.checks.rewards import refuse_without_permission
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
+from rlhf_studio.runs.writer import RunWriter
+
+
+class PPOStage:
+    """A PPO run in memory."""
+
+    has_phases = True
+
+    def __init__(self, trainer: Trainer):
+        self.trainer, self.compute = trainer, trainer.compute
+
+    @classmethod
+    def build(cls, config: RunConfig, compute: Compute, report: OnProgress, permissions: Permissions) -> tuple[PPOStage, list[EventRecord]]:
+        """Load everything that the configuration names. Returns the stage, and events for people.
+
+        Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+        """
+        trainer, notes = build_trainer(config, compute, report, permissions)
+        events = [EventRecord("info", "health", note) for note in notes]
+        if cut_off := sampling_warning(config.generation):
+            events.append(EventRecord("warning", "sampling", cut_off))
+        return cls(trainer), events
+
+    @staticmethod
+    def refuse(config: RunConfig, permissions: Permissions) -> None:
+        """Raise :class:`ConfigError` for rewards outside the program that nobody has allowed, before anything is loaded."""
+        refuse_without_permission(config.reward.components, permissions)
+
+    @property
+    def after_phase(self) -> Callable[[str, StepSoFar], None]:
+        """Called at the end of each phase."""
+        return self.trainer.after_phase
+
+    @after_phase.setter
+    def after_phase(self, call: Callable[[str, StepSoFar], None]) -> None:
+        self.trainer.after_phase = call
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings in force."""
+        return self.trainer.config
+
+    @property
+    def step_number(self) -> int:
+        """The newest step that is done."""
+        return self.trainer.progress.step
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the run has."""
+        return self.trainer.config.ppo.steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.trainer.finished
+
+    def check(self) -> EventRecord:
+        """Compare the forward passes with the models' own. Raises :class:`ParityError`."""
+        return check_before_training(self.trainer)
+
+    def begin(self, report: OnProgress) -> Beginning:
+        """The starting policy's answers to the watched prompts."""
+        report("Answering the watched prompts with the starting policy", None)
+        return Beginning(*self.trainer.first_answers())
+
+    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
+        """All steps of a run are compared with one record of the starting policy: that of the run's beginning, or of a fork's parent."""
+        probes = self.trainer.probes
+        if not probes:
+            return
+        recorded = [score for at, score in reader.probes()[1] if at == 0] if self.step_number else []
+        if recorded:
+            probes.keep_start(recorded)
+        else:
+            writer.probes(probes.texts(), probes.of_start())
+
+    def step(self) -> StepRecord:
+        """One PPO step."""
+        return self.trainer.step()
+
+    def state(self) -> TrainingState:
+        """The trainer's state as it is now, beside the weights."""
+        return training_state(self.trainer)
+
+    def save(self, run_dir: Path, state: TrainingState | None = None) -> Path | None:
+        """Write the checkpoint of the newest step, as in :class:`StageRun`."""
+        trainer, engine = self.trainer, self.config.engine
+        state = state or self.state()
+        weights = put_together(run_dir, trainer.models.policy, self.compute.ranks)
+        if not self.compute.ranks.is_main:
+            return None
+        best_by = None if engine.keep_best == "none" else engine.keep_best
+        policy, tokenizer = trainer.models.policy, trainer.models.tokenizer
+        return save_checkpoint(run_dir, self.step_number, policy, tokenizer, state, engine.keep_checkpoints, weights, best_by)
+
+    def save_snapshot(self, run_dir: Path) -> None:
+        """Keep the policy alone, as in :class:`StageRun`."""
+        models = self.trainer.models
+        weights = put_together(run_dir, models.policy, self.compute.ranks, critic_too=False)
+        if self.compute.ranks.is_main:
+            save_snapshot(run_dir, self.step_number, models.policy, models.tokenizer, self.config, weights)
+
+    def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
+        """Take over a checkpoint, and plan the changes of settings that later steps had when they were recorded."""
+        return go_on_from(run_dir, step, self.trainer)
+
+    def changes_at_resume(self) -> EventRecord | None:
+        """What this start has changed in the settings of the checkpoint."""
+        return change_event(self.trainer.live.before, self.config, self.step_number)
+
+    def overruled(self) -> list[str]:
+        """The settings whose recorded changes are not made again."""
+        return self.trainer.live.overruled()
+
+    def forgotten(self, reader: RunReader) -> str:
+        """What a start from the beginning no longer does, as a sentence with a blank before it; empty where nothing."""
+        return forgotten(reader.changes(later_too=True), self.config.ppo.planned)
+
+    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
+        """The step's recorded episodes with what is known of them after ``phase``."""
+        return self.trainer.recorded_so_far(phase, so_far)
+
+    def plan_change(self, setting: str, value: float, first: int) -> float:
+        """Put a setting's new value into force from step ``first`` on. Returns its value until then."""
+        self.trainer.live.plan(setting, value, first)
+        return self.trainer.present(setting)

@@ -1,0 +1,124 @@
+"""After training: LoRA merged, scores normalised on reference samples, the model saved with what is known of it; ensembles."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
+from rlhf_studio.engine.models.merging import merged_for_good
+from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, REWARD_FILE, Normalisation, RewardFile
+
+BATCH = 64
+ONLY_HERE = """This reward model was trained with RLHF Studio. Its score head has a hidden layer (see reward_model.json), which the sequence
+classifiers of transformers do not have. Load it with RLHF Studio: name this folder as the model of a reward. Plain transformers refuses it,
+because score.weight has another shape than its own head.
+"""
+
+
+def merged_reward_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The plain classifier: with LoRA, a copy whose adapters are added into the weights; else the model itself.
+
+    Raises ValueError when the merged copy is not the same function beyond rounding.
+    """
+    if not isinstance(model, PeftModel):
+        return model
+    adapted = copy.deepcopy(model).eval()
+    return merged_for_good(adapted)
+
+
+def normalise(model: PreTrainedModel | PeftModel, rows: Sequence[Sequence[int]], source: str) -> Normalisation:
+    """Shift and scale the model's scores so that ``rows`` of token ids score with mean 0 and variance 1.
+
+    LoRA must be merged before: the shift may go into a layer that an adapter does not hold. Returns what was done, counted.
+    Raises ValueError when there are fewer than two rows, or when their scores do not vary.
+    """
+    if isinstance(model, PeftModel):
+        raise ValueError("merge the adapters before the scores are normalised")
+    if len(rows) < 2:
+        raise ValueError(f"scores are normalised over at least two responses, and there are {len(rows)}")
+    scores = score_rows(model, rows)
+    mean, std = float(scores.mean()), float(scores.std())
+    if not std > 1e-6 * max(1.0, abs(mean)):
+        raise ValueError("the scores of the reference samples do not vary, so they cannot be scaled to variance 1")
+    rescale_scores(model, 1 / std, -mean / std)
+    return Normalisation(len(rows), mean, std, source)
+
+
+@torch.no_grad()
+def score_rows(model: Any, rows: Sequence[Sequence[int]], pad_id: int | None = None, batch_size: int = BATCH) -> torch.Tensor:
+    """Scores float32 (N,) on the CPU of rows of token ids. Dropout is off; rows of like length go together."""
+    was_training = model.training
+    model.eval()
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    scores = torch.empty(len(rows))
+    try:
+        for first in range(0, len(order), batch_size):
+            part = order[first : first + batch_size]
+            scores[part] = last_token_logits(model, [rows[row] for row in part], pad_id)[:, 0].cpu()
+    finally:
+        model.train(was_training)
+    return scores
+
+
+def save_reward_model(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile) -> None:
+    """Write an ordinary transformers folder with ``reward_model.json`` beside the weights; a folder that is there is replaced when the
+    new one is whole. Raises OSError.
+    """
+    if isinstance(model, PeftModel):
+        raise ValueError("merge the adapters before the reward model is saved")
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    (temporary / REWARD_FILE).write_text(saved.text(), encoding="utf-8")
+    if saved.head == "hidden":
+        (temporary / "README.md").write_text(ONLY_HERE, encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(temporary, folder)
+
+
+def finish_reward_model(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    head: RewardFile,
+    rows: Sequence[Sequence[int]],
+    source: str,
+    folder: Path,
+) -> RewardFile:
+    """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
+
+    A model without LoRA is changed in place by the normalising. Raises ValueError and OSError.
+    """
+    plain = merged_reward_model(model)
+    saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
+    save_reward_model(plain, tokenizer, folder, saved)
+    return saved
+
+
+def member_folder(folder: Path, member: int) -> Path:
+    """Where a member of an ensemble in ``folder`` is saved; members are counted from 0."""
+    return folder / f"member-{member + 1}"
+
+
+def save_ensemble(folder: Path, members: Sequence[Path]) -> None:
+    """Write what makes ``folder`` an ensemble of reward models: the reward kind ``ensemble`` takes it as one name.
+
+    The members lie inside the folder. Raises ValueError for fewer than two, or for one that lies elsewhere.
+    """
+    if len(members) < 2:
+        raise ValueError(f"an ensemble has at least two members, and there are {len(members)}")
+    names = [member.relative_to(folder).as_posix() for member in members]
+    temporary = folder / f".{ENSEMBLE_FILE}.part"
+    temporary.write_text(json.dumps({"format": 1, "members": names}, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, folder / ENSEMBLE_FILE)

@@ -1,0 +1,155 @@
+"""Reward-model training as a run: a sequence classifier learns which of two responses people prefer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlhf_studio.config import RewardModelRunConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.models.adapters import save_model
+from rlhf_studio.engine.saving.folder import contiguous
+from rlhf_studio.engine.saving.weights import restore_weights
+from rlhf_studio.engine.stages.examples import StagePairs, load_pairs
+from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model
+from rlhf_studio.engine.stages.reward_model.finish import finish_reward_model
+from rlhf_studio.engine.stages.reward_model.measure import EVENT, PairTexts, measure
+from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
+from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised_stage import Measured, SupervisedStage
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.runs.records import EventRecord, RolloutRecord
+
+TRAINED = "trained"  # the folder of a checkpoint with the adapters as they are trained
+RAW = "raw.safetensors"  # what normalising changes, as it was before
+
+
+class RewardModelStage(SupervisedStage):
+    """A run of reward-model training. Each checkpoint has the model as others use it in ``reward_model/``: merged and normalised."""
+
+    name = "reward_model"
+    kept = "reward_model"
+
+    def __init__(self, *parts: Any, built: BuiltRewardModel, pairs: StagePairs, in_world: bool):
+        super().__init__(*parts)
+        self._built, self._pairs, self._in_world = built, pairs, in_world
+        self._texts = [PairTexts(*texts) for texts in pairs.held_out.texts]
+
+    def learned(self, numbers: StepNumbers) -> dict[str, float]:
+        """Nothing beside the loss: the rest is measured on held-out pairs."""
+        return {}
+
+    def measure(self) -> Measured:
+        """Accuracy, loss, calibration and more on the held-out pairs; at the end also on texts that mean the same."""
+        held_out = self._pairs.held_out.items
+        if not held_out:
+            return Measured()
+        thorough = self.finished
+        found = measure(self.model, held_out, texts=self._texts, encode=self._encode, gold=self._in_world, thorough=thorough)
+        return Measured(found.metrics, [EventRecord("info", EVENT, "The reward model was measured on held-out pairs.", found.record)])
+
+    def _encode(self, prompt: str, response: str) -> Sequence[int]:
+        ids: list[int] = self.tokenizer(prompt + response)["input_ids"]
+        return ids[-self.config.data.max_tokens :]
+
+    def record(self, items: Sequence[int]) -> list[RolloutRecord]:
+        """The batch's first pairs with their scores, the chosen response before the rejected one."""
+        pairs = [self.trainer.items[item] for item in items[: max(self.config.engine.record_samples // 2, 1)]]
+        records = []
+        for place, (pair, scores) in enumerate(zip(pairs, self.trainer.read(pairs), strict=True)):
+            for which, (response, score) in enumerate(((pair.chosen, scores.chosen), (pair.rejected, scores.rejected))):
+                records.append(self._record(2 * place + which, pair.prompt, response, score))
+        return records
+
+    def _record(self, sample: int, prompt: Sequence[int], response: Sequence[int], score: float) -> RolloutRecord:
+        before = self._text(prompt)
+        return RolloutRecord(
+            sample=sample,
+            prompt=before,
+            response=self._text([*prompt, *response])[len(before) :],
+            score=score,
+            parts={},
+            gold=None,
+            kl=float("nan"),
+            length=len(response),
+            stopped=None,
+            tokens=None,
+        )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------------
+
+    def fill(self, folder: Path, run_dir: Path) -> None:
+        """Write the model as it is used, and what training goes on from."""
+        rows, source = self._reference_texts()
+        if isinstance(self.model, PeftModel):
+            save_model(self.model, folder / TRAINED, run_dir / "base")
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept)
+            return
+        with _unchanged(self.model) as raw:
+            save_file(contiguous(raw), folder / RAW)
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept)
+
+    def restore_model(self, folder: Path) -> None:
+        """Copy the weights as they were trained into the model, bit for bit."""
+        if isinstance(self.model, PeftModel):
+            restore_weights(self.model, folder / TRAINED)
+            return
+        restore_weights(self.model, folder / self.kept)
+        own = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in load_file(folder / RAW).items():
+                own[name].copy_(tensor)
+
+    def _reference_texts(self) -> tuple[list[tuple[int, ...]], str]:
+        """The texts whose scores get mean 0 and variance 1, and what they are, for people."""
+        most = self.config.reward_model.normalise
+        held_out = self._pairs.held_out.items
+        pairs = held_out or self._pairs.training.items
+        rows = [pair.prompt + response for pair in pairs[: (most + 1) // 2] for response in (pair.chosen, pair.rejected)][:most]
+        return rows, "held-out examples" if held_out else "training examples"
+
+
+@contextlib.contextmanager
+def _unchanged(model: Any) -> Iterator[dict[str, Tensor]]:
+    """Gives copies of what normalising may change (the head, and every vector); afterwards the model is as it was, bit for bit."""
+    trunk = {id(parameter) for parameter in model.base_model.parameters()}
+    raw = {name: x.detach().clone() for name, x in model.named_parameters() if x.ndim < 2 or id(x) not in trunk}
+    try:
+        yield raw
+    finally:
+        own = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in raw.items():
+                own[name].copy_(tensor)
+        for name in own.keys() - raw.keys():
+            if own[name].ndim < 2:  # a bias that the head got
+                layer, _, last = name.rpartition(".")
+                setattr(model.get_submodule(layer), last, None)
+
+
+def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: OnProgress) -> tuple[RewardModelStage, list[EventRecord]]:
+    """Load the model and the pairs. Returns the stage, and events for people.
+
+    Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+    """
+    built, settings, seed = build_reward_model(config, compute, report), config.reward_model, config.engine.seed
+    end = built.tokenizer.eos_token_id if settings.append_eos else None
+    pairs = load_pairs(config.data, built.tokenizer, seed, report, whole_texts=True, ties=True, end=end)
+    objective = BradleyTerryObjective(
+        built.model.config.get_text_config().pad_token_id, centering=settings.centering, label_smoothing=settings.label_smoothing
+    )
+    skips = config.engine.non_finite == "skip"
+    trainer = SupervisedTrainer(built.model, pairs.training.items, objective, settings, compute, seed, skip_non_finite=skips)
+    in_world = config.data.source.startswith("bundled/world")
+    stage = RewardModelStage(config, compute, built.model, built.tokenizer, trainer, built=built, pairs=pairs, in_world=in_world)
+    return stage, [EventRecord("info", "health", note) for note in [*built.notes, *pairs.notes]]

@@ -1,0 +1,156 @@
+"""What people see of a language model that learns from examples: its answers to fixed prompts, and some examples token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import EngineConfig, GenerationConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import pad_id, stop_token
+from rlhf_studio.engine.loop.generate import ends_with_stop, response_texts
+from rlhf_studio.engine.models.critic import make_value_head
+from rlhf_studio.engine.models.forward import TOP_K
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.padding import pad_left
+from rlhf_studio.engine.sampling.decode import sample_responses
+from rlhf_studio.engine.text import PieceTable, remembering_decoder, response_pieces, token_pieces
+from rlhf_studio.ppo.logprobs import log_distribution
+from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
+
+FIRST_TOKENS = 8  # of a text without a prompt, as its prompt
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Prompts that are answered again and again, always with the same random numbers.
+
+    Attributes:
+        prompts: token ids of each.
+        stop_id: the token that ends an answer; None where only the length does.
+    """
+
+    prompts: list[tuple[int, ...]]
+    generation: GenerationConfig
+    seed: int
+    stop_id: int | None
+    pad_id: int
+
+    def answer(self, model: Any, tokenizer: PreTrainedTokenizerBase, compute: Compute) -> list[WatchRecord]:
+        """The model's answers with every token's numbers; there are no scores. The model's train or eval mode is kept."""
+        if not self.prompts:
+            return []
+        was_training, device = model.training, compute.device
+        head = make_value_head(model.config.get_text_config().hidden_size, "zero", 0).to(device)
+        policy = Policy(model, head)
+        ids, mask = pad_left([list(prompt) for prompt in self.prompts], self.pad_id)
+        generator = torch.Generator(device=device).manual_seed(self.seed)
+        shape = (len(self.prompts), self.generation.response_length)
+        uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+        with compute.autocast():
+            ends = {"uniforms": uniforms, "stop_id": self.stop_id, "pad_id": self.pad_id}
+            tokens, output = sample_responses(policy, ids.to(device), mask.to(device), self.generation, ranks=compute.ranks, **ends)
+        model.train(was_training)
+        texts, stopped = response_texts(tokenizer, tokens), ends_with_stop(tokens, self.stop_id)
+        columns = {name: getattr(output, name).float().cpu().numpy() for name in ("logprobs", "entropy")}
+        return [
+            WatchRecord(
+                sample=row,
+                prompt=_text(tokenizer, self.prompts[row]),
+                response=texts[row],
+                score=float("nan"),
+                gold=None,
+                stopped=bool(stopped[row]),
+                pieces=response_pieces(tokenizer, tokens, row),
+                arrays={name: column[row, :length] for name, column in columns.items()},
+            )
+            for row, length in enumerate(tokens.lengths.tolist())
+        ]
+
+
+def watched_prompts(examples: Sequence[tuple[Sequence[int], int]], count: int) -> list[tuple[int, ...]]:
+    """The first ``count`` different prompts of examples, each given as (token ids, where its response begins).
+
+    Of a text that is all response its first tokens are the prompt.
+    """
+    found = (tuple(ids[: start if start > 1 else min(FIRST_TOKENS, max(len(ids) // 2, 1))]) for ids, start in examples)
+    return list(dict.fromkeys(prompt for prompt in found if prompt))[:count]
+
+
+def watch(
+    examples: Sequence[tuple[Sequence[int], int]],
+    engine: EngineConfig,
+    generation: GenerationConfig,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Watched:
+    """The prompts of these examples as a run watches them. Raises :class:`ConfigError` when there is no such stop token."""
+    stop = stop_token(generation, len(model.get_input_embeddings().weight), tokenizer)
+    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stop, pad_id(tokenizer))
+
+
+class ExampleRecorder:
+    """Records examples token by token: log-probability and entropy of every response token, and the likeliest tokens there."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, compute: Compute):
+        self._tokenizer, self._compute = tokenizer, compute
+        self._pieces, self._decoder = PieceTable(tokenizer), remembering_decoder(tokenizer)
+
+    def record(self, model: Any, texts: Sequence[tuple[Sequence[int], int]]) -> list[RolloutRecord]:
+        """One record for each text, given as (token ids, where its response begins). The model's train or eval mode is kept."""
+        was_training = model.training
+        model.eval()
+        records = [self._one(model, sample, list(ids), max(start, 1)) for sample, (ids, start) in enumerate(texts)]
+        model.train(was_training)
+        return records
+
+    @torch.no_grad()
+    def _one(self, model: Any, sample: int, ids: list[int], start: int) -> RolloutRecord:
+        with self._compute.autocast():
+            logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, start - 1 : -1]
+        distribution = log_distribution(logits, 1.0)
+        chosen = distribution.gather(1, torch.tensor(ids[start:], device=model.device)[:, None])[:, 0]
+        best = distribution.topk(min(TOP_K, distribution.shape[1]), dim=-1)
+        arrays = {"logprobs": _numbers(chosen), "entropy": _numbers(-(distribution.exp() * distribution).sum(dim=-1))}
+        pieces, top_ids = token_pieces(self._tokenizer, ids, self._decoder), best.indices.cpu().numpy().astype(np.int32)
+        nothing = np.zeros((len(ids) - start, 0), dtype=np.int32)
+        return RolloutRecord(
+            sample=sample,
+            prompt=_text(self._tokenizer, ids[:start]),
+            response=_text(self._tokenizer, ids)[len(_text(self._tokenizer, ids[:start])) :],
+            score=float("nan"),
+            parts={},
+            gold=None,
+            kl=float("nan"),
+            length=len(ids) - start,
+            stopped=ids[-1] == self._tokenizer.eos_token_id,
+            tokens=TokenRecord(
+                prompt_ids=np.array(ids[:start], dtype=np.int32),
+                response_ids=np.array(ids[start:], dtype=np.int32),
+                prompt_pieces=pieces[:start],
+                response_pieces=pieces[start:],
+                arrays=arrays,
+                top_ids=top_ids,
+                top_logprobs=_numbers(best.values),
+                ref_top_ids=nothing,
+                ref_top_logprobs=nothing.astype(np.float32),
+                top_pieces=self._pieces(set(top_ids.ravel().tolist())),
+                gamma=1.0,
+                lam=1.0,
+                kl_coef=0.0,
+            ),
+        )
+
+
+def _numbers(x: Tensor) -> np.ndarray:
+    return x.float().cpu().numpy()
+
+
+def _text(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)

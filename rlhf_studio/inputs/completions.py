@@ -1,0 +1,71 @@
+"""Files of completions: prompts with what some model answered, one JSON object a line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.inputs.prompts.errors import PromptsError
+
+ONE = ("completion", "response")
+SEVERAL = ("completions", "responses")
+MOST_BYTES = 500_000_000
+
+
+def is_completions(name: str) -> bool:
+    """Whether a policy that a person names is a file of completions."""
+    return name.endswith((".jsonl", ".jsonl.gz"))
+
+
+def read_completions(path: Path, field: str) -> dict[str, list[str]]:
+    """The answers to each prompt, in the order of the file.
+
+    A line is ``{"prompt": ..., "completion": ...}``, or has a list under ``completions``; ``response`` and ``responses`` mean the same.
+    Lines with the same prompt belong together. Raises :class:`PromptsError` naming ``field`` and the line.
+    """
+    found: dict[str, list[str]] = {}
+    size = 0
+    for number, line in _lines(path, field):
+        size += len(line)
+        if size > MOST_BYTES:
+            raise PromptsError(field, f"{path.name} holds more than {MOST_BYTES // 1_000_000} MB of text")
+        if not line.strip():
+            continue
+        prompt, answers = _row(line, f"{path.name}, line {number}", field)
+        found.setdefault(prompt, []).extend(answers)
+    if not found:
+        raise PromptsError(field, f"{path.name} holds no completions")
+    return found
+
+
+def _lines(path: Path, field: str) -> Iterator[tuple[int, str]]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            yield from enumerate(file, start=1)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise PromptsError(field, f"{path} cannot be read as text: {error}") from error
+
+
+def _row(line: str, where: str, field: str) -> tuple[str, list[str]]:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PromptsError(field, f"{where} is not JSON: {error}") from None
+    keys = [key for key in (*ONE, *SEVERAL) if isinstance(row, dict) and key in row]
+    if not isinstance(row, dict) or "prompt" not in row or not keys:
+        has = f"; it has: {', '.join(map(str, row)) or 'nothing'}"[:200] if isinstance(row, dict) else ""
+        raise PromptsError(field, f"{where} needs prompt and completion (or completions, a list){has}")
+    if len(keys) > 1:
+        raise PromptsError(field, f"{where} has {' and '.join(keys)}; leave one of them out")
+    answers = [row[keys[0]]] if keys[0] in ONE else row[keys[0]]
+    if not isinstance(row["prompt"], str) or not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise PromptsError(field, f"{where}: prompt must be text, and {keys[0]} {'text' if keys[0] in ONE else 'a list of texts'}")
+    for text in (row["prompt"], *answers):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise PromptsError(field, f"{where} holds half a character (a lone surrogate)") from None
+    return row["prompt"], answers

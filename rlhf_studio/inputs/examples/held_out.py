@@ -1,0 +1,62 @@
+"""Examples that training never sees: from ``data.eval``, or a share of the examples themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.examples.rows import Demonstration, Pair
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, set_aside
+
+Row = TypeVar("Row", Demonstration, Pair)
+Config = TypeVar("Config", DemonstrationsConfig, PairsConfig)
+MOST_SET_ASIDE = 1_000
+"""The most examples that are set aside, and that are read from ``data.eval``."""
+
+
+def split_held_out(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig, seed: int) -> tuple[list[Row], list[Row]]:
+    """The examples to train on, and those that are held out: ``data.eval_share`` of them at most. Both keep their order.
+
+    Examples with the same prompt are on the same side. Which side follows from the seed and the prompt alone: other examples that come
+    or go do not move it. Nothing is held out when ``data.eval`` names held-out data.
+    """
+    share = 0.0 if data.eval else data.eval_share
+    aside = set(set_aside([_together(row) for row in rows], share, seed, most=MOST_SET_ASIDE, fewest=0))
+    return [row for place, row in enumerate(rows) if place not in aside], [rows[place] for place in sorted(aside)]
+
+
+def held_out_settings(data: Config) -> Config | None:
+    """How the examples of ``data.eval`` are read: as those for training, but for source and split. None when it names nothing."""
+    if not data.eval:
+        return None
+    source = {"source": data.eval, "split": data.eval_split, "eval": "", "max_rows": min(data.max_rows, MOST_EVAL_ROWS)}
+    other = {} if data.eval == data.source else {"subset": "", "revision": "main"}
+    return data.model_copy(update={**source, **other})
+
+
+def held_out_error(error: PromptsError) -> PromptsError:
+    """An error in the examples of ``data.eval``, at one of its own settings: the others may be right for the examples themselves."""
+    field = "data.eval_split" if error.field == "data.split" else "data.eval"
+    own = error.field in ("data.source", "data.split")
+    return PromptsError(field, error.message if own else f"in the held-out data: {error.message}")
+
+
+def same_source(data: DemonstrationsConfig | PairsConfig) -> bool:
+    """Whether ``data.eval`` names what training reads: the same file, or the same split of a folder or hub dataset."""
+    source, held_out = resolve(data.source), resolve(data.eval)
+    here = os.path.exists(source) and os.path.exists(held_out)
+    if not (os.path.samefile(source, held_out) if here else source == held_out):
+        return False
+    return os.path.isfile(source) or data.source.startswith("bundled/") or data.split == data.eval_split
+
+
+def _together(row: Demonstration | Pair) -> tuple[object, ...]:
+    """What examples on the same side share: their prompt; without one their block of compared responses, or their own text."""
+    said = row.messages and tuple(tuple(message.values()) for message in row.messages)
+    if isinstance(row, Demonstration):
+        return (row.prompt, said and said[:-1]) if row.prompt else (row.completion,)
+    return (row.prompt, said) if row.prompt else (row.block,) if row.block else (row.chosen, row.rejected)

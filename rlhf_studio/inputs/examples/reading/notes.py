@@ -1,0 +1,43 @@
+"""What a person should know of a source of examples, one sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, PREFERRED, setting_of
+from rlhf_studio.inputs.examples.reading.table import Table
+
+HAPPENED = {
+    "dialogue": "{n} {texts} read as a dialogue: the response begins behind the mark of the last answer.",
+    "pair_dialogue": "{n} {pairs} came as whole dialogues: what both share up to the mark of the last answer is the prompt.",
+    "unanswered": "The messages behind the last answer of {n} {chats} were left out: nobody answers them.",
+    "early": "In {n} {pairs} the dialogues differ before their last answers: all that follows the shared beginning counts as the response.",
+    "repeats_prompt": "In {n} {pairs} both responses began with the prompt: it was left out there.",
+}
+"""What happened to some rows -> the sentence about it."""
+NOUNS = {"texts": ("text was", "texts were"), "chats": ("chat", "chats"), "pairs": ("pair", "pairs")}
+
+
+def source_notes(table: Table) -> list[str]:
+    """Notes of the source, and of what was made of its rows."""
+    notes = list(table.source.notes)
+    if table.found is not None and table.found.shape is PREFERRED:
+        notes.append(f"The preferred responses of pairs are learned from (column {table.found.columns['chosen']!r}).")
+    return [*notes, *happened(table.counts), *_unused(table)]
+
+
+def happened(counts: Counter[str]) -> list[str]:
+    """One sentence for each kind of thing that happened."""
+    return [
+        text.format(n=f"{counts[kind]:,}", **{name: one if counts[kind] == 1 else many for name, (one, many) in NOUNS.items()})
+        for kind, text in HAPPENED.items()
+        if counts[kind]
+    ]
+
+
+def _unused(table: Table) -> list[str]:
+    """A column that is called as a part which is read only when a setting names it."""
+    if table.found is None:
+        return []
+    may = [part for part in ONLY_NAMED if part in table.found.shape.may and part not in table.found.columns]
+    return [f"The column {part!r} is not used; name it in {setting_of(part)} to use it." for part in may if part in table.source.columns]

@@ -1,0 +1,186 @@
+"""Pairs of a source: two responses of which one is preferred, rankings of several, or responses with ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from rlhf_studio.config import PairsConfig
+from rlhf_studio.inputs.examples.reading.notes import source_notes
+from rlhf_studio.inputs.examples.reading.rated import rated_pairs
+from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
+from rlhf_studio.inputs.examples.rows import Pair, Pairs
+from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_prompt
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
+from rlhf_studio.inputs.prompts.sources.rows import Tick
+
+LONG_PROMPT = 16
+"""Characters from which on a prompt that begins both responses is taken to be repeated there, not to be there by chance."""
+
+
+def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int | None = None, seconds: float = STALL_SECONDS) -> Pairs:
+    """The pairs that ``data.source`` names, of the first ``limit`` rows (None: all up to ``data.max_rows``).
+
+    Args:
+        tick: is told about the progress of a slow source.
+        seconds: the longest wait for the next rows of a slow source.
+
+    Raises :class:`PromptsError` for a source that is missing, not readable, of no known shape, in which nothing tells which response is
+    better, or of which nothing is left.
+    """
+    try:
+        table = open_table_of(data, limit, seconds, tick)
+        rows = list(bounded(_usable(table), data, table))
+    except PromptsError as error:
+        raise blaming_source(error) from None
+    if not table.partial:
+        _check(rows, table)
+    shape = table.found.sentence if table.found else ""
+    return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
+
+
+def _check(rows: list[Pair], table: Table) -> None:
+    if not rows:
+        raise nothing_left(table, "pairs")
+    if all(row.tie for row in rows):
+        part = "tie" if "tie" in (table.found.columns if table.found else {}) else "ranks"
+        raise PromptsError(f"data.{part}_column", "all pairs are ties, so nothing tells which responses are better")
+
+
+def _usable(table: Table) -> Iterator[Pair]:
+    """The pairs that training can use; the others are counted."""
+    for pair in _pairs(table):
+        if not pair.chosen.strip() or not pair.rejected.strip():
+            table.left_out["empty_response"] += 1
+        elif pair.chosen == pair.rejected:
+            table.left_out["equal"] += 1
+        else:
+            yield pair
+
+
+def _pairs(table: Table) -> Iterator[Pair]:
+    assert isinstance(table.data, PairsConfig)
+    sure = _sure_enough(table, table.data)
+    first = next(sure, None)
+    if first is None:
+        return
+    rows = _with_first(first, sure)
+    if first.found.shape is PAIRS:
+        for cells in rows:
+            if (pair := _pair(cells, table, table.data)) is not None:
+                yield pair
+    elif first.found.shape is RANKINGS:
+        for cells in rows:
+            yield from _ranked(cells)
+    else:
+        yield from rated_pairs(rows, table, table.data)
+
+
+def _with_first(first: Cells, others: Iterator[Cells]) -> Iterator[Cells]:
+    yield first
+    yield from others
+
+
+def _sure_enough(table: Table, data: PairsConfig) -> Iterator[Cells]:
+    """The rows of which people were sure enough. Nobody's word counts where they were not sure at all."""
+    for cells in table.rows():
+        weight = weight_of(cells)
+        if weight < data.min_confidence or weight == 0:
+            table.left_out["low_confidence"] += 1
+        else:
+            yield cells
+
+
+def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
+    """The pair in a row with all that is said of it; None, and counted, where two chats share no prompt."""
+    pair = _responses(cells, table)
+    if pair is None:
+        table.left_out["no_shared_prompt"] += 1
+        return None
+    tie, group = cells.is_true("tie"), cells.text_or_number("group")
+    return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))
+
+
+def _responses(cells: Cells, table: Table) -> Pair | None:
+    """Prompt and responses alone."""
+    if cells.is_list("chosen") or cells.is_list("rejected"):
+        return _from_chats(cells)
+    chosen, rejected = cells.text("chosen"), cells.text("rejected")
+    if cells.is_list("prompt"):
+        messages = cells.messages("prompt")
+        return Pair(cells.number, spoken(messages), chosen, rejected, tuple(messages))
+    prompt = cells.text("prompt")
+    if len(prompt) >= LONG_PROMPT and chosen.startswith(prompt) and rejected.startswith(prompt):
+        table.counts["repeats_prompt"] += 1
+        chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
+    return Pair(cells.number, prompt, chosen, rejected) if prompt.strip() else _from_texts(cells, chosen, rejected, table)
+
+
+def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair | None:
+    """Two whole texts: dialogues with their shared beginning as prompt, or plain texts, of which nothing tells where a prompt ends."""
+    prompt = shared_prompt(chosen, rejected)
+    if prompt is None:
+        if cells.data.chat_template and chosen.strip() and rejected.strip():
+            message = f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off"
+            raise PromptsError("data.chat_template", message)
+        return Pair(cells.number, "", chosen, rejected)
+    found = [read_dialogue(text) for text in (chosen, rejected)]
+    early = any(one is not None and len(one.prompt) > len(prompt) for one in found)
+    if not prompt or (early and cells.data.chat_template):
+        return None
+    table.counts["pair_dialogue"] += 1
+    table.counts["early"] += early
+    if not cells.data.chat_template:
+        return Pair(cells.number, prompt, chosen[len(prompt) :], rejected[len(prompt) :])
+    before = read_dialogue(prompt)
+    messages = before.messages if before is not None else ()
+    return Pair(cells.number, prompt, chosen[len(prompt) :].strip(), rejected[len(prompt) :].strip(), messages)
+
+
+def _from_chats(cells: Cells) -> Pair | None:
+    """Two lists of messages: whole chats that differ in their last answer, or the answers alone to the row's prompt."""
+    chosen, rejected = cells.messages("chosen"), cells.messages("rejected")
+    if [message["role"] for message in (*chosen, *rejected)] == ["assistant"] * 2 and "prompt" in cells.parts:
+        own = cells.messages("prompt") if cells.is_list("prompt") else [{"role": "user", "content": cells.text("prompt")}]
+        chosen, rejected = own + chosen, own + rejected
+    shared = chosen[:-1]
+    last = [message["role"] for chat in (chosen, rejected) for message in chat[-1:]]
+    if shared != rejected[:-1] or last != ["assistant"] * 2:
+        return None
+    return Pair(cells.number, spoken(shared), chosen[-1]["content"], rejected[-1]["content"], tuple(shared))
+
+
+def _margin(cells: Cells, data: PairsConfig) -> float | None:
+    """How much better the chosen response is: the margin's column, or the difference of two ratings; None without."""
+    if "margin" in cells.parts:
+        part, margin = "margin", cells.number_in("margin")
+    elif data.margin_from_ratings:
+        part, ratings = "chosen_rating", [cells.number_in(part) for part in ("chosen_rating", "rejected_rating") if part in cells.parts]
+        if len(ratings) < 2:
+            names = f"{' and '.join(name[0] for name in (USUAL['chosen_rating'], USUAL['rejected_rating']))}"
+            raise PromptsError(
+                "data.margin_from_ratings", f"there are no columns such as {names}; name one with margins in data.margin_column"
+            )
+        margin = None if None in ratings else (ratings[0] or 0.0) - (ratings[1] or 0.0)
+    else:
+        return None
+    if margin is not None and margin < 0:
+        raise cells.error(part, f"a margin of {margin:g}", ": the chosen response must be the better one; swap the two, or use 0")
+    return margin
+
+
+def _ranked(cells: Cells) -> Iterator[Pair]:
+    """Every two of k responses as a pair, k (k - 1) / 2 in all; equal ranks are ties."""
+    responses = [cells.text_in("responses", cell) for cell in cells.items("responses")]
+    ranks = [cells.number_of("ranks", cell) for cell in cells.items("ranks")]
+    if len(responses) != len(ranks) or None in ranks:
+        raise cells.error("ranks", f"{sum(rank is not None for rank in ranks)} ranks", f" for {len(responses)} responses")
+    group, weight = cells.text_or_number("group"), weight_of(cells)
+    messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
+    prompt = cells.text("prompt") if messages is None else spoken(list(messages))
+    ordered = sorted(zip(ranks, responses, strict=True), key=lambda pair: pair[0] or 0.0)
+    for (first, better), (second, worse) in combinations(ordered, 2):
+        yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group)

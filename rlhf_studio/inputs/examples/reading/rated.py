@@ -1,0 +1,92 @@
+"""Responses with ratings, one a row, become pairs: of two responses to one prompt the one with the higher rating is preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from rlhf_studio.config import PairsConfig
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, spoken, weight_of
+from rlhf_studio.inputs.examples.rows import Pair
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.messages import Message
+
+BLOCK = 8
+"""Most responses of which every two are compared. More responses to one prompt are dealt at random into blocks of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rated:
+    number: int
+    prompt: str
+    messages: tuple[Message, ...] | None
+    response: str
+    rating: float
+    weight: float
+    group: str
+
+
+def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Iterator[Pair]:
+    """The pairs of all rows, prompt by prompt in the order in which prompts come first.
+
+    Raises :class:`PromptsError` when no two ratings differ, or no prompt has two responses.
+    """
+    prompts: dict[tuple[object, ...], list[_Rated]] = {}
+    for rated in _rated(rows, table):
+        said = rated.messages and tuple(tuple(message.values()) for message in rated.messages)
+        prompts.setdefault((rated.prompt, said), []).append(rated)
+    if not table.partial:
+        _check(list(prompts.values()), table)
+    dealt = 0
+    for responses in prompts.values():
+        if len(responses) == 1:
+            table.left_out["alone"] += 1
+            continue
+        if len({one.rating for one in responses}) == 1:
+            table.left_out["same_rating"] += len(responses)
+            continue
+        if len(responses) > BLOCK:
+            responses = Random(0).sample(responses, len(responses))
+        for first in range(0, len(responses), BLOCK):
+            dealt += 1
+            yield from _compared(responses[first : first + BLOCK], 0 if responses[0].prompt else dealt, data)
+
+
+def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
+    for cells in rows:
+        response, rating = cells.text("response"), cells.number_in("rating")
+        if not response.strip():
+            table.left_out["empty_response"] += 1
+        elif rating is None:
+            table.left_out["no_rating"] += 1
+        else:
+            messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
+            prompt = cells.text("prompt") if messages is None else spoken(list(messages))
+            yield _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), cells.text_or_number("group"))
+
+
+def _compared(responses: list[_Rated], block: int, data: PairsConfig) -> Iterator[Pair]:
+    """Every two responses with unlike ratings; people were as sure of a pair as of the response of which they were less sure."""
+    for one, other in combinations(responses, 2):
+        better, worse = (one, other) if one.rating > other.rating else (other, one)
+        if better.rating > worse.rating:
+            margin = better.rating - worse.rating if data.margin_from_ratings else None
+            weight = min(one.weight, other.weight)
+            yield Pair(
+                better.number, better.prompt, better.response, worse.response, better.messages, margin, weight, False, better.group, block
+            )
+
+
+def _check(prompts: list[list[_Rated]], table: Table) -> None:
+    """Say plainly why no pair can come of these rows."""
+    ratings = {one.rating for responses in prompts for one in responses}
+    if len(ratings) == 1:
+        message = f"every rating is {ratings.pop():g}, so nothing tells which responses are better; pairs need at least two unlike ratings"
+        raise PromptsError("data.rating_column", message)
+    if prompts and all(len(responses) == 1 for responses in prompts):
+        message = "no prompt has two responses, so there is nothing to compare; pairs need two or more rated responses to the same prompt"
+        raise PromptsError("data.prompt_column", message)
+    if prompts and all(len({one.rating for one in responses}) == 1 for responses in prompts):
+        raise PromptsError("data.rating_column", "the responses to each prompt are all rated alike, so nothing tells which are better")

@@ -1,0 +1,228 @@
+"""The rows of a source of examples, bounded in number and memory: each as the cells of the parts of the recognised shape."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.inputs.bundled import WRITTEN
+from rlhf_studio.inputs.examples.reading.shapes import Found, named_columns, recognise, setting_of, usual_columns
+from rlhf_studio.inputs.examples.reading.world import open_world
+from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
+from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
+from rlhf_studio.inputs.prompts.messages import Message, messages_of, text_of
+from rlhf_studio.inputs.prompts.sources.opening import open_source
+from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
+
+SETTING = "data.source"
+MAX_BYTES = 1_000_000_000
+"""The most memory that the examples of a run may take, since 300 bytes of Parquet can hold gigabytes of text."""
+MAX_BLANK_ROWS = 200_000
+BLANK_PER_EXAMPLE = 10
+TRUE, FALSE = ("true", "yes", "1", "1.0", "tie"), ("false", "no", "0", "0.0", "")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One row: the cells of the shape's parts. Every error names the row, the column and the setting."""
+
+    number: int
+    parts: dict[str, Any]
+    found: Found
+    data: DemonstrationsConfig | PairsConfig
+
+    def text(self, part: str) -> str:
+        """The text there; empty where the source has no such part."""
+        if part not in self.found.columns:
+            return ""
+        return self.text_in(part, self.parts[part])
+
+    def text_in(self, part: str, cell: Any) -> str:
+        """The text in one ``cell`` of a part."""
+        return text_of(cell, self.number, setting_of(part), self.found.columns[part])
+
+    def text_or_number(self, part: str) -> str:
+        """As :meth:`text`; a number, true or false as its text."""
+        cell = self.parts.get(part)
+        return str(cell) if isinstance(cell, bool | int | float) else self.text(part)
+
+    def is_list(self, part: str) -> bool:
+        """Whether it holds a list, such as chat messages."""
+        return isinstance(self.parts.get(part), list)
+
+    def messages(self, part: str) -> list[Message]:
+        """The chat messages there, also from a JSON text, as CSV files hold them. Raises where nothing says how they are written."""
+        if not self.data.chat_template and not self.data.prompt_format:
+            ways = "switch data.chat_template on, or say in data.prompt_format how prompts are written"
+            raise self.error(part, "chat messages", f", not text; {ways}")
+        return messages_of(self.items(part), self.number, setting_of(part), self.found.columns[part])
+
+    def items(self, part: str) -> list[Any]:
+        """The list there, also from a JSON text, as CSV files hold it."""
+        cell = self.parts[part]
+        if isinstance(cell, str) and cell.lstrip().startswith("["):
+            try:
+                cell = json.loads(cell)
+            except (ValueError, RecursionError):
+                raise self.error(part, "a list that is not valid JSON") from None
+        if not isinstance(cell, list):
+            raise self.error(part, f"{type(cell).__name__}", ", not a list")
+        return cell
+
+    def number_in(self, part: str) -> float | None:
+        """The number there; None where there is nothing."""
+        return self.number_of(part, self.parts.get(part))
+
+    def number_of(self, part: str, cell: Any) -> float | None:
+        """The number in one ``cell`` of a part; true is 1 and false 0. None where there is nothing."""
+        if cell is None or (isinstance(cell, str) and not cell.strip()):
+            return None
+        try:
+            value = float({"true": 1, "false": 0}.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell)
+        except (TypeError, ValueError):
+            raise self.error(part, repr(cell)[:60], ", not a number") from None
+        if not math.isfinite(value):
+            raise self.error(part, repr(cell)[:60], ", not a finite number")
+        return value
+
+    def is_true(self, part: str) -> bool:
+        """Whether it holds true, 1 or yes; nothing counts as false."""
+        word = str(self.parts.get(part) or "").strip().lower()
+        if word not in (*TRUE, *FALSE):
+            raise self.error(part, repr(word)[:60], ", neither true nor false")
+        return word in TRUE
+
+    def is_blank(self) -> bool:
+        """Whether there is nothing in any part that the shape needs."""
+        cells = (self.parts[part] for part in self.found.shape.needs)
+        return all(cell is None or cell == [] or (isinstance(cell, str) and not cell.strip()) for cell in cells)
+
+    def error(self, part: str, what: str, rather: str = "") -> PromptsError:
+        """``row 3 holds WHAT in 'column'``, at the part's setting."""
+        return PromptsError(setting_of(part), f"row {self.number} holds {what} in {self.found.columns[part]!r}{rather}")
+
+
+@dataclass
+class Table:
+    """An opened source of examples.
+
+    Attributes:
+        found: the recognised shape; None until the first row was drawn.
+        left_out: examples left out so far, by reason.
+        counts: what else happened to rows, by kind, for notes.
+        seen: rows so far.
+    """
+
+    data: DemonstrationsConfig | PairsConfig
+    source: Source
+    found: Found | None = None
+    left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    seen: int = 0
+    limit: int | None = None
+
+    def rows(self) -> Iterator[Cells]:
+        """The rows with something in them, at most ``data.max_rows``, or ``limit``. Raises :class:`PromptsError`."""
+        most = min(self.data.max_rows, self.limit or self.data.max_rows)
+        try:
+            for raw in self.source.rows:
+                self.seen += 1
+                cells = self._cells(raw)
+                if cells.is_blank():
+                    self._note_blank()
+                else:
+                    yield cells
+                if self.seen == most:
+                    return
+        finally:
+            self.source.rows.close()
+
+    @property
+    def partial(self) -> bool:
+        """Whether reading stopped at ``limit``."""
+        return self.limit is not None and self.seen >= self.limit and self.limit < self.data.max_rows
+
+    def _cells(self, raw: RawRow) -> Cells:
+        names = [*named_columns(self.data).values(), *usual_columns(self.data)] if self.found is None else self._names
+        if self.found is None:
+            self._names = names
+            self.found = recognise(self.data, self.source.columns)
+            self._places = {part: names.index(column) for part, column in self.found.columns.items()}
+        return Cells(raw.number, {part: raw.cells[place] for part, place in self._places.items()}, self.found, self.data)
+
+    def _note_blank(self) -> None:
+        self.left_out["blank"] += 1
+        blank, others = self.left_out["blank"], self.seen - self.left_out["blank"]
+        if blank > MAX_BLANK_ROWS + BLANK_PER_EXAMPLE * others:
+            raise PromptsError(SETTING, f"{blank:,} rows are blank and {others:,} are not; this is no list of examples")
+
+
+def open_table_of(data: DemonstrationsConfig | PairsConfig, limit: int | None, seconds: float, tick: Tick) -> Table:
+    """Open the source of examples. Raises :class:`PromptsError`, also while its rows are drawn."""
+    columns = {setting_of(part): column for part, column in named_columns(data).items()}
+    place = Place(data.source, columns, usual_columns(data), data.subset, data.split, data.revision, SETTING)
+    own, other = ("demonstrations", "pairs") if isinstance(data, DemonstrationsConfig) else ("pairs", "demonstrations")
+    if data.source in WRITTEN[own]:
+        return Table(data, open_world(place), limit=limit)
+    if data.source.startswith("bundled/"):
+        why = f"holds {other}" if data.source in WRITTEN[other] else "does not exist"
+        raise PromptsError(SETTING, f"{data.source} {why}; bundled {own} are {' and '.join(WRITTEN[own])}")
+    return Table(data, open_source(place, limit=limit, seconds=seconds, tick=tick), limit=limit)
+
+
+def weight_of(cells: Cells) -> float:
+    """How sure people were, from 0 to 1; 1 where nothing says so. Raises :class:`PromptsError` for anything else."""
+    weight = cells.number_in("confidence")
+    if weight is not None and not 0 <= weight <= 1:
+        raise cells.error("confidence", f"{weight:g}", "; confidence goes from 0 to 1")
+    return 1.0 if weight is None else weight
+
+
+def spoken(messages: list[Message]) -> str:
+    """What was said in a chat, one message below the other."""
+    return "\n".join(message["content"] for message in messages)
+
+
+def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: Table) -> Iterator[Any]:
+    """The rows without repeats, while they fit into memory. Raises :class:`PromptsError` when they do not."""
+    seen: set[tuple[Any, ...]] = set()
+    size = count = 0
+    for row in rows:
+        if data.drop_duplicates:
+            key = identity(row)
+            if key in seen:
+                table.left_out["repeated"] += 1
+                continue
+            seen.add(key)
+        size += row.memory()
+        if size > MAX_BYTES:
+            message = f"the first {count:,} examples take {MAX_BYTES // 10**6:,} MB of memory already; use at most {table.seen - 1:,} rows"
+            raise PromptsError("data.max_rows", message)
+        count += 1
+        yield row
+
+
+def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
+    """What makes two examples the same."""
+    said = row.messages and tuple(tuple(message.values()) for message in row.messages)
+    return (row.prompt, row.completion, said) if isinstance(row, Demonstration) else (row.prompt, row.chosen, row.rejected, said, row.tie)
+
+
+def nothing_left(table: Table, noun: str) -> PromptsError:
+    """The error for a source of which no example is left, at the setting that left out the most."""
+    data, left_out = table.data, table.left_out
+    if not left_out:
+        return PromptsError(SETTING, f"{data.source} holds no {noun}")
+    worst = left_out.most_common(1)[0][0]
+    return PromptsError(SETTINGS_OF_REASONS.get(worst, SETTING), f"{data.source} holds no {noun} that are left: {reasons(left_out, data)}")
+
+
+def blaming_source(error: PromptsError) -> PromptsError:
+    """The error at the setting that names the source here."""
+    return PromptsError(SETTING, error.message) if error.field == SOURCE else error

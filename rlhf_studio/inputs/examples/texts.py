@@ -1,0 +1,119 @@
+"""Examples as the texts that are encoded: in the model's chat template, in the prompt format, or as they stand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_answers, render_chats
+from rlhf_studio.inputs.examples.rows import Demonstration, Pair
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.prepare import with_system
+from rlhf_studio.inputs.prompts.written import joined, written, written_chat
+
+Tick = Callable[[], None]
+T = TypeVar("T")
+Part = tuple[str, bool]
+"""A piece of a text, and whether the assistant is to write it."""
+
+
+def demonstration_parts(
+    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick
+) -> list[list[Part]]:
+    """The parts of each demonstration, in turn. ``counts`` takes what was done to them. Raises :class:`PromptsError` with the row."""
+    if data.chat_template:
+        return _chat_parts(rows, data, chat, tick)
+    return [_plain_parts(row, data, counts) for row in rows]
+
+
+def pair_texts(
+    rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick
+) -> list[tuple[str, str, str]]:
+    """Prompt, chosen and rejected response of each pair. Raises :class:`PromptsError` with the row."""
+    if data.chat_template:
+        return _chat_texts(rows, data, chat, tick)
+    return [_plain_texts(row, data, counts) for row in rows]
+
+
+def _plain_parts(row: Demonstration, data: DemonstrationsConfig, counts: Counter[str]) -> list[tuple[str, bool]]:
+    """Prompt and response in turn, each with whether it is to be learned; of a plain text the one part that it is."""
+    if row.messages is None:
+        if not row.prompt:
+            return [(row.completion, True)]
+        prompt = written(row.prompt, data.prompt_format)
+        return [(prompt, False), (_spaced(prompt, row.completion, data, counts), True)]
+    parts: list[tuple[str, bool]] = []
+    text = ""
+    for place, message in enumerate(row.messages):
+        if message["role"] == "assistant":
+            before = written_chat(row.messages[:place], data.prompt_format)
+            answer = joined(before, message["content"])
+            parts += [(before[len(text) :], False), (answer, True)]
+            text = before + answer
+    return parts
+
+
+def _plain_texts(row: Pair, data: PairsConfig, counts: Counter[str]) -> tuple[str, str, str]:
+    prompt = written(row.prompt, data.prompt_format) if row.messages is None else written_chat(row.messages, data.prompt_format)
+    return prompt, _spaced(prompt, row.chosen, data, counts), _spaced(prompt, row.rejected, data, counts)
+
+
+def _spaced(prompt: str, response: str, data: DemonstrationsConfig | PairsConfig, counts: Counter[str]) -> str:
+    """The response as it follows its prompt: behind a form with a space, else as it stands."""
+    apart = joined(prompt, response)
+    counts["spaced" if data.prompt_format else "stuck"] += apart != response
+    return apart if data.prompt_format else response
+
+
+def _chat_parts(
+    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, tick: Tick
+) -> list[list[tuple[str, bool]]]:
+    """Each chat as parts in turn, each with whether the assistant is to write it."""
+    conversations = [_conversation(row, row.completion if row.messages is None else None, data) for row in rows]
+    marked = _guarded(rows, lambda: render_answers(_needed(chat), conversations, tick))
+    result: list[list[tuple[str, bool]]] = []
+    for row, (text, spans) in zip(rows, marked, strict=True):
+        if not spans:
+            raise PromptsError("data.chat_template", f"row {row.number}: the chat template marks no answer to learn")
+        edges = [0, *(edge for span in spans for edge in span), len(text)]
+        parts = [(text[first:last], place % 2 == 1) for place, (first, last) in enumerate(zip(edges, edges[1:], strict=False))]
+        result.append([part for part in parts if part[0]])
+    return result
+
+
+def _chat_texts(rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, tick: Tick) -> list[tuple[str, str, str]]:
+    """Prompt, chosen and rejected response as the template writes them."""
+    template = _needed(chat)
+    prompts = _guarded(rows, lambda: render_chats(template, [_conversation(row, None, data) for row in rows], tick))
+    sides: list[list[str]] = []
+    for side in ("chosen", "rejected"):
+        conversations = [_conversation(row, getattr(row, side), data) for row in rows]
+        texts = _guarded(rows, lambda conversations=conversations: render_chats(template, conversations, tick, answered=True))  # type: ignore[misc]
+        for row, prompt, text in zip(rows, prompts, texts, strict=True):
+            if not text.startswith(prompt):
+                message = f"row {row.number}: the chat template writes a chat with its answer otherwise than up to its answer"
+                raise PromptsError("data.chat_template", message)
+        sides.append([text[len(prompt) :] for prompt, text in zip(prompts, texts, strict=True)])
+    return list(zip(prompts, *sides, strict=True))
+
+
+def _conversation(row: Demonstration | Pair, answer: str | None, data: DemonstrationsConfig | PairsConfig) -> Messages:
+    messages = with_system(row.messages if row.messages is not None else [{"role": "user", "content": row.prompt}], data.system_text)
+    return messages if answer is None else [*messages, {"role": "assistant", "content": answer}]
+
+
+def _needed(chat: ChatTemplate | None) -> ChatTemplate:
+    if chat is None:
+        raise PromptsError("data.chat_template", "the tokenizer has no chat template; switch this off, or use a chat model")
+    return chat
+
+
+def _guarded(rows: Sequence[Demonstration | Pair], render: Callable[[], T]) -> T:
+    """Names the row that a template refuses."""
+    try:
+        return render()
+    except ChatError as error:
+        where = "" if error.place is None else f"row {rows[error.place].number}: "
+        raise PromptsError("data.chat_template", f"{where}{error}") from None

@@ -1,0 +1,43 @@
+"""Prompts as models without a chat template read them: the same text in every stage, from supervised fine-tuning to PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlhf_studio.inputs.prompts.dialogues import read_dialogue
+from rlhf_studio.inputs.prompts.messages import Message
+
+PLACE = "{prompt}"
+"""Where the prompt stands in ``data.prompt_format``."""
+BETWEEN = "\n\n"
+"""What stands between the turns of a chat that is written without a template."""
+
+
+def written(prompt: str, prompt_format: str) -> str:
+    """The prompt in its form. One that is a dialogue already, such as ``Human: ... Assistant:``, stays as it is."""
+    if not prompt_format or read_dialogue(prompt) is not None:
+        return prompt
+    return _in_form(prompt, prompt_format)
+
+
+def written_chat(messages: Sequence[Message], prompt_format: str) -> str:
+    """A chat up to the place where the next answer begins: what the user says in the form, answers behind it, system texts in front."""
+    text = ""
+    for message in messages:
+        if message["role"] == "assistant":
+            text += joined(text, message["content"])
+        else:
+            between = BETWEEN if text else ""
+            text += between + (_in_form(message["content"], prompt_format) if message["role"] == "user" else message["content"])
+    return text
+
+
+def joined(prompt: str, response: str) -> str:
+    """The response with a space in front where it would else stick to its prompt: ``Assistant:`` and ``Yes`` give ``" Yes"``."""
+    return response if not prompt or prompt[-1].isspace() or response[:1].isspace() else f" {response}"
+
+
+def _in_form(prompt: str, prompt_format: str) -> str:
+    """``\\n`` of a command line or a field of the form is a line break."""
+    before, _, behind = prompt_format.replace("\\n", "\n").partition(PLACE)
+    return before + prompt + behind

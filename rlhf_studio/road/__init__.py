@@ -1,0 +1,6 @@
+"""The road: fine-tuning, preference pairs, reward model, PPO and evaluation, one after the other and unattended.
+
+:mod:`plan`   what the parts are, and what each hands to the next
+:mod:`state`  where a road stands, in one small file that everybody may read
+:mod:`drive`  the process that goes along it, part by part
+"""

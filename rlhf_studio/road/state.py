@@ -1,0 +1,157 @@
+"""Where a road stands: ``road.json`` in its folder, written by the one process that goes along it, read by the app and by people."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+ROADS = "roads"
+FILE = "road.json"
+LOCK = "road.lock"
+LOG = "road.log"
+
+PartState = Literal["waiting", "running", "done", "failed", "stopped"]
+Kind = Literal["run", "data"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a road.
+
+    Attributes:
+        key: ``sft``, ``pairs``, ``reward_model``, ``ppo`` or ``evaluation``, with the number of the round behind it from the second on.
+        title: for people.
+        kind: ``run`` is a run of the workspace, ``data`` a file that is written.
+        state: where it stands.
+        run: the id of its run; empty before it is made, and for data.
+        file: the file that it wrote; empty for a run.
+        headline: its most telling number in words; empty before it is known.
+        problem: why it failed, one sentence.
+        seconds: how long it took.
+    """
+
+    key: str
+    title: str
+    kind: Kind
+    state: PartState = "waiting"
+    run: str = ""
+    file: str = ""
+    headline: str = ""
+    problem: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Road:
+    """A road in its folder.
+
+    Attributes:
+        name: for people.
+        settings: what it was started with (see :class:`~rlhf_studio.road.plan.RoadSettings`).
+        parts: in their order.
+        created_at: seconds since 1970.
+    """
+
+    folder: Path
+    name: str
+    settings: dict[str, Any]
+    parts: list[Part] = field(default_factory=list)
+    created_at: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    def part(self, key: str) -> Part:
+        """The part of this key."""
+        return next(part for part in self.parts if part.key == key)
+
+    def next_part(self) -> Part | None:
+        """The first part that is not done; None at the end."""
+        return next((part for part in self.parts if part.state != "done"), None)
+
+    def with_part(self, key: str, **changes: Any) -> Road:
+        """The road with another state of one part."""
+        return replace(self, parts=[replace(part, **changes) if part.key == key else part for part in self.parts])
+
+
+def new_road_folder(workspace: Path) -> Path:
+    """An empty folder for a new road. Raises OSError."""
+    name = time.strftime("road-%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+    folder = workspace / ROADS / name
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write_road(road: Road) -> None:
+    """Replace ``road.json`` in one step. Raises OSError."""
+    data = {"name": road.name, "settings": road.settings, "created_at": road.created_at, "parts": [asdict(part) for part in road.parts]}
+    temporary = road.folder / f".{FILE}.{secrets.token_hex(4)}"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, road.folder / FILE)
+
+
+def read_road(folder: Path) -> Road:
+    """The road in a folder, with a part that was under way when its process ended shown as stopped.
+
+    Raises OSError, and ValueError for a file that is none.
+    """
+    data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    try:
+        parts = [Part(**part) for part in data["parts"]]
+        road = Road(folder, str(data["name"]), dict(data["settings"]), parts, float(data["created_at"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / FILE} is no road: {error}") from error
+    if not is_driven(folder):
+        parts = [replace(part, state="stopped") if part.state == "running" else part for part in road.parts]
+        road = replace(road, parts=parts)
+    return road
+
+
+def list_roads(workspace: Path) -> list[Road]:
+    """The roads of a workspace, newest first; folders that hold none are left out."""
+    found = []
+    for folder in sorted((workspace / ROADS).glob("road-*"), reverse=True):
+        try:
+            found.append(read_road(folder))
+        except (OSError, ValueError):  # being made just now, or somebody else's folder
+            continue
+    return found
+
+
+@contextmanager
+def driven(folder: Path) -> Iterator[None]:
+    """Inside, this process is the one that goes along the road. Raises BlockingIOError when another does."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_driven(folder: Path) -> bool:
+    """Whether a living process goes along the road: the kernel knows it by the lock."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)

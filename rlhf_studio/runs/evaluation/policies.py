@@ -1,0 +1,157 @@
+"""Which policies an evaluation names: a line each for a run, its checkpoints, a model or a file of completions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rlhf_studio.config import STAGE_TITLES, EvaluationRunConfig, StageConfig
+from rlhf_studio.config.model import short_name
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+
+FIELD = "evaluation.policies"
+COMPLETIONS = (".jsonl", ".jsonl.gz")
+ALL, START = "all", "start"
+LEARN_POLICIES = ("ppo", "sft", "dpo")
+"""Stages whose checkpoints can answer prompts."""
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """One policy of an evaluation.
+
+    Attributes:
+        name: what it is called, unique in the evaluation.
+        kind: a language model, or a file with what one answered.
+        path: a folder, a bundled name or a hub id; or the file.
+        revision: of a hub id.
+        run: the id of the run that it comes from; empty for none.
+        step: the step of its checkpoint; None for a run's start, and where there is no run.
+        checkpoint: the folder of the checkpoint or snapshot that the policy lies in, whose files are checked before they are read.
+    """
+
+    name: str
+    kind: Literal["model", "completions"]
+    path: str
+    revision: str = "main"
+    run: str = ""
+    step: int | None = None
+    checkpoint: str = ""
+
+
+def sources_of(config: EvaluationRunConfig, runs: Path | None = None) -> list[PolicySource]:
+    """The policies that the settings name, each once. ``runs``: the folder whose runs may be named by their id alone.
+
+    Raises :class:`ConfigError` that names every line that leads nowhere.
+    """
+    lines = [line.strip() for line in config.evaluation.policies.splitlines() if line.strip()]
+    if not lines:
+        return [PolicySource(short_name(config.model.policy), "model", config.model.policy, config.model.revision)]
+    found: list[PolicySource] = []
+    problems: list[Problem] = []
+    for line in lines:
+        try:
+            found += _of_line(line, runs)
+        except ConfigError as error:
+            problems += error.problems
+        except StoreError as error:
+            problems.append(Problem(FIELD, str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return _named(found)
+
+
+def run_named(line: str, runs: Path | None) -> tuple[Path, str] | None:
+    """The run folder that a line names, and what stands behind its ``@``; None where it names no run."""
+    whole = _run_folder(line, runs)
+    if whole is not None:
+        return whole, ""
+    name, at, which = line.rpartition("@")
+    folder = _run_folder(name, runs) if at else None
+    return None if folder is None else (folder, which)
+
+
+def _run_folder(name: str, runs: Path | None) -> Path | None:
+    if not name:
+        return None
+    folder = Path(name)
+    if runs is not None and not folder.exists() and paths.is_run_name(name):
+        folder = runs / name
+    return folder.resolve() if (folder / paths.DATABASE).is_file() else None
+
+
+def _of_line(line: str, runs: Path | None) -> list[PolicySource]:
+    run = run_named(line, runs)
+    if run is not None:
+        return _of_run(*run)
+    if line.endswith(COMPLETIONS):
+        if not Path(line).is_file():
+            raise ConfigError([Problem(FIELD, f"there is no file {line!r}")])
+        return [PolicySource(Path(line).name.removesuffix(".gz").removesuffix(".jsonl"), "completions", str(Path(line).resolve()))]
+    name, at, which = line.rpartition("@")
+    if at and which in (ALL, START):
+        raise ConfigError([Problem(FIELD, f"there is no run {name!r}: name its folder")])
+    folder = Path(line)
+    if folder.is_dir():
+        return [PolicySource(short_name(line), "model", str(folder.resolve()))]
+    if at and not Path(name).exists():
+        return [PolicySource(short_name(line), "model", name, which)]
+    return [PolicySource(short_name(line), "model", line)]
+
+
+def _of_run(folder: Path, which: str) -> list[PolicySource]:
+    reader = RunReader(folder)
+    config: StageConfig = reader.config()
+    label = reader.status().name or folder.name
+    if source := reader.origin().imported:
+        raise ConfigError([Problem(FIELD, f"{folder.name} was read from {source}: it has no model that could answer")])
+    if config.stage not in LEARN_POLICIES:
+        raise ConfigError([Problem(FIELD, f"{folder.name} is a run of the stage {STAGE_TITLES[config.stage]}, which has no policy")])
+    kept = {info.step: info.path for info in reader.policies()}
+    if which == START:
+        return [_start(folder, config, label)]
+    if which == ALL:
+        starts = [] if getattr(config.model, "fresh", False) else [_start(folder, config, label)]
+        return [*starts, *(_kept(folder, path, step, label) for step, path in kept.items())]
+    if not kept:
+        raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint yet; {folder.name}@{START} is the policy that it began with")])
+    if which and not which.isdecimal():
+        raise ConfigError([Problem(FIELD, f"{which!r} is no step of {folder.name}: write @STEP, @{ALL} or @{START}")])
+    step = int(which) if which else max(kept)
+    if step not in kept:
+        there = ", ".join(map(str, kept))
+        raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint or snapshot of step {step}; it has: {there}")])
+    return [_kept(folder, kept[step], step, label)]
+
+
+def _kept(folder: Path, path: str, step: int, label: str) -> PolicySource:
+    return PolicySource(f"{label}@{step}", "model", str(Path(path) / "policy"), run=folder.name, step=step, checkpoint=path)
+
+
+def _start(folder: Path, config: StageConfig, label: str) -> PolicySource:
+    if getattr(config.model, "fresh", False):
+        raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which can be made again but say nothing")])
+    place = RunReader(folder).working_folder() / config.learns
+    path = str(place) if place.is_dir() else config.learns
+    return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name)
+
+
+def _named(found: list[PolicySource]) -> list[PolicySource]:
+    """The policies, each once, under names that differ: those of two runs with one name get the run's id."""
+    once = list(dict.fromkeys(found))
+    named: list[PolicySource] = []
+    for source in once:
+        name = source.name
+        same = [other for other in once if other.name == source.name]
+        if len(same) > 1 and source.run:
+            name = f"{source.run}@{START if source.step is None else source.step}"
+        number, base = 1, name
+        while any(other.name == name for other in named):
+            number += 1
+            name = f"{base} {number}"
+        named.append(PolicySource(**{**vars(source), "name": name}))
+    return named

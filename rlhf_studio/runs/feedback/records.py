@@ -1,0 +1,286 @@
+"""The frozen records of human feedback, and the checks of what people enter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Kind = Literal["pair", "ranking", "rating"]
+"""What is asked: which of two responses is better; the order of two or more; or how good a single one is, from 1 upwards."""
+Order = Literal["random", "uncertainty"]
+"""Which item comes next: any, the same order for all annotators; or the one of which a model is least sure."""
+Verdict = Literal["chosen", "tie", "both_bad", "ranks", "rating", "skip"]
+
+MOST_ITEMS = 100_000
+MOST_RESPONSES = 9
+LONGEST_TEXT = 100_000  # characters of a prompt or a response
+LONGEST_NAME, LONGEST_LINE, LONGEST_GUIDELINES = 40, 200, 20_000
+CONFIDENCES = (0.5, 0.75, 1.0)  # a guess, fairly sure, sure
+
+
+@dataclass(frozen=True)
+class NewTask:
+    """A task as a person writes it.
+
+    Attributes:
+        warning: what annotators must know of the content before they see it; empty for none.
+        criterion: what is judged, in a word or two such as ``helpful``; goes into the exported rows.
+        annotators: how many different people answer each item.
+        points: the highest rating; the lowest is 1.
+        pass_mark: share of the calibration items that an annotator must answer as expected before the task begins, 0 to 1.
+        ask_confidence: whether annotators say how sure they are.
+    """
+
+    name: str
+    kind: Kind = "pair"
+    guidelines: str = ""
+    warning: str = ""
+    criterion: str = ""
+    annotators: int = 1
+    points: int = 5
+    pass_mark: float = 0.8
+    order: Order = "random"
+    ask_confidence: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError that says what is wrong."""
+        if not self.name.strip() or len(self.name) > LONGEST_LINE:
+            raise ValueError(f"give the task a name of at most {LONGEST_LINE} characters")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"a task is one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+        if self.order not in get_args(Order):
+            raise ValueError(f"the order is one of {', '.join(get_args(Order))}, not {self.order!r}")
+        if len(self.guidelines) > LONGEST_GUIDELINES or len(self.warning) > LONGEST_GUIDELINES:
+            raise ValueError(f"guidelines and warning have at most {LONGEST_GUIDELINES:,} characters each")
+        if len(self.criterion) > LONGEST_LINE:
+            raise ValueError(f"the criterion has at most {LONGEST_LINE} characters")
+        if not 1 <= self.annotators <= 100:
+            raise ValueError(f"each item goes to 1 to 100 annotators, not {self.annotators}")
+        if not 2 <= self.points <= 9:
+            raise ValueError(f"ratings go from 1 up to a number from 2 to 9, not to {self.points}")
+        if not 0 <= self.pass_mark <= 1:
+            raise ValueError(f"the pass mark is a share from 0 to 1, not {self.pass_mark}")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with its id. ``run`` is the run that waits for its ratings, empty for none; ``deadline`` until when (seconds since 1970)."""
+
+    id: str
+    settings: NewTask
+    run: str
+    open: bool
+    deadline: float | None
+    created_at: float
+
+
+@dataclass(frozen=True)
+class NewItem:
+    """A prompt with its responses.
+
+    Attributes:
+        sources: where each response came from, such as a run and its step; annotators never see it. Empty: not known.
+        uncertainty: how unsure a model is of the answer; larger comes earlier in a task by uncertainty. None: last.
+        answer: for a calibration item, the answer that is expected: the number of the chosen response from 0, ``tie``, ``both_bad``, a
+            list of ranks, or a rating. None: a real item.
+        why: one sentence that is shown after a calibration item was answered.
+        step: the step of the run that asks; None for items that no run asks for.
+    """
+
+    prompt: str
+    responses: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    uncertainty: float | None = None
+    answer: int | str | list[int] | None = None
+    why: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A stored item."""
+
+    id: int
+    number: int
+    prompt: str
+    responses: tuple[str, ...]
+    sources: tuple[str, ...]
+    uncertainty: float | None
+    answer: int | str | list[int] | None
+    why: str
+    step: int | None
+    votes: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An item as one annotator gets it: ``order[i]`` is the number of the response that stands at place i."""
+
+    item: Item
+    order: tuple[int, ...]
+    attempt: int  # 0 for a real item; 1 and more for a round of calibration
+
+
+@dataclass(frozen=True)
+class NewVote:
+    """What the page sends.
+
+    Attributes:
+        id: made by the page, new for each answer; the same one sent again counts once.
+        value: for ``chosen`` the place of the response, from 0; for ``ranks`` a list with the rank of each place, 1 is best; for
+            ``rating`` the number; else None.
+        seconds: how long the annotator looked.
+    """
+
+    id: str
+    item: int
+    verdict: Verdict
+    value: Any = None
+    confidence: float = 1.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A stored answer. ``value`` speaks of the item's own responses, not of places on the page; ``shown`` is the order on the page."""
+
+    id: str
+    item: int
+    annotator: str
+    attempt: int
+    verdict: Verdict
+    value: Any
+    confidence: float
+    seconds: float
+    shown: tuple[int, ...]
+    at: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How an annotator stands in the round with known answers."""
+
+    attempt: int
+    answered: int
+    correct: int
+    total: int
+    passed: bool
+
+    @property
+    def failed(self) -> bool:
+        """All answered, and too few as expected."""
+        return self.answered == self.total and not self.passed
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a task is, real items alone: ``done`` have all the votes that they need; ``mine`` are one annotator's votes."""
+
+    items: int
+    done: int
+    votes: int
+    mine: int = 0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What an annotator does next: an item; or why there is none (``done`` for this annotator, ``failed`` calibration, ``closed``)."""
+
+    state: Literal["item", "done", "failed", "closed"]
+    shown: Shown | None
+    calibration: Calibration
+    progress: Progress
+    expected: dict[str, Any] | None = None  # after a calibration item: whether it was right, the answer, and why
+    may_undo: str = ""  # the id of the vote that can be taken back
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of items that were to be added."""
+
+    added: int
+    repeated: int
+    problems: list[str] = field(default_factory=list)
+
+
+def check_item(task: NewTask, item: NewItem) -> None:
+    """Raises ValueError that says why the task cannot take the item."""
+    least, most = (1, 1) if task.kind == "rating" else (2, 2) if task.kind == "pair" else (2, MOST_RESPONSES)
+    if not least <= len(item.responses) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise ValueError(f"a {task.kind} needs {wanted} response{'' if most == 1 else 's'}, and this has {len(item.responses)}")
+    if any(not response.strip() for response in item.responses):
+        raise ValueError("a response is empty")
+    if len(set(item.responses)) < len(item.responses):
+        raise ValueError("two responses are the same, so there is nothing to compare")
+    if max(len(text) for text in (item.prompt, *item.responses)) > LONGEST_TEXT:
+        raise ValueError(f"a text has more than {LONGEST_TEXT:,} characters")
+    if item.sources and len(item.sources) != len(item.responses):
+        raise ValueError("there must be as many sources as responses")
+    if item.uncertainty is not None and not math.isfinite(item.uncertainty):
+        raise ValueError("the uncertainty must be a finite number")
+    if item.answer is not None and not answer_fits(task, len(item.responses), item.answer):
+        raise ValueError(f"the known answer {item.answer!r} does not fit a {task.kind}")
+
+
+def answer_fits(task: NewTask, responses: int, answer: Any) -> bool:
+    """Whether a known answer is one that an annotator could give."""
+    if task.kind == "pair":
+        return answer in ("tie", "both_bad") or is_whole(answer, 0, responses - 1)
+    if task.kind == "rating":
+        return is_whole(answer, 1, task.points)
+    return are_ranks(answer, responses)
+
+
+def is_whole(value: Any, least: int, most: int) -> bool:
+    """Whether it is a whole number in these bounds; ``True`` is none."""
+    return type(value) is int and least <= value <= most
+
+
+def are_ranks(value: Any, count: int) -> bool:
+    """Whether it is a rank for each of ``count`` responses, 1 for the best; equal ranks tie, and a rank may be left out."""
+    return isinstance(value, list) and len(value) == count and all(is_whole(rank, 1, count) for rank in value) and min(value) == 1
+
+
+def stored_answer(task: NewTask, order: Sequence[int], vote: NewVote) -> Any:
+    """The vote's value, told of the item's own responses. Raises ValueError for a verdict or a value that the task does not know."""
+    allowed = {"pair": ("chosen", "tie", "both_bad", "skip"), "ranking": ("ranks", "skip"), "rating": ("rating", "skip")}[task.kind]
+    if vote.verdict not in allowed:
+        raise ValueError(f"an answer to a {task.kind} is one of {', '.join(allowed)}")
+    if not (math.isfinite(vote.seconds) and vote.seconds >= 0):
+        raise ValueError("the seconds must be 0 or more")
+    if not 0 <= vote.confidence <= 1:
+        raise ValueError("the confidence is a number from 0 to 1")
+    if vote.verdict == "chosen":
+        if not is_whole(vote.value, 0, len(order) - 1):
+            raise ValueError("choose one of the responses")
+        return order[vote.value]
+    if vote.verdict == "rating":
+        if not is_whole(vote.value, 1, task.points):
+            raise ValueError(f"a rating is a whole number from 1 to {task.points}")
+        return vote.value
+    if vote.verdict == "ranks":
+        if not are_ranks(vote.value, len(order)):
+            raise ValueError("give every response a rank; 1 is best")
+        ranks = [0] * len(order)
+        for place, response in enumerate(order):
+            ranks[response] = vote.value[place]
+        return dense(ranks)
+    return None
+
+
+def dense(ranks: Sequence[int]) -> list[int]:
+    """The same order with ranks 1, 2, 3 ... and none left out."""
+    levels = sorted(set(ranks))
+    return [levels.index(rank) + 1 for rank in ranks]
+
+
+def as_expected(verdict: Verdict, value: Any, answer: Any) -> bool:
+    """Whether a vote is the known answer; a rating may be one point away from it."""
+    if verdict == "rating":
+        return bool(abs(value - answer) <= 1)
+    if verdict == "ranks":
+        return bool(value == dense(answer))
+    return bool((value if verdict == "chosen" else verdict) == answer)

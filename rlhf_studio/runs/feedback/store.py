@@ -1,0 +1,194 @@
+"""Human feedback of one workspace, for the app, the engine and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlhf_studio.runs.feedback import rows, run_ratings, tasks, turns
+from rlhf_studio.runs.feedback.database import Database, Refused
+from rlhf_studio.runs.feedback.records import Added, Item, NewItem, NewTask, NewVote, Progress, Task, Turn, Vote
+
+__all__ = ["Feedback", "Refused"]
+
+
+class Feedback:
+    """Tasks, items and answers below ``root``. Safe for several threads, and several processes may use one workspace.
+
+    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and Refused,
+    with one sentence for people, for what cannot be done.
+    """
+
+    def __init__(self, root: Path):
+        self._database = Database(Path(root))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    # --- tasks -----------------------------------------------------------------------------------------------------------
+
+    def create(self, settings: NewTask, items: Sequence[NewItem] = ()) -> tuple[Task, Added]:
+        """Make a task with its first items."""
+        with self._database.change() as connection:
+            task = tasks.insert_task(connection, settings)
+            return task, tasks.insert_items(connection, task, items)
+
+    def add_items(self, task_id: str, items: Sequence[NewItem], first_row: int = 1) -> Added:
+        """Add items to a task. An item that it has already, text for text, is counted and not added again.
+
+        ``first_row`` is the number of the first item in what a person gave; problems name their rows.
+        """
+        with self._database.change() as connection:
+            return tasks.insert_items(connection, turns.open_task(connection, task_id), items, first_row)
+
+    def tasks(self) -> list[Task]:
+        """All tasks: those that runs wait for first, then the newest."""
+        with self._database.read() as connection:
+            return [] if connection is None else tasks.list_tasks(connection)
+
+    def task(self, task_id: str) -> Task:
+        """One task."""
+        with self._database.read() as connection:
+            found = None if connection is None else rows.find_task(connection, task_id)
+        if found is None:
+            raise Refused(turns.GONE)
+        return found
+
+    def change(self, task_id: str, settings: NewTask) -> None:
+        """Other guidelines, another number of annotators, another order ... but no other kind or scale."""
+        with self._database.change() as connection:
+            tasks.change_settings(connection, turns.open_task(connection, task_id), settings)
+
+    def set_open(self, task_id: str, is_open: bool) -> None:
+        """Close a task for annotators, or open it again."""
+        with self._database.change() as connection:
+            tasks.set_open(connection, turns.open_task(connection, task_id), is_open)
+
+    def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
+        """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
+        with self._database.change() as connection:
+            tasks.set_uncertainties(connection, turns.open_task(connection, task_id), values)
+
+    def delete(self, task_id: str) -> None:
+        """Remove a task with its items and all answers."""
+        with self._database.change() as connection:
+            tasks.delete(connection, turns.open_task(connection, task_id))
+
+    # --- annotators ------------------------------------------------------------------------------------------------------
+
+    def sign_in(self, name: str, secret: str, *, trusted: bool = False) -> str:
+        """The annotator's name as it is written in the votes: see :func:`rlhf_studio.runs.feedback.tasks.sign_in`."""
+        with self._database.change() as connection:
+            return tasks.sign_in(connection, name, secret, trusted=trusted)
+
+    def turn(self, task_id: str, annotator: str) -> Turn:
+        """What the annotator does now."""
+        with self._database.change() as connection:
+            return turns.turn(connection, turns.open_task(connection, task_id), annotator)
+
+    def vote(self, task_id: str, annotator: str, vote: NewVote) -> Turn:
+        """Store an answer, once, and say what comes next. It is on the disk when this returns."""
+        if not (0 < len(vote.id) <= 80):
+            raise Refused("This answer has no name of its own. Reload the page.")
+        with self._database.change() as connection:
+            task = turns.open_task(connection, task_id)
+            expected = turns.vote(connection, task, annotator, vote)
+            return turns.turn(connection, task, annotator, expected)
+
+    def undo(self, task_id: str, annotator: str, vote_id: str) -> Turn:
+        """Take back the annotator's last answer; its item is shown again."""
+        with self._database.change() as connection:
+            task = turns.open_task(connection, task_id)
+            turns.undo(connection, task, annotator, vote_id)
+            return turns.turn(connection, task, annotator)
+
+    def begin_again(self, task_id: str, annotator: str) -> Turn:
+        """Another round with the known answers."""
+        with self._database.change() as connection:
+            task = turns.open_task(connection, task_id)
+            turns.begin_again(connection, task, annotator)
+            return turns.turn(connection, task, annotator)
+
+    def rating_link(self, *, renew: bool = False) -> str:
+        """The token of the link that makes people raters; it stays the same when the app starts again."""
+        with self._database.change() as connection:
+            return tasks.rating_link(connection, renew=renew)
+
+    def known_rating_link(self) -> str:
+        """The same without making one: empty when nobody has asked for it yet."""
+        with self._database.read() as connection:
+            return "" if connection is None else tasks.known_rating_link(connection)
+
+    # --- what was answered -----------------------------------------------------------------------------------------------
+
+    def progress(self, task_id: str) -> Progress:
+        """How far a task is."""
+        with self._database.read() as connection:
+            task = None if connection is None else rows.find_task(connection, task_id)
+            if connection is None or task is None:
+                raise Refused(turns.GONE)
+            return turns.progress(connection, task)
+
+    def items(self, task_id: str, *, calibration: bool = False) -> list[Item]:
+        """The task's real items in the order in which they were added, or its calibration items."""
+        known = "NOT NULL" if calibration else "NULL"
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            found = connection.execute(
+                f"SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ? AND answer IS {known} ORDER BY number", (task_id,)
+            )
+            return [rows.read_item(row) for row in found]
+
+    def votes(self, task_id: str, *, calibration: bool = False) -> list[Vote]:
+        """The answers that are in force, in the order in which they came: of real items, or of all calibration rounds."""
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            found = connection.execute(
+                f"""SELECT {rows.VOTE_COLUMNS} FROM votes WHERE task = ? AND (attempt > 0) = ? AND undone_at IS NULL ORDER BY number""",
+                (task_id, int(calibration)),
+            )
+            return [rows.read_vote(row) for row in found]
+
+    # --- a run that asks -------------------------------------------------------------------------------------------------
+
+    def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> dict[str, int]:
+        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.run_ratings.ask`."""
+        with self._database.change() as connection:
+            return run_ratings.ask(connection, task_id, run, settings, items, deadline)
+
+    def ratings(self, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
+        """What people have answered so far, by item."""
+        with self._database.read() as connection:
+            return {} if connection is None else run_ratings.given(connection, task_id, step, annotators)
+
+    def take_ratings(
+        self, task_id: str, step: int, annotators: int, wanted: Sequence[int], *, all_of_them: bool
+    ) -> dict[int, list[int]] | None:
+        """The ratings with which the run goes on; from now on none of them can be taken back.
+
+        With ``all_of_them`` None, and nothing changes, while an item of ``wanted`` has fewer than ``annotators`` ratings.
+        """
+        with self._database.change() as connection:
+            ratings = run_ratings.given(connection, task_id, step, annotators)
+            if all_of_them and any(len(ratings.get(item, ())) < annotators for item in wanted):
+                return None
+            run_ratings.end(connection, task_id, step, used=True)
+            return ratings
+
+    def set_deadline(self, task_id: str, deadline: float) -> None:
+        """Say until when the run waits, in seconds since 1970."""
+        with self._database.change() as connection:
+            run_ratings.set_deadline(connection, task_id, deadline)
+
+    def stop_asking(self, task_id: str, step: int) -> None:
+        """The run has stopped: nobody is asked any more, and what was answered waits for its resume."""
+        with self._database.change() as connection:
+            run_ratings.end(connection, task_id, step, used=False)
+
+    def waiting(self) -> list[Task]:
+        """The tasks that runs wait for."""
+        with self._database.read() as connection:
+            return [] if connection is None else run_ratings.waiting(connection)

@@ -1,0 +1,198 @@
+"""Whose turn it is: which item an annotator gets next, and what an answer changes. Each function runs inside one transaction.
+
+An item that is on somebody's screen is leased to that person: no more people get it at the same time than it needs answers. A lease that
+runs out lets others have the item; an answer that comes later still counts, because a person has worked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from typing import Any
+
+from rlhf_studio.runs.feedback import rows
+from rlhf_studio.runs.feedback.database import Refused
+from rlhf_studio.runs.feedback.records import Calibration, Item, NewVote, Progress, Shown, Task, Turn, as_expected, stored_answer
+
+LEASE_SECONDS = 600.0
+GONE = "This task is no longer here."
+
+
+def open_task(connection: sqlite3.Connection, task: str) -> Task:
+    """The task. Raises Refused when there is none."""
+    found = rows.find_task(connection, task)
+    if found is None:
+        raise Refused(GONE)
+    return found
+
+
+def progress(connection: sqlite3.Connection, task: Task, annotator: str | None = None) -> Progress:
+    """How far the task is."""
+    items, done, votes = connection.execute(
+        "SELECT count(*), coalesce(sum(votes >= ?), 0), coalesce(sum(votes), 0) FROM items WHERE task = ? AND answer IS NULL",
+        (task.settings.annotators, task.id),
+    ).fetchone()
+    mine = 0
+    if annotator is not None:
+        mine = connection.execute(
+            "SELECT count(*) FROM votes WHERE task = ? AND annotator = ? AND attempt = 0 AND undone_at IS NULL AND verdict != 'skip'",
+            (task.id, annotator),
+        ).fetchone()[0]
+    return Progress(items, done, votes, mine)
+
+
+def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> Calibration:
+    """How the annotator stands in the present round with known answers. A task without any is passed."""
+    total = connection.execute("SELECT count(*) FROM items WHERE task = ? AND answer IS NOT NULL", (task.id,)).fetchone()[0]
+    row = connection.execute("SELECT attempt FROM calibrations WHERE task = ? AND annotator = ?", (task.id, annotator)).fetchone()
+    attempt = row[0] if row else 1
+    given = connection.execute(
+        """SELECT verdict, value, answer FROM votes JOIN items ON items.id = votes.item
+           WHERE votes.task = ? AND annotator = ? AND attempt = ? AND undone_at IS NULL""",
+        (task.id, annotator, attempt),
+    ).fetchall()
+    correct = sum(as_expected(verdict, json.loads(value), json.loads(answer)) for verdict, value, answer in given)
+    passed = len(given) >= total and correct >= task.settings.pass_mark * total - 1e-9
+    return Calibration(attempt, len(given), correct, total, passed)
+
+
+def turn(connection: sqlite3.Connection, task: Task, annotator: str, expected: dict[str, Any] | None = None) -> Turn:
+    """What the annotator does now; an item is leased to them."""
+    stand = calibration(connection, task, annotator)
+    shown = None
+    if task.open and not stand.failed:
+        item = _next_item(connection, task, annotator) if stand.passed else _next_known(connection, task, annotator, stand.attempt)
+        attempt = 0 if stand.passed else stand.attempt
+        shown = None if item is None else _lease(connection, task, item, annotator, attempt)
+    state = "item" if shown else "closed" if not task.open else "failed" if stand.failed else "done"
+    far = progress(connection, task, annotator)
+    return Turn(state, shown, stand, far, expected, _last_vote(connection, task, annotator))  # type: ignore[arg-type]
+
+
+def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, attempt: int) -> Item | None:
+    row = connection.execute(
+        f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ?1 AND answer IS NOT NULL AND NOT EXISTS (
+              SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = ?3 AND undone_at IS NULL)
+            ORDER BY number LIMIT 1""",
+        (task.id, annotator, attempt),
+    ).fetchone()
+    return None if row is None else rows.read_item(row)
+
+
+def _next_item(connection: sqlite3.Connection, task: Task, annotator: str) -> Item | None:
+    """What the annotator had on the screen before, else the first that needs more answers than people have it on theirs."""
+    unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = 0 AND undone_at IS NULL)"
+    row = connection.execute(
+        f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE open AND {unanswered} AND id IN (
+              SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1""",
+        (task.id, annotator, time.time()),
+    ).fetchone()
+    row = (
+        row
+        or connection.execute(
+            f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ?1 AND open = 1 AND {unanswered}
+              AND votes + (SELECT count(*) FROM leases WHERE item = items.id AND annotator != ?2 AND until > ?3) < ?4
+            ORDER BY priority, id LIMIT 1""",
+            (task.id, annotator, time.time(), task.settings.annotators),
+        ).fetchone()
+    )
+    return None if row is None else rows.read_item(row)
+
+
+def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: str, attempt: int) -> Shown:
+    order = rows.order_for(item, annotator, attempt)
+    connection.execute(
+        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
+        (item.id, annotator, task.id, attempt, json.dumps(order), time.time() + LEASE_SECONDS),
+    )
+    return Shown(item, order, attempt)
+
+
+def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVote) -> dict[str, Any] | None:
+    """Store an answer once. Returns, for a calibration item, what was expected. Raises Refused, and ValueError for what is no answer."""
+    known = connection.execute("SELECT item, annotator, attempt, verdict, value FROM votes WHERE id = ?", (sent.id,)).fetchone()
+    if known is not None:  # sent again, because no answer came
+        if known[:2] != (sent.item, annotator):
+            raise Refused("This answer has the name of another one. Reload the page.")
+        return _expected(connection, sent.item, known[2], known[3], json.loads(known[4]))
+    lease = connection.execute(
+        "SELECT attempt, shown FROM leases WHERE item = ? AND annotator = ? AND task = ?", (sent.item, annotator, task.id)
+    ).fetchone()
+    item = rows.find_item(connection, sent.item)
+    if lease is None or item is None:
+        raise Refused("You have answered this one already, or it is not yours. Here is the next one.")
+    attempt, shown = lease[0], json.loads(lease[1])
+    try:
+        value = stored_answer(task.settings, shown, sent)
+    except ValueError as error:
+        raise Refused(f"This answer cannot be stored: {error}.") from error
+    if attempt and sent.verdict == "skip":
+        raise Refused("The round with known answers has no skipping.")
+    connection.execute(
+        """INSERT INTO votes (id, task, item, annotator, attempt, verdict, value, confidence, seconds, shown, at)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        (
+            sent.id,
+            task.id,
+            item.id,
+            annotator,
+            attempt,
+            sent.verdict,
+            json.dumps(value),
+            sent.confidence,
+            sent.seconds,
+            lease[1],
+            time.time(),
+        ),
+    )
+    connection.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item.id, annotator))
+    if not attempt and sent.verdict != "skip":
+        connection.execute(
+            "UPDATE items SET votes = votes + 1, open = open AND votes + 1 < ? WHERE id = ?", (task.settings.annotators, item.id)
+        )
+    return _expected(connection, item.id, attempt, sent.verdict, value)
+
+
+def _expected(connection: sqlite3.Connection, item_id: int, attempt: int, verdict: Any, value: Any) -> dict[str, Any] | None:
+    item = rows.find_item(connection, item_id)
+    if not attempt or item is None or item.answer is None:
+        return None
+    return {"right": as_expected(verdict, value, item.answer), "why": item.why, "answer": item.answer, "item": item.id}
+
+
+def _last_vote(connection: sqlite3.Connection, task: Task, annotator: str) -> str:
+    """The annotator's last answer, when it may be taken back: that of a real item that no run has used yet."""
+    row = connection.execute(
+        """SELECT votes.id, attempt, used FROM votes JOIN items ON items.id = votes.item
+           WHERE votes.task = ? AND annotator = ? AND undone_at IS NULL ORDER BY votes.number DESC LIMIT 1""",
+        (task.id, annotator),
+    ).fetchone()
+    return "" if row is None or row[1] or row[2] else str(row[0])
+
+
+def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: str) -> None:
+    """Take back the annotator's last answer; its item is theirs again. Twice the same is once. Raises Refused."""
+    row = connection.execute(
+        "SELECT item, annotator, verdict, undone_at FROM votes WHERE id = ? AND task = ?", (vote_id, task.id)
+    ).fetchone()
+    if row is None or row[1].casefold() != annotator.casefold():
+        raise Refused("There is no such answer of yours.")
+    if row[3] is not None:
+        return
+    if _last_vote(connection, task, annotator) != vote_id:
+        raise Refused("Only your last answer can be taken back, and not once a run has used it.")
+    item = rows.find_item(connection, row[0])
+    assert item is not None  # its vote was found
+    connection.execute("UPDATE votes SET undone_at = ? WHERE id = ?", (time.time(), vote_id))
+    if row[2] != "skip":
+        connection.execute("UPDATE items SET votes = votes - 1, open = votes - 1 < ? WHERE id = ?", (task.settings.annotators, item.id))
+    connection.execute("UPDATE leases SET until = 0 WHERE task = ? AND annotator = ?", (task.id, annotator))  # what was shown meanwhile
+    _lease(connection, task, item, annotator, 0)
+
+
+def begin_again(connection: sqlite3.Connection, task: Task, annotator: str) -> None:
+    """Another round with the known answers, after one that was not passed. Otherwise nothing changes."""
+    stand = calibration(connection, task, annotator)
+    if stand.failed:
+        connection.execute("INSERT OR REPLACE INTO calibrations VALUES (?, ?, ?)", (task.id, annotator, stand.attempt + 1))

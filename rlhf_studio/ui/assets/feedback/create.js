@@ -1,0 +1,237 @@
+// A new task: what is asked, and the rows that fill it, pasted, from a file of this computer, or by a path on the app's machine.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { NO_ANSWER, Once } from "../shared/visit.js";
+import { Segments } from "../shared/segments.js";
+
+const PART = 400000; // characters of rows in one request
+const EXAMPLES = {
+  pair: '{"prompt": "The film was", "responses": ["a joy.", "dull."]}\n{"prompt": "...", "chosen": "...", "rejected": "..."}',
+  ranking: '{"prompt": "The film was", "responses": ["a joy.", "dull.", "long."]}',
+  rating: '{"prompt": "The film was", "response": "a joy."}',
+};
+
+export class NewTask {
+  constructor(server, { leave, made }) {
+    Object.assign(this, { server, made, once: new Once(), busy: false, kind: "pair" });
+    this.name = field("Name", { maxlength: "200", required: true });
+    this.criterion = field("What is judged", { maxlength: "200", placeholder: "such as: helpful" });
+    this.guidelines = area(
+      "Guidelines",
+      "What makes a response better, and what to do in doubt. Annotators can open them at any time.",
+      4,
+    );
+    this.warning = area("Content warning", "Shown before the first item. Leave it empty where none is due.", 2);
+    this.people = field("Annotators for each item", { type: "number", min: "1", max: "100", value: "1" });
+    this.points = field("Highest rating", { type: "number", min: "2", max: "9", value: "5" });
+    this.known = field("First rows with a known answer", { type: "number", min: "0", max: "1000", value: "0" });
+    this.pass = field("Needed to pass", { type: "number", min: "0", max: "100", value: "80" });
+    this.rows = area("Rows (JSON Lines)", "", 8);
+    this.path = field("Or a path on the app's machine", { placeholder: "such as: data/pairs.jsonl" });
+    this.file = el("input", {
+      type: "file",
+      accept: ".jsonl,.ndjson,.json,.txt",
+      hidden: true,
+      onchange: () => this.read(),
+    });
+    const kinds = [
+      { value: "pair", label: "Which of two is better" },
+      { value: "ranking", label: "Put in order" },
+      { value: "rating", label: "Rate each" },
+    ];
+    this.kinds = new Segments({ "aria-label": "Kind of task" }, kinds, "pair", (kind) => this.setKind(kind), {
+      radio: true,
+      framed: true,
+    });
+    const orders = [
+      { value: "random", label: "At random" },
+      { value: "uncertainty", label: "Most uncertain first" },
+    ];
+    this.order = "random";
+    this.orders = new Segments({ "aria-label": "Order" }, orders, "random", (order) => (this.order = order), {
+      radio: true,
+      framed: true,
+    });
+    this.sure = el("input", { type: "checkbox", checked: true });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.submit = el("button", { type: "submit", class: "rs-button rs-primary" }, "Create task");
+    this.build(leave);
+    this.setKind("pair");
+  }
+
+  build(leave) {
+    const form = el(
+      "form",
+      { class: "rs-new-task", onsubmit: (event) => this.send(event) },
+      el("h3", {}, "New task"),
+      label("What to do", this.kinds.node),
+      this.name.node,
+      this.criterion.node,
+      this.guidelines.node,
+      this.warning.node,
+      el("div", { class: "rs-fields" }, this.people.node, this.points.node, label("Next item", this.orders.node)),
+      el("label", { class: "rs-ask-sure" }, this.sure, " Ask how sure they are"),
+      el(
+        "fieldset",
+        { class: "rs-calibration" },
+        el("legend", {}, "Before an annotator begins"),
+        el("div", { class: "rs-fields" }, this.known.node, this.pass.node),
+        el(
+          "p",
+          { class: "rs-help" },
+          "A round with known answers shows whether the guidelines are understood. In rows with chosen and rejected, chosen is " +
+            "the known answer. Any other row can say its own, as answer (the number of the response from 0, a list of ranks, " +
+            "or a rating), with why as the explanation. Needed to pass: percent.",
+        ),
+      ),
+      this.rows.node,
+      el(
+        "div",
+        { class: "rs-fields" },
+        el(
+          "div",
+          {},
+          this.file,
+          el("button", { type: "button", class: "rs-button", onclick: () => this.file.click() }, "Choose a file"),
+        ),
+        this.path.node,
+      ),
+      this.problem,
+      el(
+        "div",
+        { class: "rs-rate-buttons" },
+        this.submit,
+        el("button", { type: "button", class: "rs-button", onclick: leave }, "Go back"),
+      ),
+    );
+    this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
+  }
+
+  update() {}
+
+  setKind(kind) {
+    this.kind = kind;
+    show(this.points.node, kind === "rating");
+    show(this.known.node, kind === "pair");
+    this.rows.input.placeholder = EXAMPLES[kind];
+  }
+
+  say(text) {
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
+    if (text) this.problem.scrollIntoView({ block: "nearest" });
+  }
+
+  async read() {
+    const [file] = this.file.files;
+    if (!file) return;
+    this.rows.input.value = await file.text();
+    if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
+    this.file.value = "";
+  }
+
+  get settings() {
+    return {
+      kind: this.kind,
+      name: this.name.input.value,
+      criterion: this.criterion.input.value,
+      guidelines: this.guidelines.input.value,
+      warning: this.warning.input.value,
+      annotators: Number(this.people.input.value),
+      points: Number(this.points.input.value),
+      pass_mark: Number(this.pass.input.value) / 100,
+      order: this.order,
+      ask_confidence: this.sure.checked,
+    };
+  }
+
+  async send(event) {
+    event.preventDefault();
+    if (this.busy) return;
+    const text = this.rows.input.value.trim();
+    const path = this.path.input.value.trim();
+    this.say("");
+    if (!text && !path) return this.say("Paste rows, choose a file, or give a path: a task needs something to rate.");
+    if (text && path) return this.say("There are rows and a path. Use one of the two.");
+    this.busy = this.submit.disabled = true;
+    try {
+      await this.make(text, path);
+    } catch {
+      this.say(NO_ANSWER);
+    }
+    this.busy = this.submit.disabled = false;
+  }
+
+  async make(text, path) {
+    const { task, problem } = await this.once.ask({ op: "create", settings: this.settings }, (sent) =>
+      this.server.manage(sent),
+    );
+    if (problem) return this.say(problem);
+    const calibration = this.kind === "pair" ? Number(this.known.input.value) : 0;
+    const total = { added: 0, repeated: 0, problems: [] };
+    for (const part of path ? [{ path }] : parts(text)) {
+      const reply = await this.server.add_items({ task, calibration, ...part });
+      total.added += reply.added || 0;
+      total.repeated += reply.repeated || 0;
+      total.problems.push(...(reply.problems || [reply.problem]));
+      if (reply.problem) break;
+    }
+    if (!total.added) {
+      await this.server.manage({ op: "delete", task });
+      return this.say(`Nothing could be added. ${total.problems.slice(0, 3).join(" ")}`);
+    }
+    if (total.problems.length || total.repeated) {
+      const left = [];
+      if (total.repeated) left.push(`${counted(total.repeated, "repeated row")} left out.`);
+      this.say([`${counted(total.added, "item")} added.`, ...left, ...total.problems.slice(0, 5)].join(" "));
+      const open = el(
+        "button",
+        { type: "button", class: "rs-button rs-small", onclick: () => this.finish(task) },
+        "Open the task",
+      );
+      this.problem.append(" ", open);
+      return undefined;
+    }
+    return this.finish(task);
+  }
+
+  finish(task) {
+    for (const one of [this.name, this.criterion, this.guidelines, this.warning, this.rows, this.path])
+      one.input.value = "";
+    this.say("");
+    this.made(task);
+  }
+}
+
+/** The rows in pieces that a request can hold, each with the number of its first row. */
+function* parts(text) {
+  let first = 1;
+  let lines = [];
+  let size = 0;
+  for (const line of text.split(/\r?\n/)) {
+    if (size + line.length > PART && lines.length) {
+      yield { lines: lines.join("\n"), first };
+      first += lines.length;
+      [lines, size] = [[], 0];
+    }
+    lines.push(line);
+    size += line.length + 1;
+  }
+  yield { lines: lines.join("\n"), first };
+}
+
+function label(text, ...children) {
+  return el("div", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), children);
+}
+
+function field(text, attributes) {
+  const input = el("input", { class: "rs-input", type: "text", autocomplete: "off", ...attributes });
+  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+}
+
+function area(text, help, rows) {
+  const input = el("textarea", { class: "rs-input rs-area", rows: String(rows), spellcheck: "false" });
+  const node = el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input);
+  if (help) fill(node, el("span", { class: "rs-label" }, text), input, el("span", { class: "rs-help" }, help));
+  return { input, node };
+}

@@ -1,0 +1,347 @@
+// One item fills the screen and waits for its answer. An answer is kept by the browser until the app says that it is stored.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { counted, integer, readable } from "../shared/format.js";
+import { lasting } from "../shared/lasting.js";
+import { NO_ANSWER } from "../shared/visit.js";
+import { Pair, Ranking, Stars } from "./answers.js";
+
+const LOOK_AGAIN = 3000; // milliseconds, while there is nothing to rate
+const SEND_AGAIN = 1500;
+const NAMES = ["A guess", "Fairly sure", "Sure"];
+const ANSWERS = { pair: Pair, ranking: Ranking, rating: Stars };
+const isTyping = (node) => node.closest?.("input, textarea, select, [contenteditable]");
+
+const randomName = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+
+/** This browser's own key, which keeps an annotator's name from being used by others. */
+function secret() {
+  let known = lasting.get("feedback.secret", "") || memory.get("feedback.secret", "");
+  if (!known) known = randomName();
+  lasting.set("feedback.secret", known);
+  memory.set("feedback.secret", known);
+  return known;
+}
+
+export class Rating {
+  constructor(server, { leave, onScreen }) {
+    Object.assign(this, { server, leave, onScreen, task: null, turn: null, timer: 0, busy: false });
+    this.name = lasting.get("feedback.name", "");
+    this.title = el("h3", { class: "rs-rate-title" });
+    this.count = el("span", { class: "rs-rate-count", role: "status" });
+    this.meter = el("i", {});
+    this.who = el("button", { type: "button", class: "rs-quiet", title: "Rate under another name" });
+    this.who.addEventListener("click", () => this.signIn());
+    this.guidelines = el("details", { class: "rs-guidelines" }, el("summary", {}, "Guidelines"), el("p", {}));
+    this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.told = el("p", { class: "rs-message rs-told", role: "status", hidden: true });
+    this.body = el("div", { class: "rs-rate-body", tabindex: "-1" });
+    const back = el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks");
+    this.node = el(
+      "section",
+      { class: "rs-rate", hidden: true },
+      el(
+        "div",
+        { class: "rs-rate-head" },
+        back,
+        this.title,
+        el("div", { class: "rs-rate-far" }, this.who, this.count, el("div", { class: "rs-meter" }, this.meter)),
+      ),
+      this.guidelines,
+      this.problem,
+      this.told,
+      this.body,
+    );
+    document.addEventListener("keydown", (event) => this.key(event));
+    addEventListener("online", () => this.task && this.refresh());
+  }
+
+  get me() {
+    return { task: this.task.id, name: this.name, secret: secret() };
+  }
+
+  hide() {
+    this.task = null;
+    clearTimeout(this.timer);
+  }
+
+  show(task, rights) {
+    if (this.task?.id === task.id) return this.head(task);
+    Object.assign(this, { task, rights, turn: null, shown: null });
+    setText(this.title, readable(task.name, 200));
+    this.head(task);
+    this.say("");
+    show(this.told, false);
+    if (task.warning && !memory.get(`feedback.warned.${task.id}`, false)) return this.warn();
+    return this.begin();
+  }
+
+  head(task) {
+    this.task = task;
+    setText(this.guidelines.lastChild, readable(task.guidelines, 20000));
+    show(this.guidelines, Boolean(task.guidelines));
+    setText(this.who, this.name ? readable(this.name, 40) : "");
+  }
+
+  say(text) {
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
+  }
+
+  warn() {
+    const go = () => {
+      memory.set(`feedback.warned.${this.task.id}`, true);
+      this.begin();
+    };
+    this.card(
+      "Before you begin",
+      readable(this.task.warning, 20000),
+      button("Continue", "rs-primary", go),
+      button("Go back", "", this.leave),
+    );
+  }
+
+  card(title, text, ...buttons) {
+    this.shown = null;
+    const first = buttons[0];
+    fill(
+      this.body,
+      el(
+        "div",
+        { class: "rs-rate-card" },
+        el("h3", {}, title),
+        text ? el("p", {}, text) : null,
+        el("div", { class: "rs-rate-buttons" }, buttons),
+      ),
+    );
+    first?.focus?.({ preventScroll: true });
+  }
+
+  begin() {
+    if (this.name) this.refresh();
+    else this.signIn();
+  }
+
+  signIn() {
+    const field = el("input", {
+      class: "rs-input",
+      id: "rs-rate-name",
+      maxlength: String(this.rights.longest_name),
+      autocomplete: "nickname",
+      value: this.name,
+    });
+    const form = el(
+      "form",
+      { class: "rs-rate-card" },
+      el("h3", {}, "Who rates?"),
+      el("p", {}, "Your answers are kept under this name. Use the same one next time."),
+      el("label", { class: "rs-label", for: "rs-rate-name" }, "Your name"),
+      field,
+      el("div", { class: "rs-rate-buttons" }, el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin")),
+    );
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      const reply = await this.server.join({ ...this.me, name: field.value }).catch(() => ({ problem: NO_ANSWER }));
+      this.say(reply.problem || "");
+      if (!reply.name) return;
+      this.name = reply.name;
+      lasting.set("feedback.name", this.name);
+      setText(this.who, readable(this.name, 40));
+      this.refresh();
+    });
+    this.shown = null;
+    fill(this.body, form);
+    field.focus();
+  }
+
+  /** Ask for this annotator's turn; first send what was answered before the connection, or the tab, was lost. */
+  async refresh() {
+    const waiting = lasting.get("feedback.pending", null);
+    if (waiting?.name === this.name && waiting.task === this.task.id) return this.send(waiting);
+    return this.ask("turn", this.me);
+  }
+
+  async ask(name, sent) {
+    if (this.busy) return;
+    this.busy = true;
+    const task = this.task;
+    const reply = await this.server[name](sent).catch(() => null);
+    this.busy = false;
+    if (this.task?.id !== task?.id || !this.task) return;
+    if (reply === null || reply.retry) {
+      this.say(`${NO_ANSWER} Your answers are kept.`);
+      this.later(SEND_AGAIN);
+      return;
+    }
+    if (name === "vote") lasting.set("feedback.pending", null);
+    this.say(reply.problem || "");
+    if (reply.problem) {
+      if (name === "vote" || name === "undo") await this.ask("turn", this.me).then(() => this.say(reply.problem));
+      else if (name === "turn") this.signIn();
+      return;
+    }
+    this.receive(reply);
+  }
+
+  later(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      if (!this.task) return;
+      if (this.onScreen()) this.refresh();
+      else this.later(wait);
+    }, wait);
+  }
+
+  receive(turn) {
+    this.turn = turn;
+    const { progress, calibration, expected } = turn;
+    const round = turn.item?.calibration;
+    const far = `${integer(progress.done)} of ${integer(progress.items)} complete`;
+    setText(
+      this.count,
+      round
+        ? `known answer ${calibration.answered + 1} of ${calibration.total}`
+        : `${integer(progress.mine)} by you \u00b7 ${far}`,
+    );
+    const share = round
+      ? calibration.answered / calibration.total
+      : progress.items
+        ? progress.done / progress.items
+        : 0;
+    this.meter.style.width = `${100 * share}%`;
+    this.tell(expected);
+    if (turn.state === "item") return this.draw(turn);
+    if (turn.state === "failed") return this.failed(calibration);
+    this.later(LOOK_AGAIN);
+    if (this.shown === turn.state) return undefined;
+    this.over(turn);
+    this.shown = turn.state;
+    return undefined;
+  }
+
+  tell(expected) {
+    show(this.told, Boolean(expected));
+    if (!expected) return;
+    this.told.dataset.right = String(expected.right);
+    const words = expected.right ? "As expected." : "Another answer was expected.";
+    setText(this.told, `${words} ${readable(expected.why, 1000)}`.trim());
+  }
+
+  over({ state, progress }) {
+    const undo = this.turn.may_undo ? button("Undo the last answer", "", () => this.undo()) : null;
+    const back = button("All tasks", "", this.leave);
+    if (this.task.run)
+      this.card(
+        "Nothing to rate just now",
+        "When the run has new responses, they appear here by themselves.",
+        undo,
+        back,
+      );
+    else if (state === "closed") this.card("This task is closed", "Thank you. Your answers are kept.", back);
+    else if (progress.done < progress.items)
+      this.card(
+        "Nothing for you just now",
+        "Others are working on what is left. If they leave something, it appears here.",
+        undo,
+        back,
+      );
+    else this.card("All done", `Thank you. You gave ${counted(progress.mine, "answer")}.`, undo, back);
+  }
+
+  failed({ correct, total }) {
+    const needed = Math.ceil(this.task.pass_mark * total - 1e-9);
+    this.guidelines.open = true;
+    this.card(
+      "Once more, please",
+      `${correct} of ${total} answers were as expected; this task asks for ${needed}. Read the guidelines, then try again.`,
+      button("Try again", "rs-primary", () => this.ask("begin_again", this.me)),
+      button("All tasks", "", this.leave),
+    );
+  }
+
+  draw({ item, may_undo: mayUndo }) {
+    const key = `${item.id} ${item.calibration} ${this.turn.calibration.attempt}`;
+    if (this.shown === key) return;
+    this.shown = key;
+    this.since = performance.now();
+    this.confidence = 2;
+    this.answer = new ANSWERS[this.task.kind](item, (verdict, value) => this.vote(verdict, value), this.task);
+    this.sure = NAMES.map((label, index) =>
+      el(
+        "button",
+        { type: "button", class: "rs-segment", "aria-pressed": String(index === 2), onclick: () => this.be(index) },
+        label,
+        this.task.kind === "pair" ? el("kbd", { "aria-hidden": "true" }, String(index + 1)) : null,
+      ),
+    );
+    const confidence = el("div", { class: "rs-segments", role: "group", "aria-label": "How sure are you?" }, this.sure);
+    fill(
+      this.body,
+      item.prompt
+        ? el("div", { class: "rs-rate-prompt" }, el("h4", {}, "Prompt"), el("div", {}, readable(item.prompt, 20000)))
+        : null,
+      this.task.criterion
+        ? el("p", { class: "rs-judge" }, "Judge by: ", el("b", {}, readable(this.task.criterion, 200)))
+        : null,
+      this.answer.node,
+      el(
+        "div",
+        { class: "rs-rate-foot" },
+        this.task.ask_confidence ? confidence : el("span", {}),
+        el(
+          "div",
+          { class: "rs-rate-buttons" },
+          item.calibration ? null : keyed("Skip", "S", () => this.vote("skip", null)),
+          mayUndo ? keyed("Undo", "U", () => this.undo()) : null,
+        ),
+      ),
+    );
+    this.body.focus({ preventScroll: true });
+    if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView({ block: "start" });
+  }
+
+  be(index) {
+    this.confidence = index;
+    this.sure.forEach((one, place) => one.setAttribute("aria-pressed", String(place === index)));
+  }
+
+  vote(verdict, value) {
+    if (this.busy || this.turn?.state !== "item") return;
+    const seconds = (performance.now() - this.since) / 1000;
+    const confidence = this.task.ask_confidence ? this.rights.confidences[this.confidence] : 1;
+    const sent = { ...this.me, id: randomName(), item: this.turn.item.id, verdict, value, confidence, seconds };
+    this.send(sent);
+  }
+
+  send(sent) {
+    lasting.set("feedback.pending", sent);
+    return this.ask("vote", sent);
+  }
+
+  undo() {
+    const vote = this.turn?.may_undo;
+    if (vote && !this.busy) this.ask("undo", { ...this.me, vote });
+  }
+
+  key(event) {
+    if (!this.task || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !this.onScreen()) return;
+    if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (event.key === "Enter" && event.target.closest?.("button:not(.rs-pick), summary, a")) return;
+    const key = event.key.toLowerCase();
+    if (key === "u" && this.turn?.may_undo) this.undo();
+    else if (this.turn?.state !== "item" || !this.answer || this.shown === null) return;
+    else if (key === "s" && !this.turn.item.calibration) this.vote("skip", null);
+    else if (this.task.kind === "pair" && this.task.ask_confidence && "123".includes(key)) this.be(Number(key) - 1);
+    else if (!this.answer.key(key, event)) return;
+    event.preventDefault();
+  }
+}
+
+const button = (label, look, onclick) => el("button", { type: "button", class: `rs-button ${look}`, onclick }, label);
+
+export const keyed = (label, key, onclick, look = "") =>
+  el(
+    "button",
+    { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key },
+    label,
+    el("kbd", { "aria-hidden": "true" }, key),
+  );

@@ -1,0 +1,201 @@
+// The list of tasks: how far each is, what can be done with it, and the link for raters.
+import { ask } from "../shared/dialogs.js";
+import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { clock, counted, integer, number, readable } from "../shared/format.js";
+import { NO_ANSWER } from "../shared/visit.js";
+
+export const KINDS = {
+  pair: "which of two is better",
+  ranking: "put in order",
+  rating: "rate each",
+};
+
+export class TaskList {
+  constructor(server, { go, say, changed }) {
+    Object.assign(this, { server, go, say, changed, drawn: "" });
+    this.why = el("p", { class: "rs-message", hidden: true });
+    this.link = new RatingLink(server, say);
+    this.make = el(
+      "button",
+      { type: "button", class: "rs-button rs-primary", onclick: () => go("", "new") },
+      "New task",
+    );
+    this.rows = el("div", { class: "rs-tasks" });
+    this.tools = el("div", { class: "rs-feedback-tools" }, this.make, this.link.button);
+    this.node = el("section", { class: "rs-feedback-list" }, this.why, this.tools, this.link.node, this.rows);
+  }
+
+  update(reply) {
+    const { tasks, operator, why_not: why } = reply;
+    show(this.tools, operator);
+    if (!operator) show(this.link.node, false);
+    setText(this.why, why);
+    show(this.why, Boolean(why));
+    const text = JSON.stringify([tasks, operator, why]);
+    if (text === this.drawn) return;
+    this.drawn = text;
+    redraw(this.rows, this.make, () =>
+      fill(this.rows, tasks.length ? tasks.map((task) => this.row(task, reply)) : nothing(operator)),
+    );
+  }
+
+  row(task, { operator, rater }) {
+    const { items, done } = task.progress;
+    const share = items ? done / items : 0;
+    const rate = el(
+      "button",
+      { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.go(task.id, "rate") },
+      task.run && task.open ? "Rate now" : "Start",
+    );
+    const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const tools = operator
+      ? [
+          small("Results", () => this.go(task.id, "results")),
+          task.run ? null : small(task.open ? "Close" : "Open", () => this.manage(task, task.open ? "close" : "open")),
+          task.run && task.open ? null : small("Delete", () => this.remove(task)),
+        ]
+      : [];
+    return el(
+      "article",
+      { class: "rs-task", "data-task": task.id, "data-waiting": String(Boolean(task.run && task.open)) },
+      el(
+        "div",
+        { class: "rs-task-head" },
+        el("h3", {}, readable(task.name, 200)),
+        el("p", { class: "rs-help" }, about(task)),
+      ),
+      el(
+        "div",
+        { class: "rs-task-progress" },
+        el(
+          "div",
+          {
+            class: "rs-meter",
+            role: "progressbar",
+            "aria-label": "Complete",
+            "aria-valuemin": "0",
+            "aria-valuemax": "100",
+            "aria-valuenow": String(Math.round(100 * share)),
+          },
+          el("i", { style: { width: `${100 * share}%` } }),
+        ),
+        el("span", {}, `${integer(done)} of ${counted(items, "item")} complete`),
+        task.alpha === null || task.alpha === undefined
+          ? null
+          : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
+      ),
+      el("div", { class: "rs-task-buttons" }, rater && task.open ? rate : null, tools),
+    );
+  }
+
+  async manage(task, op) {
+    const reply = await this.server.manage({ task: task.id, op }).catch(() => ({ problem: NO_ANSWER }));
+    this.say(reply.problem || "");
+    this.changed();
+  }
+
+  async remove(task) {
+    const votes = task.progress.votes;
+    const lost = votes ? `${counted(votes, "answer")} will be lost. Export them first if you need them.` : "";
+    const title = `Delete "${readable(task.name, 80)}"?`;
+    if (await ask(this.node, { title, text: lost, confirm: "Delete", danger: true })) this.manage(task, "delete");
+  }
+}
+
+export const ALPHA =
+  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at the " +
+  "guidelines and the disagreements.";
+
+function about(task) {
+  const parts = [KINDS[task.kind]];
+  if (task.criterion) parts.push(`by ${readable(task.criterion, 80)}`);
+  parts.push(task.annotators === 1 ? "one annotator each" : `${task.annotators} annotators each`);
+  if (task.run && task.open) {
+    const alive = ["running", "paused", "loading"].includes(task.run_state);
+    parts.push(
+      alive
+        ? `the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`
+        : "the run does not work just now",
+    );
+  } else if (task.run) parts.push("the run does not wait now");
+  else if (!task.open) parts.push("closed");
+  return parts.join(" · ");
+}
+
+const nothing = (operator) =>
+  el(
+    "div",
+    { class: "rs-feedback-empty" },
+    el("h3", {}, "No task yet"),
+    el(
+      "p",
+      {},
+      operator
+        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one from a " +
+            "file of prompts and responses; a run with the reward Ask people makes its own."
+        : "As soon as there is something to rate, it appears here.",
+    ),
+  );
+
+/** The link that makes people raters, for operators. */
+class RatingLink {
+  constructor(server, say) {
+    Object.assign(this, { server, say });
+    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.open() }, "Rating link");
+    this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
+    this.copied = el("span", { class: "rs-help", role: "status" });
+    const button = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    this.local = el("p", { class: "rs-help" });
+    this.node = el(
+      "div",
+      { class: "rs-rating-link", hidden: true },
+      el(
+        "p",
+        {},
+        "Whoever opens this link may vote, and nothing else. Thirty people can rate at once, on their phones too.",
+      ),
+      el(
+        "div",
+        { class: "rs-rating-link-row" },
+        this.field,
+        button("Copy", () => this.copy()),
+        button("New link", () => this.renew()),
+      ),
+      this.local,
+      this.copied,
+    );
+  }
+
+  async open(renew = false) {
+    if (!renew && !this.node.hidden) return show(this.node, false);
+    const reply = await this.server.rating_link({ renew }).catch(() => ({ problem: NO_ANSWER }));
+    this.say(reply.problem || "");
+    if (!reply.token) return undefined;
+    this.field.value = `${location.origin}${location.pathname}?rate=${encodeURIComponent(reply.token)}`;
+    const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+    setText(
+      this.local,
+      here ? "This address works on this machine only. Start the app with --host 0.0.0.0 for others." : "",
+    );
+    show(this.node, true);
+    this.field.focus();
+    this.field.select();
+    return undefined;
+  }
+
+  async renew() {
+    const text = "The old link ends at once. People who opened it need the new one to go on.";
+    if (await ask(this.node, { title: "Make a new rating link?", text, confirm: "Make a new link" }))
+      await this.open(true);
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(this.field.value);
+      setText(this.copied, "Copied.");
+    } catch {
+      this.field.select();
+      setText(this.copied, "Press Ctrl C to copy.");
+    }
+  }
+}

@@ -1,0 +1,187 @@
+"""The Feedback page: what it can ask. It is drawn by ``assets/feedback/``.
+
+Players and operators vote; viewers see how far the tasks are. Every answer is on the disk before the page is told so. Votes are async and
+are worked on by threads of their own, so that thirty people who vote at once neither wait for those who watch nor keep them waiting.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Turn
+from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback.results import agreement, results
+from rlhf_studio.ui.feedback.work import TaskWork
+from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.roles import Role
+
+VOTING_THREADS, MOST_VOTES_WAITING = 4, 400
+READING_THREADS, MOST_READS_WAITING = 2, 60
+MOST_TASKS = 200
+MOST_SIGNED_IN = 2000
+Json = dict[str, Any]
+_counter = itertools.count(1)
+
+
+class FeedbackPage:
+    """The page of one app."""
+
+    def __init__(self, workspace: Workspace, access: Access, feedback: Feedback) -> None:
+        self._workspace, self._access, self._feedback = workspace, access, feedback
+        self._runs = Listing(workspace)
+        self._work = TaskWork(feedback)
+        self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
+        self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
+        self._signed_in: dict[tuple[str, str, bool], str] = {}
+        self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: how many votes there were, and alpha
+        self.component: gr.HTML | None = None
+
+    def open(self, task: str) -> dict[str, Any]:
+        """The update that makes the page show a task, or that of a run: return it for :attr:`component` from any handler."""
+        return gr.update(value=f"{task}@{next(_counter)}")
+
+    def build(self) -> gr.HTML:
+        """The component."""
+        voting = [self._answer(name, self._voting) for name in ("join", "turn", "vote", "undo", "begin_again")]
+        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "add_items", "manage", "export")]
+        self.component = panel("feedback", [], [*voting, *reading])
+        return self.component
+
+    def _answer(self, name: str, pool: Bounded) -> Callable[..., Any]:
+        """A server function that works in a thread, and tells refusals in one sentence."""
+        work = getattr(self, f"_{name}")
+
+        async def ask(data: Any, request: gr.Request) -> Response:
+            try:
+                reply = await pool.run(partial(work, data, request))
+            except (Refused, StoreError, TooBusy) as error:
+                reply = {"problem": str(error), "retry": isinstance(error, TooBusy)}
+            return _json(reply)
+
+        ask.__name__ = name
+        return ask
+
+    def _require(self, role: Role, data: Any, request: Any) -> None:
+        """The door has asked this already; this is for callers that do not come by HTTP. Raises Refused."""
+        if self._access.role_of(request, data) < role:
+            raise Refused(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not())
+
+    # --- everyone --------------------------------------------------------------------------------------------------------
+
+    def _boot(self, data: Any, request: Any) -> Json:
+        role = self._access.role_of(request, data)
+        states = {run.run_id: run for run in self._runs.runs()}
+        rows = []
+        for task in self._feedback.tasks()[:MOST_TASKS]:
+            row = {"id": task.id, **asdict(task.settings), "open": task.open, "run": task.run, "deadline": task.deadline}
+            row["progress"] = asdict(self._feedback.progress(task.id))
+            if run := states.get(task.run):
+                row |= {"run_name": run.name, "run_state": run.state}
+            if role >= Role.OPERATOR:
+                row["alpha"] = self._alpha(task.id, row["progress"]["votes"])
+            rows.append(row)
+        rights = {"operator": role >= Role.OPERATOR, "rater": role >= Role.PLAYER}
+        why = "" if rights["rater"] else self._access.why_not_rate()
+        return {**rights, "why_not": why, "tasks": rows, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
+
+    def _alpha(self, task_id: str, votes: int) -> float | None:
+        """Krippendorff's alpha, computed once for each number of votes."""
+        known = self._agreements.get(task_id)
+        if known is None or known[0] != votes:
+            found = agreement(self._feedback.task(task_id), self._feedback.votes(task_id))["alpha"] if votes else None
+            known = self._agreements[task_id] = votes, found
+        return known[1]
+
+    # --- players ---------------------------------------------------------------------------------------------------------
+
+    def _annotator(self, data: Any, request: Any) -> str:
+        """Who answers, by the name and the browser's key. Raises Refused."""
+        self._require(Role.PLAYER, data, request)
+        trusted = self._access.role_of(request, data) >= Role.OPERATOR
+        shown = sent.text(data, "name", 200), sent.text(data, "secret", sent.LONGEST_SECRET), trusted
+        if shown not in self._signed_in:  # a name never changes hands, so it is looked up once
+            if len(self._signed_in) >= MOST_SIGNED_IN:
+                self._signed_in.clear()
+            self._signed_in[shown] = self._feedback.sign_in(shown[0], shown[1], trusted=trusted)
+        return self._signed_in[shown]
+
+    def _join(self, data: Any, request: Any) -> Json:
+        return {"name": self._annotator(data, request)}
+
+    def _turn(self, data: Any, request: Any) -> Json:
+        return turn_payload(self._feedback.turn(sent.task_id(data), self._annotator(data, request)))
+
+    def _vote(self, data: Any, request: Any) -> Json:
+        return turn_payload(self._feedback.vote(sent.task_id(data), self._annotator(data, request), sent.new_vote(data)))
+
+    def _undo(self, data: Any, request: Any) -> Json:
+        return turn_payload(self._feedback.undo(sent.task_id(data), self._annotator(data, request), sent.text(data, "vote", 80)))
+
+    def _begin_again(self, data: Any, request: Any) -> Json:
+        return turn_payload(self._feedback.begin_again(sent.task_id(data), self._annotator(data, request)))
+
+    # --- operators -------------------------------------------------------------------------------------------------------
+
+    def _results(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        task = self._feedback.task(sent.task_id(data))
+        votes, calibration = self._feedback.votes(task.id), self._feedback.votes(task.id, calibration=True)
+        return results(task, self._feedback.items(task.id), votes, calibration)
+
+    def _rating_link(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
+
+    def _add_items(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return self._work.add(data)
+
+    def _manage(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return self._work.manage(data)
+
+    def _export(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return self._work.export(data)
+
+    def close(self) -> None:
+        """Take no more answers."""
+        for pool in (self._voting, self._reading):
+            pool.close()
+        self._feedback.close()
+
+
+def turn_payload(turn: Turn) -> Json:
+    """What an annotator's page gets. Nothing in it says which response came from where."""
+    shown = turn.shown
+    item = None
+    if shown is not None:
+        responses = [shown.item.responses[place] for place in shown.order]
+        item = {"id": shown.item.id, "prompt": shown.item.prompt, "responses": responses, "calibration": shown.attempt > 0}
+    return {
+        "state": turn.state,
+        "item": item,
+        "progress": asdict(turn.progress),
+        "calibration": {**asdict(turn.calibration), "failed": turn.calibration.failed},
+        "expected": turn.expected and {key: turn.expected[key] for key in ("right", "why")},
+        "may_undo": turn.may_undo,
+    }
+
+
+def _json(reply: Json) -> Response:
+    body = json.dumps(reply, allow_nan=False).encode("ascii")
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

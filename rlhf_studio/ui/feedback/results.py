@@ -1,0 +1,116 @@
+"""What a task has found: how far annotators agree, which way each leans, and where they disagree. Numbers and texts for the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from rlhf_studio.analysis.agreement import Share, Units, cohens_kappa, fleiss_kappa, krippendorff_alpha
+from rlhf_studio.runs.feedback.exchange import pairs_of_ranks
+from rlhf_studio.runs.feedback.records import Item, Task, Vote
+
+MOST_DISAGREEMENTS = 30
+MOST_PEOPLE = 100
+Json = dict[str, Any]
+
+
+def results(task: Task, items: Sequence[Item], votes: Sequence[Vote], calibration: Sequence[Vote]) -> Json:
+    """Everything of one task. ``votes`` are those of real items, ``calibration`` those of items with known answers."""
+    known = {item.id: item for item in items}
+    answers = [vote for vote in votes if vote.verdict != "skip"]
+    people = sorted({vote.annotator for vote in votes}, key=str.casefold)[:MOST_PEOPLE]
+    return {
+        "agreement": agreement(task, answers),
+        "verdicts": dict(Counter(_word(vote) for vote in votes)),
+        "people": [_person(name, known, votes, calibration) for name in people],
+        "disagreements": _disagreements(known, answers),
+    }
+
+
+def units_of(task: Task, votes: Sequence[Vote]) -> Units:
+    """What was judged: items by annotator; of rankings each two responses, which are compared as a pair would be."""
+    found: dict[Any, dict[str, Any]] = {}
+    for vote in votes:
+        if vote.verdict == "ranks":
+            for two, better in pairs_of_ranks(vote.value).items():
+                found.setdefault((vote.item, two), {})[vote.annotator] = better
+        elif vote.verdict != "skip":
+            found.setdefault(vote.item, {})[vote.annotator] = vote.value if vote.verdict in ("chosen", "rating") else vote.verdict
+    return list(found.values())
+
+
+def agreement(task: Task, votes: Sequence[Vote]) -> Json:
+    """Krippendorff's alpha, Fleiss' kappa, and Cohen's kappa of each two annotators, with how many items each was computed from."""
+    units = [unit for unit in units_of(task, votes) if len(unit) >= 2]
+    level = "ordinal" if task.settings.kind == "rating" else "nominal"
+    fleiss, fleiss_items = fleiss_kappa(units)
+    both: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
+    for unit in units:
+        for one, other in combinations(sorted(unit, key=str.casefold), 2):
+            both.setdefault((one, other), []).append((unit[one], unit[other]))
+    cohen = [{"people": list(names), "kappa": cohens_kappa(pairs), "items": len(pairs)} for names, pairs in sorted(both.items())]
+    equal = [len(set(unit.values())) == 1 for unit in units]
+    return {
+        "items": len(units),
+        "level": level,
+        "alpha": krippendorff_alpha(units, level),  # type: ignore[arg-type]
+        "fleiss": fleiss,
+        "fleiss_items": fleiss_items,
+        "same": sum(equal) / len(equal) if equal else None,
+        "cohen": cohen[:MOST_PEOPLE],
+    }
+
+
+def _word(vote: Vote) -> str:
+    return str(vote.value) if vote.verdict == "rating" else vote.verdict
+
+
+def _person(name: str, items: Mapping[int, Item], votes: Sequence[Vote], calibration: Sequence[Vote]) -> Json:
+    own = [vote for vote in votes if vote.annotator == name]
+    chosen = [vote for vote in own if vote.verdict == "chosen" and vote.item in items]
+    first = Share(sum(vote.shown[0] == vote.value for vote in chosen), len(chosen))
+    unequal = [vote for vote in chosen if len(set(map(len, items[vote.item].responses))) > 1]
+    longer = Share(sum(_is_longest(items[vote.item], vote.value) for vote in unequal), len(unequal))
+    answered = [vote for vote in own if vote.verdict != "skip"]
+    seconds = sorted(vote.seconds for vote in answered)
+    ratings = [vote.value for vote in own if vote.verdict == "rating"]
+    return {
+        "name": name,
+        "votes": len(answered),
+        "skips": len(own) - len(answered),
+        "ties": sum(vote.verdict in ("tie", "both_bad") for vote in own),
+        "seconds": seconds[len(seconds) // 2] if seconds else None,
+        "first": _share(first),
+        "longer": _share(longer),
+        "rating": sum(ratings) / len(ratings) if ratings else None,
+        "rounds": max((vote.attempt for vote in calibration if vote.annotator == name), default=0),
+    }
+
+
+def _is_longest(item: Item, response: int) -> bool:
+    return len(item.responses[response]) == max(len(text) for text in item.responses)
+
+
+def _share(share: Share) -> Json:
+    return {"share": share.share, "count": share.count, "interval": share.interval, "leans": share.leans}
+
+
+def _disagreements(items: Mapping[int, Item], votes: Sequence[Vote]) -> list[Json]:
+    """The items on which people differ most, the most evenly split first."""
+    of: dict[int, list[Vote]] = {}
+    for vote in votes:
+        of.setdefault(vote.item, []).append(vote)
+    split = []
+    for item, given in of.items():
+        counts = Counter(str((vote.verdict, vote.value)) for vote in given)
+        if len(counts) > 1 and item in items:
+            spread = max(vote.value for vote in given) - min(vote.value for vote in given) if given[0].verdict == "rating" else 0
+            split.append((counts.most_common(1)[0][1] / len(given), -spread, -len(given), item))
+    return [_disagreement(items[item], of[item]) for *_, item in sorted(split)[:MOST_DISAGREEMENTS]]
+
+
+def _disagreement(item: Item, votes: Sequence[Vote]) -> Json:
+    said = [{"name": vote.annotator, "verdict": vote.verdict, "value": vote.value} for vote in votes]
+    return {"number": item.number, "prompt": item.prompt, "responses": list(item.responses), "sources": list(item.sources), "said": said}

@@ -1,0 +1,78 @@
+"""What the Feedback page sends, checked: JSON that anyone may have written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
+from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.ui.sent import member
+
+LONGEST_SECRET = 200
+
+
+def text(data: Any, key: str, most: int) -> str:
+    """A text of at most ``most`` characters; empty when it was not sent. Raises Refused."""
+    value = member(data, key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > most:
+        raise Refused(f"{key} must be a text of at most {most:,} characters.")
+    return value
+
+
+def task_id(data: Any) -> str:
+    """The task that was named. Raises Refused when none was."""
+    found = text(data, "task", 200)
+    if not found:
+        raise Refused("There is no such task.")
+    return found
+
+
+def number(data: Any, key: str, default: float) -> float:
+    """A number. Raises Refused for anything else."""
+    value = member(data, key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(f"{key} must be a number.")
+    return value
+
+
+def whole(data: Any, key: str, default: int) -> int:
+    """A whole number. Raises Refused for anything else."""
+    value = number(data, key, default)
+    if int(value) != value:
+        raise Refused(f"{key} must be a whole number.")
+    return int(value)
+
+
+def new_task(data: Any) -> NewTask:
+    """A task as the form has it. Raises Refused with what is wrong."""
+    settings = member(data, "settings")
+    kind: Kind = text(settings, "kind", 20) or "pair"  # type: ignore[assignment]
+    try:
+        return NewTask(
+            name=text(settings, "name", 1000).strip(),
+            kind=kind,
+            guidelines=text(settings, "guidelines", 100_000),
+            warning=text(settings, "warning", 100_000).strip(),
+            criterion=text(settings, "criterion", 1000).strip(),
+            annotators=whole(settings, "annotators", 1),
+            points=whole(settings, "points", 5),
+            pass_mark=number(settings, "pass_mark", 0.8),
+            order=text(settings, "order", 20) or "random",  # type: ignore[arg-type]
+            ask_confidence=member(settings, "ask_confidence") is not False,
+        )
+    except ValueError as error:
+        raise Refused(f"This task cannot be made: {error}.") from error
+
+
+def new_vote(data: Any) -> NewVote:
+    """An answer. Raises Refused; whether it fits the item is checked where it is stored."""
+    verdict: Any = text(data, "verdict", 20)
+    value = member(data, "value")
+    if isinstance(value, list) and len(value) > 20:
+        raise Refused("This answer is too long.")
+    item, seconds = whole(data, "item", 0), number(data, "seconds", 0.0)
+    return NewVote(text(data, "id", 80), item, verdict, value, number(data, "confidence", 1.0), seconds)

@@ -1,0 +1,340 @@
+"""Each check of the stages around PPO finds the illness that a made run has, at the right level and step; and is silent where it is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.doctor.check import CHECKS, courses
+from rlhf_studio.analysis.doctor.checks.reward_model import entropy
+from rlhf_studio.analysis.doctor.doctor import diagnosis
+from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.run_data import RunCache
+from rlhf_studio.analysis.records import Finding
+from rlhf_studio.config_io import parse_config, with_values
+from rlhf_studio.runs.reader import RunReader
+from tests.analysis.doctor.made_stages import HEALTHY, SHARED, Made, after, falling, measured, wobble
+
+
+def rises(lowest: int, by: float) -> Any:
+    """Held-out loss: falls until a step, then rises evenly by so much within 20 steps."""
+    return measured(lambda step: 1.5 + 0.02 * max(lowest - step, 0) + by * max(step - lowest, 0) / 20)
+
+
+def apart(longer: float, shorter: float, pairs: int = 200) -> dict[str, Any]:
+    return {"length_accuracy": {"longer": {"accuracy": longer, "pairs": pairs}, "shorter": {"accuracy": shorter, "pairs": pairs}}}
+
+
+# check -> (the ill run, level, since, changes)
+ILL: dict[str, tuple[Made, str, int, dict[str, Any]]] = {
+    # lowest at step 15; steps 20, 25 and 30 are the three measurements above it
+    "overfitting": (Made("sft", metrics={"sft/eval_loss": rises(15, 0.2)}), "warning", 30, {"sft.max_steps": 15}),
+    "loss-rises": (
+        Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.1 * max(step - 20, 0)}),
+        "alarm",
+        33,
+        {"sft.learning_rate": 3.3e-5},
+    ),
+    "loss-stays": (
+        Made("sft", metrics={"sft/loss": lambda step: 2.0 + wobble(step), "sft/eval_loss": measured(lambda step: 2.0)}),
+        "warning",
+        20,
+        {"sft.learning_rate": 3e-4},
+    ),
+    "no-gradient": (
+        Made("sft", metrics={"optim/grad_norm": 0.0}, settings={"lora": {"enabled": True, "target_modules": "c_attn"}}),
+        "alarm",
+        3,
+        {"lora.target_modules": "auto"},
+    ),
+    "loss-at-chance": (Made("dpo", metrics={"dpo/loss": 0.6931}), "warning", 20, {"dpo.learning_rate": 3e-4}),
+    "examples-cut": (Made("sft", examples={"cut": 700}), "warning", 1, {"data.max_tokens": 1024}),
+    "rows-left-out": (Made("sft", examples={"left_out": {"empty": 800, "repeated": 10}}), "warning", 1, {}),
+    "few-tokens-count": (Made("sft", examples={"counted_tokens": 1000}), "warning", 1, {"sft.loss_on": "text"}),
+    "held-out-seen": (Made("sft", examples={"shared": 50}, settings={"data": {"eval": "more.jsonl"}}), "warning", 1, {"data.eval": ""}),
+    "accuracy-at-chance": (
+        Made("reward_model", metrics={"reward_model/eval_accuracy": measured(lambda step: 0.51)}),
+        "warning",
+        20,
+        {"reward_model.learning_rate": 3e-4},
+    ),
+    "scores-drift": (
+        Made("reward_model", metrics={"reward_model/chosen_mean": after(6, 9.0, 0.0), "reward_model/rejected_mean": after(6, 8.0, 0.0)}),
+        "note",
+        10,
+        {"reward_model.centering": 0.01},
+    ),
+    "margin-explosion": (
+        Made("reward_model", metrics={"reward_model/margin": after(6, 60.0, 1.0)}),
+        "alarm",
+        10,
+        {"reward_model.label_smoothing": 0.1},
+    ),
+    "told-apart-at-once": (Made("reward_model", metrics={"reward_model/accuracy": after(3, 1.0, 0.6)}), "warning", 7, {}),
+    "labels-disagree": (
+        Made(
+            "reward_model",
+            metrics={"reward_model/accuracy": 0.85, "reward_model/eval_accuracy": measured(lambda step: 0.7 + 0.01 * (step % 2))},
+        ),
+        "note",
+        15,  # measured at steps 1, 5, 10 and 15
+        {"reward_model.label_smoothing": 0.1},
+    ),
+    "too-confident": (
+        Made("reward_model", metrics={"reward_model/eval_loss": measured(after(20, 1.1, 0.5))}),
+        "warning",
+        25,
+        {"reward_model.label_smoothing": 0.1},
+    ),
+    "length-bias": (Made("reward_model", told=apart(0.9, 0.6)), "warning", 1, {}),
+    "scores-alike": (Made("reward_model", metrics={"reward_model/margin": 1e-5}), "warning", 20, {}),
+    "accuracy-without-margin": (
+        Made("dpo", metrics={"dpo/accuracy": after(4, 0.9, 0.5), "dpo/margin": 0.02}),
+        "note",
+        13,
+        {"dpo.learning_rate": 3e-4},
+    ),
+    "chosen-less-likely": (
+        # β is 0.1: a reward of -2.5 is 25 nats
+        Made("dpo", metrics={"dpo/chosen_reward": after(10, -2.5, 0.0), "dpo/margin": 1.0}),
+        "warning",
+        14,
+        {"dpo.beta": 0.2},
+    ),
+    "reference-differs": (
+        Made("dpo", metrics={"dpo/loss": lambda step: 0.6 - 0.004 * step}),
+        "alarm",
+        1,
+        {"model.dtype": "float32"},
+    ),
+    "learning-rate-gone": (Made("sft", metrics={"lr": after(20, 0.0, 1e-4)}), "warning", 21, {"sft.lr_schedule": "constant"}),
+    "gradient-spikes": (
+        Made("sft", metrics={"optim/grad_norm": lambda step: 50.0 if step in (21, 23, 25) else 0.5}),
+        "warning",
+        25,
+        {"sft.learning_rate": 3.3e-5},
+    ),
+    "not-finite": (Made("sft", metrics={"sft/loss": after(20, math.nan, 2.0)}), "alarm", 20, {"sft.learning_rate": 3.3e-5}),
+    "memory-near-limit": (
+        Made("sft", metrics={"memory/peak": after(7, 9.6e9, 8e9)}, told={"memory": {"limit": 1e10}}),
+        "warning",
+        7,
+        {"sft.micro_batch_size": 16},
+    ),
+    "slower": (Made("sft", metrics={"time/total": after(20, 9.0, 1.0)}), "note", 21, {}),
+}
+# check -> a run that is nearly so, and is not
+WELL: dict[str, Made] = {
+    "overfitting": Made("sft", metrics={"sft/eval_loss": rises(15, 0.012)}),
+    "loss-rises": Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.004 * max(step - 20, 0)}),
+    "loss-stays": Made(
+        "sft", metrics={"sft/loss": lambda step: 2.0 - 0.01 * step + wobble(step), "sft/eval_loss": measured(lambda step: 2.0)}
+    ),
+    "no-gradient": Made("sft", metrics={"optim/grad_norm": 1e-6}),
+    "loss-at-chance": Made("dpo", metrics={"dpo/loss": lambda step: 0.693 if step < 10 else 0.67}),
+    "examples-cut": Made("sft", examples={"cut": 200}),
+    "rows-left-out": Made("sft", examples={"left_out": {"empty": 200}}),
+    "few-tokens-count": Made("sft", examples={"counted_tokens": 2000}),
+    "held-out-seen": Made("sft"),
+    "accuracy-at-chance": Made("reward_model", metrics={"reward_model/eval_accuracy": measured(lambda step: 0.58)}),
+    "scores-drift": Made("reward_model", metrics={"reward_model/chosen_mean": 4.0, "reward_model/rejected_mean": 3.0}),
+    "margin-explosion": Made("reward_model", metrics={"reward_model/margin": 9.0}),
+    "told-apart-at-once": Made("reward_model", metrics={"reward_model/accuracy": lambda step: 1.0 if step % 5 else 0.95}),
+    "labels-disagree": Made(
+        "reward_model", metrics={"reward_model/accuracy": 0.72, "reward_model/eval_accuracy": measured(lambda step: 0.7)}
+    ),
+    "too-confident": Made("reward_model", metrics={"reward_model/eval_loss": measured(lambda step: 0.5)}),
+    "length-bias": Made("reward_model", told=apart(0.85, 0.7)),
+    "scores-alike": Made("reward_model", metrics={"reward_model/margin": 0.01}),
+    "accuracy-without-margin": Made("dpo", metrics={"dpo/accuracy": 0.75, "dpo/margin": 0.02}),
+    "chosen-less-likely": Made("dpo", metrics={"dpo/chosen_reward": -0.4, "dpo/margin": 0.5}),
+    "reference-differs": Made("dpo"),
+    "learning-rate-gone": Made("sft", metrics={"lr": lambda step: 1e-4 * (1 - step / 40)}),
+    "gradient-spikes": Made("sft", metrics={"optim/grad_norm": lambda step: 2.0 if step % 5 else 6.0}),
+    "not-finite": Made("sft"),
+    "memory-near-limit": Made("sft", metrics={"memory/peak": 9e9}, told={"memory": {"limit": 1e10}}),
+    "slower": Made("sft", metrics={"time/total": after(20, 1.9, 1.0)}),
+}
+
+
+def found(reader: RunReader, name: str) -> Finding | None:
+    return next((one for one in diagnose(reader).findings if one.check == name), None)
+
+
+def test_every_check_of_a_stage_has_an_ill_run_and_a_well_one() -> None:
+    assert set(ILL) == set(WELL) == {name for name, one in CHECKS.items() if set(one.stages) - {"ppo"}}
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_the_illness_is_found(name: str, tmp_path: Path) -> None:
+    made, level, since, changes = ILL[name]
+    one = found(made.write(tmp_path / "run"), name)
+    assert one is not None and (one.level, one.since, one.changes) == (level, since, changes)
+    assert one.evidence and one.cause and one.advice and one.threshold
+    with_values(parse_config({"stage": made.stage, **made.settings}), one.changes)  # the settings take them
+
+
+@pytest.mark.parametrize("name", WELL)
+def test_it_is_not_found_where_it_is_not(name: str, tmp_path: Path) -> None:
+    assert found(WELL[name].write(tmp_path / "run"), name) is None
+
+
+@pytest.mark.parametrize("stage", HEALTHY)
+def test_a_healthy_run_has_no_finding_at_any_step_and_learns(stage: str, tmp_path: Path) -> None:
+    reader = Made(stage).write(tmp_path / "run")
+    said = [diagnose(reader, step) for step in range(1, 41)]
+    assert [(one.step, finding.check) for one in said for finding in one.findings] == []
+    kinds = [one.verdict.kind for one in said]
+    assert set(kinds[:4]) == {"too early"} and set(kinds[4:-1]) == {"learning"} and kinds[-1] == "learned"
+
+
+def noisy(seed: int, fall: float) -> Recorded:
+    """A run of fine-tuning whose loss moves by chance from batch to batch, as that of a batch of a few texts does."""
+    draw = np.random.default_rng(seed)
+    steps = np.arange(1, 101)
+    loss = 2.0 - fall * (1 - np.exp(-steps / 30)) + 0.15 * draw.normal(size=100)
+    metrics = {"sft/loss": loss, "lr": np.full(100, 1e-4), "optim/grad_norm": np.exp(0.2 * draw.normal(size=100))}
+    return Recorded(parse_config({"stage": "sft"}), "finished", "", "cpu", 100, steps, metrics)
+
+
+def test_chance_is_no_illness_and_no_learning() -> None:
+    """Of 100 runs that learn and 100 that do not, at most one each is told wrongly, at any of its steps."""
+    still = [noisy(seed, 0.0) for seed in range(100)]
+    assert sum(diagnosis(run).verdict.kind != "nothing learned" for run in still) <= 1
+    assert sum(bool(courses(run)["loss-rises"].levels.any()) for run in still) <= 1
+    falls = [noisy(seed, 0.6) for seed in range(100)]
+    assert sum(diagnosis(run).verdict.kind != "learned" for run in falls) <= 1
+    assert sum(bool(courses(run)["loss-rises"].levels.any()) for run in falls) <= 1
+
+
+def test_what_a_check_says_of_a_step_does_not_depend_on_later_ones(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    told = 0
+    for stage, own in HEALTHY.items():
+        data = RunCache(Made(stage).write(tmp_path / stage)).read()
+        metrics = {
+            name: column * 10 ** draw.uniform(-3, 3, 40) * np.where(draw.random(40) < 0.1, np.nan, 1)
+            for name, column in data.metrics.items()
+        }
+        assert set(own) <= set(metrics) and set(SHARED) <= set(metrics)
+        data = replace(data, metrics=metrics, state="running")
+        whole = courses(data)
+        told += sum(bool(course.levels.any()) for course in whole.values())
+        for step in range(1, 40):
+            for name, course in courses(data.up_to(step)).items():
+                assert course.levels.tolist() == whole[name].levels[:step].tolist(), (stage, name, step)
+    assert told >= 8  # there is something to compare
+
+
+def test_a_calibrated_model_is_never_too_confident() -> None:
+    """Pairs whose labels are drawn with just the probability that the model gives: its log loss stays below the limit."""
+    draw = np.random.default_rng(0)
+    for seed in range(200):
+        sure = 1 / (1 + np.exp(-draw.normal(0, 1 + seed % 5, 500)))  # P(first is preferred)
+        first = draw.random(500) < sure
+        accuracy = float(np.mean(first == (sure > 0.5)))
+        loss = float(-np.mean(np.log(np.where(first, sure, 1 - sure))))
+        run = Recorded(
+            parse_config({"stage": "reward_model"}), "finished", "", "cpu", 2, np.array([1, 2]),
+            {"reward_model/eval_loss": np.full(2, loss), "reward_model/eval_accuracy": np.full(2, accuracy)},
+            events=[type("Event", (), {"kind": "examples", "data": {"held_out": 500}, "step": 1})()],
+        )  # fmt: skip
+        assert not courses(run)["too-confident"].levels.any(), seed
+    assert entropy(0.5) == pytest.approx(math.log(2)) and entropy(1.0) == 0
+
+
+# --- verdicts ----------------------------------------------------------------------------------------------------------------------
+
+
+def verdict(made: Made, folder: Path) -> Any:
+    return diagnose(made.write(folder)).verdict
+
+
+def test_learned_is_said_with_its_numbers(tmp_path: Path) -> None:
+    said = verdict(Made("sft"), tmp_path / "a")
+    assert said.sentence == "Learned: held-out loss 2.50 → 1.35 nats per token, perplexity 12.2 → 3.84."
+    said = verdict(Made("reward_model"), tmp_path / "b")
+    assert said.sentence == "Learned: held-out loss 0.700 → 0.460 nats per pair, accuracy 50.0% → 78.8% of the held-out pairs."
+    assert verdict(Made("dpo", state="running"), tmp_path / "c").kind in ("learning", "learned")
+
+
+def test_overfitting_names_the_better_step(tmp_path: Path) -> None:
+    said = verdict(ILL["overfitting"][0], tmp_path / "run")
+    assert (said.kind, said.since) == ("overfits", 30)
+    assert said.sentence.startswith(
+        "Overfits: the held-out loss was lowest at step 15 (1.50) and is 1.75 now, while the training loss went"
+    )
+
+
+def test_a_loss_that_falls_in_training_only_has_learned_nothing(tmp_path: Path) -> None:
+    said = verdict(Made("sft", metrics={"sft/eval_loss": measured(lambda step: 2.0)}), tmp_path / "run")
+    assert (said.kind, said.sentence) == (
+        "nothing learned",
+        "Nothing learned: held-out loss 2.00 → 2.00 nats per token, perplexity 7.39 → 7.39.",
+    )
+
+
+def test_divergence_comes_first(tmp_path: Path) -> None:
+    said = verdict(ILL["loss-rises"][0], tmp_path / "run")
+    assert (said.kind, said.since) == ("diverged", 33)
+    assert said.sentence == "Diverged: the training loss began at 2.00 and is 3.80 now."
+    broken = Made(
+        "sft", steps=8, planned=40, metrics={"sft/loss": after(8, math.nan, 2.0)}, state="failed", cause="The loss is not finite. More."
+    )
+    said = verdict(broken, tmp_path / "broken")
+    assert said.kind == "diverged" and said.notes[-1] == "The run failed: The loss is not finite."
+
+
+def test_too_early_and_without_held_out_examples(tmp_path: Path) -> None:
+    said = verdict(Made("sft", steps=3, planned=40, metrics={"sft/eval_loss": lambda step: None}), tmp_path / "a")
+    assert (said.kind, said.reason) == (
+        "too early",
+        "A verdict needs 10 steps, or two measurements on held-out examples; there are 3 steps.",
+    )
+    said = verdict(Made("sft", metrics={"sft/eval_loss": lambda step: None}), tmp_path / "b")
+    assert said.kind == "learned" and said.sentence.startswith("Learned: training loss 2.3")
+    assert "Nothing was measured on held-out examples, so nobody can see whether it overfits." in said.notes
+
+
+def test_what_a_verdict_is_worth_stands_beside_it(tmp_path: Path) -> None:
+    said = verdict(Made("reward_model", told=apart(0.95, 0.3)), tmp_path / "run")
+    assert said.kind == "learned" and said.notes == ["It goes by the length."]
+    one = found(RunReader(tmp_path / "run"), "length-bias")
+    assert one is not None and one.level == "alarm", "below chance where the chosen one is shorter"
+
+
+def test_a_named_reference_that_differs_is_only_noted(tmp_path: Path) -> None:
+    made = replace(ILL["reference-differs"][0], settings={"model": {"reference": "other"}})
+    one = found(made.write(tmp_path / "run"), "reference-differs")
+    assert one is not None and (one.level, one.changes) == ("note", {"model.reference": ""})
+
+
+def test_an_evaluation_trains_nothing(tmp_path: Path) -> None:
+    said = diagnose(Made("evaluation", steps=4, planned=8, state="stopped").write(tmp_path / "run"))
+    assert (said.verdict.kind, said.verdict.sentence) == ("evaluated", "Evaluated: 4 of 8 steps of prompts are answered.")
+    assert said.findings == []
+
+
+def test_margins_with_a_trend_are_no_explosion(tmp_path: Path) -> None:
+    made = Made("reward_model", metrics={"reward_model/margin": falling(0.0, 6.0), "reward_model/chosen_mean": falling(0.0, 3.0)})
+    assert diagnose(made.write(tmp_path / "run")).findings == []
+
+
+def test_the_measurement_before_training_counts_as_step_0(tmp_path: Path) -> None:
+    """The engine tells it in the event ``start``: a model that only got worse was best before its first step."""
+    made = Made(
+        "sft", metrics={"sft/eval_loss": lambda step: 2.0 + 0.01 * step if step % 10 == 0 else None}, told={"start": {"sft/eval_loss": 1.9}}
+    )
+    said = diagnose(made.write(tmp_path / "run"))
+    assert (said.verdict.kind, said.verdict.since) == ("overfits", 30)
+    assert "was lowest at step 0 (1.90)" in said.verdict.sentence
+    (one,) = said.findings
+    assert (one.check, one.level, one.changes, one.evidence[0].step) == ("overfitting", "alarm", {}, 0)
+    learned = Made("sft", metrics={"sft/eval_loss": lambda step: 1.5 if step == 40 else None}, told={"start": {"sft/eval_loss": 1.9}})
+    assert verdict(learned, tmp_path / "learned").sentence.startswith("Learned: held-out loss 1.90 → 1.50 nats per token")

@@ -1,0 +1,143 @@
+"""The reward playground's process: scores of beginnings and of changed texts against the model's own forward pass of each text alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.config import NOTHING_ALLOWED, RewardModelReward
+from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, load_scorer
+from rlhf_studio.engine.rewards.playground.look import Question, look, replaced, swaps, without, words_of
+from rlhf_studio.engine.rewards.playground.server import Playground
+from rlhf_studio.engine.rewards.registry import BuildContext
+from rlhf_studio.engine.stages.reward_model.build import build_reward_model
+from rlhf_studio.engine.stages.reward_model.finish import save_reward_model
+from tests.engine.test_reward_heads import CPU, by_hand, byte_policy, settings, silent
+from tests.engine.test_rewards_models import plain, save_encoder
+
+TEXT = Question("A good film", ", I liked it: dull.", ("superb",))
+
+
+def scorer_of(folder: Path, **options: Any) -> RewardModelScorer:
+    return load_scorer(RewardModelReward(model=str(folder), **options), str(folder), BuildContext("reward", CPU, silent, NOTHING_ALLOWED))
+
+
+def saved(folder: Path, family: str, head: str = "linear") -> tuple[Path, Any, Any]:
+    policy, tokenizer = byte_policy(folder / "policy", family)
+    built = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
+    save_reward_model(built.model, tokenizer, folder / "reward", built.head)
+    return folder / "reward", built.model, tokenizer
+
+
+@pytest.mark.parametrize(("family", "head"), [("gpt2", "linear"), ("llama", "hidden"), ("gpt_neox", "linear")])
+def test_each_beginning_has_the_score_of_that_text_alone(family: str, head: str, tmp_path: Path) -> None:
+    folder, model, tokenizer = saved(tmp_path, family, head)
+    told = look(scorer_of(folder), TEXT)
+    ids = tokenizer(TEXT.prompt + TEXT.response)["input_ids"]
+    assert told["ids"] == ids and "".join(told["pieces"]) == TEXT.prompt + TEXT.response
+    assert "".join(told["pieces"][told["first"] :]) == TEXT.response
+    assert told["prefixes"] == pytest.approx([by_hand(model, ids[: end + 1]) for end in range(len(ids))], abs=1e-5)
+    assert told["score"] == pytest.approx(told["prefixes"][-1], abs=1e-5) and told["scored"] == len(ids) - 1
+    assert (told["cut"], told["notes"]) == (0, [])
+
+
+def test_a_long_text_is_cut_and_an_end_token_is_shown(tmp_path: Path) -> None:
+    folder, model, tokenizer = saved(tmp_path, "gpt2")
+    long = Question("x" * 70, " end")
+    told = look(scorer_of(folder), long)
+    ids = tokenizer(long.prompt + long.response)["input_ids"]
+    assert told["cut"] == len(ids) - 64 and told["ids"] == ids[-64:] and "".join(told["pieces"][told["first"] :]) == " end"
+    ended = look(scorer_of(folder, append_eos=True), TEXT)
+    ids = [*tokenizer(TEXT.prompt + TEXT.response)["input_ids"], 0]
+    assert ended["ids"] == ids and ended["score"] == pytest.approx(by_hand(model, ids), abs=1e-5)
+    assert ended["notes"] == ["The end token was put behind the response, as this model was trained."]
+    assert ended["cut"] == 0
+
+
+def test_a_model_that_reads_both_ways_has_no_prefixes(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path, "bert", labels=1)
+    told = look(scorer_of(folder), Question("w1 ", "w2 w3"))
+    assert told["prefixes"] is None and told["scored"] is None and "in both directions" in told["notes"][0]
+    assert told["score"] == pytest.approx(plain(folder, "w1 w2 w3", 0), abs=1e-5)
+
+
+def test_words_are_left_out_and_swapped(tmp_path: Path) -> None:
+    folder, model, tokenizer = saved(tmp_path, "gpt2")
+
+    def score(response: str) -> float:
+        return by_hand(model, tokenizer(TEXT.prompt + response)["input_ids"])
+
+    *progress, told = swaps(scorer_of(folder), TEXT)
+    assert progress[-1] == {"done": 15, "of": 15} and told["left"] == 0
+    assert [word["text"] for word in told["words"]] == [",", "I", "liked", "it", ":", "dull", "."]
+    whole = score(TEXT.response)
+    expected = {",": " I liked it: dull.", "I": ", liked it: dull.", "dull": ", I liked it:.", ".": ", I liked it: dull"}
+    for word in told["words"]:
+        if word["text"] in expected:
+            assert word["without"] == pytest.approx(score(expected[word["text"]]) - whole, abs=2e-5), word
+    assert told["words"][5]["with"] == [pytest.approx(score(", I liked it: superb.") - whole, abs=2e-5)]
+    assert told["words"][1]["with"] == [pytest.approx(score(", Superb liked it: dull.") - whole, abs=2e-5)]
+    *_, own = swaps(scorer_of(folder), Question("", "Superb film", ("superb",)))
+    assert own["words"][0]["with"] == [None]  # the word is the candidate
+    assert list(swaps(scorer_of(folder), TEXT, lambda: True)) == []
+
+
+def test_how_texts_change() -> None:
+    text = " Well-made, isn't it?"
+    well, comma, isnt, _, mark = words_of(text)
+    assert [word.text for word in (well, comma, isnt, mark)] == ["Well-made", ",", "isn't", "?"]
+    assert [without(text, word) for word in (well, comma, isnt, mark)] == [
+        " , isn't it?", " Well-made isn't it?", " Well-made, it?", " Well-made, isn't it",
+    ]  # fmt: skip
+    assert without("one two", words_of("one two")[0]) == "two" and without("one", words_of("one")[0]) == ""
+    assert replaced(text, well, "bad") == " Bad, isn't it?" and replaced(text, isnt, "is") == " Well-made, is it?"
+
+
+def request(folder: Path, **changes: Any) -> dict[str, Any]:
+    usual = {"op": "ask", "number": 7, "model": str(folder), "revision": "main", "label": "", "append_eos": False, "stopped": True}
+    return {**usual, "prompt": "A", "response": " film", "candidates": [], "words": True, **changes}
+
+
+def test_events_of_a_request(tmp_path: Path) -> None:
+    folder, model, _ = saved(tmp_path, "gpt2", "hidden")
+    told: list[dict[str, Any]] = []
+    playground = Playground(told.append)
+    playground.ask(request(folder))
+    assert [event["event"] for event in told] == ["progress", "model", "scored", "trying", "words", "done"]
+    assert all(event["number"] == 7 for event in told)
+    assert told[1]["class"] == "GPT2ForSequenceClassification" and told[1]["head"]["score.weight"] == [32, 32] and told[1]["reads_left"]
+    told.clear()
+    playground.ask(request(folder, number=8, words=False))
+    assert [event["event"] for event in told] == ["model", "scored", "done"], "the model stays loaded"
+    with torch.no_grad():
+        model.score.output.weight.mul_(2)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder)
+    told.clear()
+    playground.ask(request(folder, response=None))
+    assert [event["event"] for event in told] == ["progress", "model", "done"], "a file that was written anew is loaded anew"
+    told.clear()
+    playground.ask(request(tmp_path / "none"))
+    assert [event["event"] for event in told] == ["failed", "done"] and "cannot load" in told[0]["error"]
+
+
+@pytest.mark.long
+def test_the_process_answers_in_lines_and_ends_with_its_input(tmp_path: Path) -> None:
+    folder, *_ = saved(tmp_path, "gpt2")
+    lines = json.dumps(request(folder, response=None)) + "\n"
+    command = [sys.executable, "-m", "rlhf_studio", "playground-server"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(lines)
+    process.stdin.flush()
+    events = []
+    while not events or events[-1]["event"] != "done":
+        events.append(json.loads(process.stdout.readline()))
+    process.stdin.close()
+    assert process.wait(60) == 0 and "model" in [event["event"] for event in events]
