@@ -114,7 +114,7 @@ _REWARD_MODEL = (
         "Mean score of the chosen responses.",
         "Moves away from the rejected score; where the two lie does not matter, only the distance.",
         colour="length",
-        lines=(Line("chosen-rejected"),),
+        lines=(Line("chosen-rejected", style="sparse"),),
     ),
     Metric(
         "reward_model/rejected_mean",
@@ -123,7 +123,37 @@ _REWARD_MODEL = (
         "Mean score of the rejected responses.",
         "Stays below the chosen score.",
         colour="clip",
-        lines=(Line("chosen-rejected"),),
+        lines=(Line("chosen-rejected", style="sparse"),),
+    ),
+    Metric(
+        "reward_model/gold_accuracy",
+        "Agreement with gold",
+        "share of pairs",
+        "In how many held-out pairs of the review world the model prefers the same response as the world's gold reward.",
+        "Near the held-out accuracy or above: people's choices are noisier than gold.",
+        colour="critic",
+        lines=(Line("accuracy", style="sparse", percent=True),),
+    ),
+    Metric(
+        "reward_model/calibration_error",
+        "Calibration error",
+        "share",
+        "How far the model's certainty is from how often it is right, on average over the held-out pairs.",
+        "Below 5 %.",
+    ),
+    Metric(
+        "reward_model/overconfidence",
+        "Overconfidence",
+        "share",
+        "How much oftener the model expects to be right than it is, on the held-out pairs.",
+        "Near 0; above 0 it is too sure of itself.",
+    ),
+    Metric(
+        "reward_model/length_correlation",
+        "Score follows length",
+        "",
+        "Correlation of score and length over all held-out responses.",
+        "Near that of people's choices; near 1 the model only counts words.",
     ),
 )
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.metrics.stages import HEADLINES
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
@@ -49,7 +51,8 @@ def allowed_actions(run: RunStatus) -> list[str]:
         return [*(["force_stop"] if may_force_stop(run) else []), "follow", *marks]
     if run.state == "queued":
         return ["move", "cancel", "follow", *marks, "delete"]
-    own = (["resume"] if run.state in ("stopped", "failed", "interrupted") else ["go_on"]) if trained else []
+    more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do
+    own = (["resume"] if run.state in ("stopped", "failed", "interrupted") else more) if trained else []
     return [*own, *(["follow"] if trained else []), *marks, "delete"]
 
 
@@ -59,6 +62,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "id": run.run_id,
         "name": run.name or run.run_id,
         "recipe": run.recipe,
+        "stage": run.stage,
         "state": run.state,
         "note": run.cause or run.phase,
         "queue_position": run.queue_position,
@@ -77,8 +81,28 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "imported": run.origin.imported,
-        **{key: summary.get(key) for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed")},
+        **{
+            key: summary.get(key)
+            for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed", "headline")
+        },
     }
+
+
+def headline_of(reader: RunReader, stage: str) -> Json | None:
+    """The number that says most of a run of another stage than PPO, at its beginning and its end; None where there is none.
+
+    ``falls`` says that lower is better, ``percent`` that it is a share.
+    """
+    told = HEADLINES.get(stage)
+    if told is None or stage == "ppo":
+        return None
+    found = reader.first_and_last(told.names)
+    name = next((name for name in told.names if found[name][1] is not None), None)
+    if name is None:
+        return None
+    first, last = found[name]
+    label = GLOSSARY[name].title.lower()
+    return {"label": label, "first": first, "last": last, "falls": told.falls, "percent": told.percent}
 
 
 def loss_of(reader: RunReader, name: str) -> str:
@@ -220,7 +244,8 @@ class RunsPage:
         kept = self._summaries.get(run.run_id)
         if kept is None or kept[0] != seen:
             try:
-                summary = self._workspace.reader(run.run_id).summary()
+                reader = self._workspace.reader(run.run_id)
+                summary = {**reader.summary(), "headline": headline_of(reader, run.stage)}
             except StoreError:
                 summary = {}  # the row's own state and cause say what is wrong
             self._summaries[run.run_id] = kept = (seen, summary)

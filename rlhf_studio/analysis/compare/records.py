@@ -13,6 +13,7 @@ class ComparedRun:
     Attributes:
         label: the run's name; where several have the same, with what tells them apart.
         group: place of its group in :attr:`Comparison.groups`.
+        stage: what the run does, such as ``ppo``.
         step, total_steps: the newest step, and how many were planned.
         seed: None where the log that the run was read from does not give it.
         settings_known: false for a run whose log does not give all settings.
@@ -31,6 +32,7 @@ class ComparedRun:
     first: dict[str, float | None]
     last: dict[str, float | None]
     changed: list[tuple[int, str, Any]]
+    stage: str = "ppo"
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Comparison:
 
     Attributes:
         settings: only those that differ.
-        metrics: names of all metrics that at least one run has recorded, for :func:`~rlhf_studio.analysis.compare.overlay`.
+        metrics: names of all metrics that at least one run has recorded, or of different stages all of them, for :func:`~rlhf_studio.analysis.compare.overlay`.
         watched: prompts that at least two of the runs watch, or all of a single run's.
         verdict: one sentence, and what differs in a second one.
         notes: what to bear in mind, short sentences.

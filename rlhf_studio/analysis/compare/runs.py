@@ -13,10 +13,11 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.verdict import judge
-from rlhf_studio.analysis.compare.wording import SEED, shown, telling, title, what_teaches
+from rlhf_studio.analysis.compare.wording import SEED, fields_of, shown, telling, title, what_teaches
 from rlhf_studio.analysis.series import rounded
-from rlhf_studio.config import SECTIONS, RunConfig
+from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
+from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
@@ -24,11 +25,13 @@ from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
 MOST_RUNS = 20
 MOST_TOLD = 3
 """Settings that tell runs of the same name apart."""
-LABELS = ("name", "recipe")
+LABELS = ("name", "recipe", "stage")
 """Parts of the configuration that set nothing."""
 _SEED_PART = re.compile(r"[\s,;_(-]*\bseed[\s_=:-]*\d+\)?\s*$", re.IGNORECASE)
-_ALL = {section: RunConfig.model_validate({}).model_dump()[section].keys() for section in SECTIONS}
-SUMMARY = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg")
+_ALL: dict[frozenset[str], dict[str, set[str]]] = {
+    frozenset(kind.sections): {section: set(fields_of(kind, section)) for section in kind.sections} for kind in STAGES.values()
+}
+"""By the names of its sections, what there is to be set in a run of each stage."""
 
 
 def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparison:
@@ -44,6 +47,8 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     """
     check_number(readers)
     settings = [plain_settings(reader) for reader in readers]
+    stages = [reader.config().stage for reader in readers]
+    summary = _summary(stages)
     changed = [reader.changes() for reader in readers]
     places = group_places(settings, changed)
     statuses = [reader.status() for reader in readers]
@@ -51,13 +56,24 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     rows = differing(settings)
     labels = _labels(statuses, rows)
     runs = [
-        _compared(reader, status, label, place, plain, own)
-        for reader, status, label, place, plain, own in zip(readers, statuses, labels, places, settings, changed, strict=True)
+        _compared(reader, status, label, place, plain, own, stage, summary)
+        for reader, status, label, place, plain, own, stage in zip(
+            readers, statuses, labels, places, settings, changed, stages, strict=True
+        )
     ]
     groups = _groups(labels, [status.name for status in statuses], places, rows)
     verdict, notes = judge(readers, runs, groups, rows)
-    metrics = _in_order({name for reader in readers for name in reader.metric_names()})
+    recorded = [set(reader.metric_names()) for reader in readers]
+    metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
+
+
+def _summary(stages: Sequence[Stage]) -> list[str]:
+    """The metrics by which runs of these stages are summed up."""
+    names = [
+        name for stage in dict.fromkeys(stages) for name in (*SUMMARIES[stage], *(HEADLINES[stage].names if stage in HEADLINES else ()))
+    ]
+    return list(dict.fromkeys(names))
 
 
 def check_number(readers: Sequence[RunReader]) -> None:
@@ -117,8 +133,13 @@ def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> lis
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
-    """The settings that are not the same in all runs, in the order of the configuration, the seed last."""
+    """The settings that are not the same in all runs, in the order of the configuration, the seed last.
+
+    Of runs of different stages only those that all of these stages have.
+    """
     leaves = [flat(plain) for plain in settings]
+    if len({frozenset(plain) for plain in settings}) > 1:
+        leaves = [{name: value for name, value in own.items() if all(_has(plain, name) for plain in settings)} for own in leaves]
     chosen = [flat(plain) for plain in settings if not all_known(plain)]  # what a log gives, somebody wanted to be known
     rows = []
     for name in dict.fromkeys(name for own in leaves for name in own):
@@ -136,9 +157,15 @@ def is_known(settings: Mapping[str, Any], name: str) -> bool:
     return rest.split(".")[0] in settings[section]
 
 
+def _has(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether the stage of a run with these plain settings has one of this dotted name."""
+    section, _, rest = name.partition(".")
+    return rest.split(".")[0] in _ALL[frozenset(settings)].get(section, ())
+
+
 def all_known(settings: Mapping[str, Any]) -> bool:
     """Whether a run's plain settings are all there."""
-    return all(settings[section].keys() >= names for section, names in _ALL.items())
+    return all(settings[section].keys() >= names for section, names in _ALL[frozenset(settings)].items())
 
 
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
@@ -160,9 +187,16 @@ def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> s
 
 
 def _compared(
-    reader: RunReader, status: RunStatus, label: str, group: int, settings: Mapping[str, Any], changed: Sequence[SettingChange]
+    reader: RunReader,
+    status: RunStatus,
+    label: str,
+    group: int,
+    settings: Mapping[str, Any],
+    changed: Sequence[SettingChange],
+    stage: Stage,
+    summary: Sequence[str],
 ) -> ComparedRun:
-    tenths = reader.first_and_last(SUMMARY)
+    tenths = reader.first_and_last(summary)
     return ComparedRun(
         run_id=status.run_id,
         label=label,
@@ -175,6 +209,7 @@ def _compared(
         first={name: first for name, (first, _) in tenths.items()},
         last={name: last for name, (_, last) in tenths.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
+        stage=stage,
     )
 
 

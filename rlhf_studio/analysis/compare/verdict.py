@@ -1,6 +1,8 @@
 """What a comparison comes to, in one sentence and what differs in another, with how sure that is.
 
-Runs are compared by the mean of a metric's last tenth: the gold score where all of them have one, else the score. How far two groups of
+Runs are compared by the mean of a metric's last tenth: the gold score where all of them have one, else the score; runs of another stage
+than PPO by that stage's own number, such as the loss on held-out examples. Runs of different stages have nothing in common that could say
+which is better, unless all of them have a score. How far two groups of
 runs may differ by chance is taken from seeds where there are any: the standard deviation among runs of one group, pooled over the groups,
 gives Student's interval of 95 % for the difference of two means. With one run each, nothing is known of seeds; then only the noise from
 step to step can be taken into account, and the notes say so.
@@ -15,11 +17,19 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Group, SettingRow
 from rlhf_studio.analysis.compare.wording import difference, shown, teaches, title
+from rlhf_studio.config import STAGE_TITLES
+from rlhf_studio.metrics.stages import HEADLINES
+from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
 
 GOLD, SCORE, KL = "gold/score", "objective/scores", "objective/kl"
-NAMES = {GOLD: "gold score", SCORE: "score"}
+NAMES = {GOLD: "gold score", SCORE: "score"} | {
+    metric.name: metric.title.lower() for metric in METRICS if any(metric.name in told.names for told in HEADLINES.values())
+}
+NAMES[SCORE] = "score"
+FALLS = frozenset(name for told in HEADLINES.values() if told.falls for name in told.names)
+"""Metrics of which the lowest is the best."""
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09)
 """Two-sided 95 % points of Student's t for 1 to 19 degrees of freedom."""
 FEWEST_DIFFERENCES = 4
@@ -46,8 +56,10 @@ def judge(
     readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[Group], rows: Sequence[SettingRow]
 ) -> tuple[str, list[str]]:
     """(the verdict, notes). Every run's figures are those of its last tenth."""
-    metric = GOLD if all(run.last[GOLD] is not None for run in runs if run.step) else SCORE
-    there = [run for run in range(len(runs)) if runs[run].last[metric] is not None]
+    metric = _common_metric(runs)
+    if metric is None:
+        return _of_different_stages(runs), _notes(runs, range(len(runs)), "")
+    there = [run for run in range(len(runs)) if runs[run].last.get(metric) is not None]
     notes = _notes(runs, there, metric)
     failed = _failed_early(runs, groups, there)
     there = [run for run in there if run not in failed]
@@ -59,7 +71,8 @@ def judge(
         return _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
         differ = difference(rows, runs, there)
-        return f"These runs were scored differently, so their {NAMES[metric]}s cannot be compared. {differ}", notes
+        how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
+        return f"These runs were {how}, so their {_plural(NAMES[metric])} cannot be compared. {differ}", notes
     if metric == GOLD and not judged_differently(rows, SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
@@ -67,18 +80,45 @@ def judge(
     return _sentence(results, rows, runs, metric), notes
 
 
+def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
+    """The metric that decides; None for runs of different stages that have none in common."""
+
+    def known(metric: str) -> bool:
+        return all(run.last.get(metric) is not None for run in runs if run.step)
+
+    stages = {run.stage for run in runs}
+    if len(stages) > 1:
+        return next((metric for metric in (GOLD, SCORE) if known(metric)), None)
+    (stage,) = stages
+    if stage == "ppo" or stage not in HEADLINES:
+        return GOLD if known(GOLD) else SCORE
+    names = HEADLINES[stage].names
+    return next((name for name in names if known(name)), names[-1])
+
+
+def _of_different_stages(runs: Sequence[ComparedRun]) -> str:
+    titles = [STAGE_TITLES[stage] for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
+    named = " and ".join([", ".join(titles[:-1]), titles[-1]])
+    return f"These runs are of different stages ({named}), and no number says of all of them how good they are: read their answers below."
+
+
 def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
     """Whether the runs' values of this metric come from different judges."""
     rows = [row for row in rows if teaches(row.setting) and row.differs()]
     of_gold = [row for row in rows if row.setting == "reward.gold"]
     of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold"]
-    return bool(of_gold if metric == GOLD else of_reward)
+    of_data = [row for row in rows if row.setting.startswith("data.")]  # which examples are held out comes from them
+    return bool(of_gold if metric == GOLD else of_reward if metric == SCORE else of_data)
+
+
+def _plural(name: str) -> str:
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
 
 
 def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
-    sure = best.value - second.value > margin
+    sure = abs(best.value - second.value) > margin
     name, first, next_to = NAMES[metric], _number(best.value), _number(second.value)
     by = "seeds" if any(len(result.values) > 1 for result in results) else "the noise from step to step"
     chance = (
@@ -89,7 +129,7 @@ def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Seque
         if sure:
             return f"{best.text} reaches a {name} of {first} against {next_to} for {second.text}{_kl(best, second)}. {differ}"
         return f"{best.text} and {second.text} end with about the same {name}, {first} against {next_to}: {chance}. {differ}"
-    begin = f"Of {len(results)} settings, {best.text} reaches the highest {name}, {first}"
+    begin = f"Of {len(results)} settings, {best.text} reaches the {'lowest' if metric in FALLS else 'highest'} {name}, {first}"
     end = f"{last.text} comes last with {_number(last.value)}. {differ}"
     if sure:
         return f"{begin}, and {second.text} is next with {next_to}{_kl(best, second)}; {end}"
@@ -102,7 +142,7 @@ def _one_group(result: Result, runs: Sequence[ComparedRun], metric: str) -> str:
         first = runs[result.runs[0]].first[metric]
         began = "" if first is None else f" from {_number(first)} in its first step"
         return f"One run: its {name} went{began} to {_number(result.value)} in its last tenth{_kl(result)}."
-    kls = [kl for run in result.runs if (kl := runs[run].last[KL]) is not None]
+    kls = [kl for run in result.runs if (kl := runs[run].last.get(KL)) is not None]
     at_kl = f", at a KL of {_number(float(np.mean(kls)))} ({_number(min(kls))} to {_number(max(kls))})" if kls else ""
     return (
         f"{_same(result)} end with a {name} of {_number(result.value)} on average "
@@ -119,10 +159,10 @@ def _results(
     readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[Group], there: Sequence[int], metric: str
 ) -> list[Result]:
     """What each group came to by this metric, the best first."""
-    there = [run for run in there if runs[run].last[metric] is not None]
+    there = [run for run in there if runs[run].last.get(metric) is not None]
     alone = _alone(readers, there, metric)
     found = [one for group in groups if (one := _result(group, runs, there, metric, alone)) is not None]
-    return sorted(_pooled(found), key=lambda result: -result.value)
+    return sorted(_pooled(found), key=lambda result: result.value if metric in FALLS else -result.value)
 
 
 def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], metric: str, alone: dict[int, float]) -> Result | None:
@@ -131,7 +171,7 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
         return None
     of_seed = [[run for run in mine if runs[run].seed == seed] for seed in dict.fromkeys(runs[run].seed for run in mine)]
     values = [float(np.mean([value for run in same if (value := runs[run].last[metric]) is not None])) for same in of_seed]
-    kls = [kl for run in mine if (kl := runs[run].last[KL]) is not None]
+    kls = [kl for run in mine if (kl := runs[run].last.get(KL)) is not None]
     seeds = "1 seed" if len(mine) == 1 else f"{len(values)} seeds" if len(values) > 1 else f"{len(mine)} runs of one seed"
     label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({seeds})"
     variance = sum(float(np.mean([alone[run] for run in same])) for same in of_seed) / len(of_seed) ** 2
@@ -193,14 +233,17 @@ def _number(value: float) -> str:
 
 
 def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> list[str]:
-    notes = [f"“{run.label}” has recorded nothing to compare yet." for place, run in enumerate(runs) if place not in there]
+    missing = [run for place, run in enumerate(runs) if place not in there and (metric in (GOLD, SCORE) or not run.step)]
+    notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
+    unmeasured = [run for place, run in enumerate(runs) if place not in there and run not in missing]
+    notes += [f"“{run.label}” was not measured by the {NAMES[metric]}." for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
         notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is judged by its own last tenth.")
     going = [f"“{runs[run].label}”" for run in there if runs[run].state in ("loading", "running", "paused")]
     if going:
         notes.append(f"Not finished yet: {', '.join(going)}.")
-    if metric == SCORE and any(runs[run].last[GOLD] is not None for run in there):
+    if metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
     notes += [
         f"“{run.label}” was read from a log that does not give all settings: it is taken for no seed of another run, what its log does not "

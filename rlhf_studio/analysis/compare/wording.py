@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from rlhf_studio.analysis.compare.records import ComparedRun, SettingRow
-from rlhf_studio.config import SECTIONS, RunConfig, short_name
+from rlhf_studio.config import STAGES, StageConfig, short_name
 
 SEED = "engine.seed"
 KEPT = frozenset(
@@ -40,7 +41,7 @@ def what_teaches(settings: Mapping[str, Any]) -> dict[str, Any]:
     for section, own in settings.items():
         plain = own if not isinstance(own, Mapping) else {name: value for name, value in own.items() if _counts(f"{section}.{name}")}
         found[section] = plain
-    if "components" in found["reward"]:  # a log may not give them
+    if "components" in found.get("reward", {}):  # another stage has none, and a log may not give them
         components = settings["reward"]["components"]
         found["reward"]["components"] = [{name: value for name, value in one.items() if name not in OF_COMPONENT} for one in components]
     return found
@@ -50,13 +51,20 @@ def _counts(setting: str) -> bool:
     return setting != SEED and teaches(setting)
 
 
+def fields_of(kind: type[StageConfig], section: str) -> dict[str, FieldInfo]:
+    """The settings of one section of a stage's configuration."""
+    model = kind.model_fields[section].annotation
+    assert isinstance(model, type) and issubclass(model, BaseModel)
+    return dict(model.model_fields)
+
+
 @lru_cache(maxsize=1)
 def _titles() -> dict[str, str]:
+    """Of all stages; where two have a setting of one name, PPO's title."""
     found: dict[str, str] = {}
-    for section in SECTIONS:
-        model = RunConfig.model_fields[section].annotation
-        assert isinstance(model, type) and issubclass(model, BaseModel)
-        found |= {f"{section}.{name}": field.title or name for name, field in model.model_fields.items()}
+    for kind in reversed(STAGES.values()):
+        for section in kind.sections:
+            found |= {f"{section}.{name}": field.title or name for name, field in fields_of(kind, section).items()}
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -15,9 +15,10 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.glossary import glossary
+from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -39,7 +40,7 @@ Key = tuple[tuple[str, int, int, str], ...]
 class _Reader(RunReader):
     """A reader that parses a run's settings once, as long as their file stays as it is: that is half of a comparison's time."""
 
-    def config(self) -> RunConfig:
+    def config(self) -> StageConfig:
         try:
             found = os.lstat(self.run_dir / paths.CONFIG)
         except OSError:
@@ -48,7 +49,7 @@ class _Reader(RunReader):
 
 
 @lru_cache(maxsize=200)
-def _settings(run_dir: Path, changed: int, size: int, inode: int) -> RunConfig:
+def _settings(run_dir: Path, changed: int, size: int, inode: int) -> StageConfig:
     return RunReader(run_dir).config()
 
 
@@ -112,9 +113,10 @@ class Comparing:
 
     def _compare(self, data: Any) -> bytes:
         readers, found = self._compared(data)
-        metrics = [name for name in _metrics(data) if name in found.metrics] or [name for name in USUAL if name in found.metrics]
+        usual = [name for name in _usual({run.stage for run in found.runs}) if name in found.metrics]
+        metrics = [name for name in _metrics(data) if name in found.metrics] or usual
         words = glossary()
-        fields = dict(walk_fields())
+        fields = {name: field for kind in reversed(STAGES.values()) for name, field in walk_fields(kind)}
         body = {
             "runs": [asdict(run) for run in found.runs],
             "groups": [asdict(group) for group in found.groups],
@@ -149,6 +151,14 @@ class Comparing:
         prompt = found.watched[place]
         pairs = [{"first": _shown(first), "newest": _shown(newest)} for first, newest in zip(prompt.first, prompt.newest, strict=True)]
         return encode_text({"prompt": prompt.prompt, "answers": pairs})
+
+
+def _usual(stages: Set[str]) -> Sequence[str]:
+    """The metrics that are drawn unless others are asked for."""
+    if len(stages) > 1:
+        return (*USUAL, "optim/grad_norm", "speed/tokens_per_second")
+    (stage,) = stages
+    return USUAL if stage == "ppo" else SUMMARIES[stage]
 
 
 def _metrics(data: Any) -> list[str]:

@@ -57,7 +57,8 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
     } else if (spec.kind === "path") {
       traces.push(...pathTraces(base, x, y, weight));
     } else if (line.style === "sparse") {
-      traces.push({ ...base, connectgaps: true, mode: "lines+markers" });
+      const known = y.filter((value) => value !== null).length;
+      traces.push({ ...base, connectgaps: true, mode: 2 * known > y.length ? "lines" : "lines+markers" });
     } else if (line.style === "steps") {
       traces.push({ ...base, line: { ...base.line, shape: "hv" } });
     } else if (weight > 0 && !few) {

@@ -1,14 +1,31 @@
 // The columns of the table: what each is called, how it is sorted, and what stands in a cell.
 import { el } from "../shared/dom.js";
-import { NONE, duration, integer, number, readable, shortName } from "../shared/format.js";
+import { NONE, duration, integer, number, percent, readable, shortName } from "../shared/format.js";
 
 const ENDS = "From the first step to the mean of the last tenth of the steps, as on the Live page.";
 
 /** "−0.31 → 1.42", or what there is of it. */
-function fromTo(first, last) {
+function fromTo(first, last, written = number) {
   return first === null || first === undefined || first === last
-    ? number(last)
-    : `${number(first)} \u2192 ${number(last)}`;
+    ? written(last)
+    : `${written(first)} \u2192 ${written(last)}`;
+}
+
+/** What a stage is called in the table. */
+export const STAGES = {
+  ppo: "PPO",
+  sft: "fine-tuning",
+  reward_model: "reward model",
+  dpo: "DPO",
+  evaluation: "evaluation",
+};
+
+/** The result of a run: PPO's score; of another stage the number that says most, with its name. */
+function resultCell({ stage, headline, score_first: first, score_last: last }) {
+  if (stage === "ppo") return figure(fromTo(first, last));
+  if (!headline) return NONE;
+  const written = headline.percent ? percent : number;
+  return [figure(fromTo(headline.first, headline.last, written)), el("small", {}, headline.label)];
 }
 
 /** When a run started: the time today, else the day too. */
@@ -21,7 +38,18 @@ function moment(seconds) {
 }
 
 const ORDER = ["loading", "running", "paused", "queued", "failed", "interrupted", "stopped", "finished"];
-const VERDICTS = ["collapsed", "exploiting the reward", "nothing learned", "too early", "improving", "improved"];
+const VERDICTS = [
+  "collapsed",
+  "exploiting the reward",
+  "overfits",
+  "nothing learned",
+  "too early",
+  "improving",
+  "learning",
+  "evaluated",
+  "learned",
+  "improved",
+];
 
 function stateCell(row) {
   const queue = row.queue_position ? (row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : "";
@@ -52,7 +80,8 @@ const words = (text) => (text || "").toLowerCase();
 /**
  * key, title; `tip` says what the numbers are; value(row): what is sorted by, null for nothing; cell(row): what is
  * shown; `first` is the direction of the first click: 1 from small to large, −1 from large to small; `off` columns are
- * shown when a person chooses them.
+ * shown when a person chooses them, `several` ones while there are runs of several stages; `titleOfSeveral` is a title
+ * then.
  */
 export const COLUMNS = [
   { key: "state", title: "State", first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
@@ -62,6 +91,14 @@ export const COLUMNS = [
     first: -1,
     value: (row) => (row.verdict ? VERDICTS.indexOf(row.verdict.kind) : null),
     cell: verdictCell,
+  },
+  {
+    key: "stage",
+    title: "Stage",
+    first: 1,
+    several: true,
+    value: (row) => words(STAGES[row.stage]),
+    cell: (row) => STAGES[row.stage] || row.stage,
   },
   { key: "recipe", title: "Recipe", first: 1, value: (row) => words(row.recipe), cell: (row) => row.recipe || NONE },
   {
@@ -77,15 +114,16 @@ export const COLUMNS = [
     title: "Steps",
     first: -1,
     value: (row) => row.step,
-    cell: (row) => figure(`${integer(row.step)}\u2009/\u2009${integer(row.total)}`),
+    cell: (row) => figure(row.total ? `${integer(row.step)}\u2009/\u2009${integer(row.total)}` : integer(row.step)),
   },
   {
     key: "score",
     title: "Score",
+    titleOfSeveral: "Result",
     tip: ENDS,
     first: -1,
     value: (row) => known(row.score_last),
-    cell: (row) => figure(fromTo(row.score_first, row.score_last)),
+    cell: resultCell,
   },
   {
     key: "gold",
@@ -123,6 +161,16 @@ export const NAME = { key: "name", title: "Run", first: 1, value: (row) => words
 
 /** All that the search looks through. */
 export function textOf(row) {
-  const parts = [row.name, row.id, row.recipe, row.model, row.state, row.verdict?.kind, ...row.tags, row.remark];
+  const parts = [
+    row.name,
+    row.id,
+    STAGES[row.stage],
+    row.recipe,
+    row.model,
+    row.state,
+    row.verdict?.kind,
+    ...row.tags,
+    row.remark,
+  ];
   return parts.join(" ").toLowerCase();
 }

@@ -39,6 +39,7 @@ class RunsPage {
       menu: (button, row) => this.menu(button, row),
       ticked: (ids, told) => this.ticked(ids, told),
       find: (text) => this.lookFor(text),
+      other: () => this.afterDraw(),
     });
     this.compareView = new CompareView({
       host,
@@ -103,6 +104,7 @@ class RunsPage {
         "div",
         { class: "rs-runs-tools" },
         this.search,
+        this.table.stageChoice,
         this.table.sorting,
         this.count,
         this.archivedBox,

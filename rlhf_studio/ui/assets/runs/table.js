@@ -2,7 +2,7 @@
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { COLUMNS, NAME, textOf } from "./columns.js";
+import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";
 
 const MOST_TAGS = 6;
 const MOST_TICKED = 20;
@@ -13,9 +13,10 @@ export class RunTable {
    * @param menu    called with (button, row) when the menu of a row is asked for
    * @param ticked  called with the ids of the ticked runs, in the order in which they were ticked
    * @param find    called with a text that is to be searched for
+   * @param other   called when other rows are shown than before
    */
-  constructor({ open, menu, ticked, find }) {
-    Object.assign(this, { open, menu, ticked, find });
+  constructor({ open, menu, ticked, find, other }) {
+    Object.assign(this, { open, menu, ticked, find, other });
     this.rows = new Map();
     this.nodes = new Map();
     this.order = [];
@@ -24,6 +25,14 @@ export class RunTable {
     this.archived = false;
     this.sort = lasting.get("runs.sort", { key: "started", way: -1 });
     this.chosen = lasting.get("runs.columns", null) || COLUMNS.filter((column) => !column.off).map(({ key }) => key);
+    this.stages = []; // of all runs
+    this.stage = ""; // the one that is shown; empty for all
+    this.stageChoice = el("select", {
+      class: "rs-input rs-stage-choice",
+      "aria-label": "Stage",
+      hidden: true,
+      onchange: () => this.only(this.stageChoice.value),
+    });
     this.head = el("tr");
     this.body = el("tbody");
     this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
@@ -33,11 +42,40 @@ export class RunTable {
   }
 
   get columns() {
-    return COLUMNS.filter(({ key }) => this.chosen.includes(key));
+    return COLUMNS.filter(({ key, several }) => (several ? this.stages.length > 1 : this.chosen.includes(key)));
+  }
+
+  titleOf(column) {
+    return (this.stages.length > 1 && column.titleOfSeveral) || column.title;
+  }
+
+  /** Show the runs of one stage, or (empty) of all. */
+  only(stage) {
+    this.stage = stage;
+    this.draw();
+    this.other();
+  }
+
+  /** The stages that there are now: a column and a choice where there are several. */
+  countStages() {
+    const there = new Set([...this.rows.values()].map((row) => row.stage));
+    const stages = Object.keys(STAGES).filter((stage) => there.has(stage));
+    if (stages.join() === this.stages.join()) return;
+    this.stages = stages;
+    if (!there.has(this.stage)) this.stage = "";
+    const options = [["", "All stages"], ...stages.map((stage) => [stage, STAGES[stage]])];
+    fill(
+      this.stageChoice,
+      options.map(([value, label]) => el("option", { value }, label)),
+    );
+    this.stageChoice.value = this.stage;
+    show(this.stageChoice, stages.length > 1);
+    this.nodes.clear();
+    this.drawHead();
   }
 
   buildChooser() {
-    const boxes = COLUMNS.map(({ key, title }) => {
+    const boxes = COLUMNS.filter(({ several }) => !several).map(({ key, title }) => {
       const box = el("input", {
         type: "checkbox",
         checked: this.chosen.includes(key),
@@ -86,7 +124,7 @@ export class RunTable {
             title: column.tip || null,
             onclick: () => this.sortBy(column),
           },
-          column.title,
+          this.titleOf(column),
           el("span", { "aria-hidden": "true" }, sorted ? (this.sort.way > 0 ? " \u2191" : " \u2193") : ""),
         ),
       );
@@ -127,6 +165,7 @@ export class RunTable {
     const there = new Set(ids);
     for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
     this.countNames();
+    this.countStages();
     this.draw();
   }
 
@@ -168,7 +207,10 @@ export class RunTable {
   get found() {
     const column = [NAME, ...COLUMNS].find(({ key }) => key === this.sort.key) || NAME;
     const rows = [...this.rows.values()].filter(
-      (row) => (this.archived || !row.archived) && this.words.every((word) => row.text.includes(word)),
+      (row) =>
+        (this.archived || !row.archived) &&
+        (!this.stage || row.stage === this.stage) &&
+        this.words.every((word) => row.text.includes(word)),
     );
     const keyed = rows.map((row) => [column.value(row), row]);
     const compared = ([one, first], [other, second]) => {
@@ -252,7 +294,7 @@ export class RunTable {
       { data: { run: row.id }, class: row.archived ? "rs-run-row rs-put-away" : "rs-run-row" },
       el("td", { class: "rs-tick" }, tick),
       el("td", { class: "rs-run-name" }, open, this.about(row)),
-      this.columns.map((column) => cell(column.title, column.cell(row))),
+      this.columns.map((column) => cell(this.titleOf(column), column.cell(row))),
       el("td", { class: "rs-actions" }, more),
     );
     node.classList.toggle("rs-ticked", tick.checked);

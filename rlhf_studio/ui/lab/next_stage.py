@@ -1,0 +1,119 @@
+"""The result of a run in the next stage: as a recipe of that stage with a few values filled in, for the Train page's form.
+
+Nothing is started, and no code is in what is handed on: a recipe's name, and texts by the names of settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, Stage, StageConfig
+from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.recipes import list_recipes
+from rlhf_studio.runs.paths import workspace_of
+from rlhf_studio.runs.reader import RunReader
+
+MODELS = ("policy", "reward_model")
+"""The folders of a checkpoint that hold a model as transformers loads it."""
+WORLD = "world"
+OWN = {"ppo": "own", "sft": "own-sft", "reward_model": "own-reward_model", "dpo": "own-dpo"}
+"""The card of each stage for a person's own model and data."""
+
+
+@dataclass(frozen=True)
+class NextStage:
+    """One thing that a result can be used for.
+
+    Attributes:
+        title: a few words for a link.
+        why: what it is good for, one sentence.
+        recipe: the card of the Train page.
+        values: texts by dotted name of a setting.
+    """
+
+    title: str
+    why: str
+    recipe: str
+    values: dict[str, str]
+
+
+def next_stages(reader: RunReader) -> list[NextStage]:
+    """What the newest model of a run can be used for; nothing where it has kept none, or is another program's."""
+    config = reader.config()
+    kept = reader.policies()
+    folder = _model(Path(kept[-1].path)) if kept and not reader.origin().imported else None
+    if folder is None:
+        return []
+    texts = _texts(config)
+    if isinstance(config, SFTRunConfig):
+        return [
+            _next(
+                config, "reward_model", "Train a reward model on it", "It starts from the fine-tuned model.", "model.policy", folder, texts
+            ),
+            _next(
+                config,
+                "ppo",
+                "Train it with PPO",
+                "The fine-tuned model is the policy, and what it is held to.",
+                "model.policy",
+                folder,
+                texts,
+            ),
+            _next(config, "dpo", "Train it with DPO", "It learns from pairs, without a reward model.", "model.policy", folder, texts),
+        ]
+    if isinstance(config, RewardModelRunConfig):
+        why = "It scores what the policy writes."
+        body = _trained_from(config)
+        policy = {"model.policy": body} if body else {}
+        return [_next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, {**texts, **policy})]
+    if isinstance(config, RunConfig | DPORunConfig):
+        found = list_recipes("evaluation")
+        values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy}
+        return [NextStage("Evaluate it", "See its answers beside those of where it began.", found[0].name, values)] if found else []
+    return []
+
+
+def _next(config: StageConfig, stage: Stage, title: str, why: str, setting: str, folder: Path, more: dict[str, str]) -> NextStage:
+    recipe = _recipe(config, stage)
+    known = {name for name in more if _has(stage, name)}
+    return NextStage(title, why, recipe, {setting: str(folder), **{name: more[name] for name in known}})
+
+
+def _has(stage: Stage, name: str) -> bool:
+    return name in ("model.policy", "data.chat_template") or stage != "ppo"
+
+
+def _recipe(config: StageConfig, stage: Stage) -> str:
+    """In the review world its recipe of the stage, else the card of one's own model."""
+    in_world = next((recipe.name for recipe in list_recipes(stage) if recipe.name.startswith(WORLD)), "")
+    return in_world if in_world and _is_of_the_world(config) else OWN[stage]
+
+
+def _is_of_the_world(config: StageConfig) -> bool:
+    names = (config.model.policy, getattr(config.data, "source", ""))  # type: ignore[attr-defined]  # every stage has data
+    return any(name.startswith(f"bundled/{WORLD}") for name in names) or config.recipe.startswith(WORLD)
+
+
+def _texts(config: StageConfig) -> dict[str, str]:
+    """How prompts are written, which must be the same in every stage."""
+    data = getattr(config, "data", None)
+    found = {}
+    if getattr(data, "chat_template", False):
+        found["data.chat_template"] = "true"
+    if form := getattr(data, "prompt_format", ""):
+        found["data.prompt_format"] = form
+    return found
+
+
+def _trained_from(config: RewardModelRunConfig) -> str:
+    """The fine-tuned model that the reward model started from, where it is one of this workspace; empty where it is not."""
+    model = config.model.policy
+    if model in BUNDLED or not Path(model).is_absolute():
+        return ""
+    return model if any(workspace_of(folder) is not None for folder in Path(model).parents) else ""
+
+
+def _model(folder: Path) -> Path | None:
+    """The model in the folder of a checkpoint."""
+    return next((folder / name for name in MODELS if (folder / name).is_dir()), None)
