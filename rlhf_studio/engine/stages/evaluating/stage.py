@@ -6,7 +6,7 @@ What a step does follows from the settings and its number alone, so a run that w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
