@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rlhf_studio.config import ClassifierReward, PythonReward, RewardComponent, RunConfig
+from rlhf_studio.config import ClassifierReward, PythonReward, RewardComponent, RewardConfig, StageConfig
 from rlhf_studio.inputs.bundled import BUNDLED
+
+Config = TypeVar("Config", bound=StageConfig)
 
 PATHS = {
     "model": ("policy", "reference"),
     "critic": ("model",),
-    "data": ("prompts", "eval"),
+    "data": ("prompts", "source", "eval"),
+    "evaluation": ("reference", "text"),
     "engine": ("accelerate_config",),
 }
 """The settings by section that may name a file or folder; those of reward components are in :func:`_component`."""
 
 
-def as_seen_from(config: RunConfig, folder: Path) -> RunConfig:
+def as_seen_from(config: Config, folder: Path) -> Config:
     """The same settings for a process that works elsewhere: what a relative path names in ``folder`` is named in full.
 
     A name that leads nowhere in ``folder``, nor in the folder of this process, stays: it may be a hub id. One that only leads somewhere
@@ -30,7 +33,7 @@ def as_seen_from(config: RunConfig, folder: Path) -> RunConfig:
     return _named_in(folder, config, None)
 
 
-def as_typed_here(config: RunConfig, before: RunConfig, folder: Path) -> RunConfig:
+def as_typed_here(config: Config, before: StageConfig, folder: Path) -> Config:
     """``before`` with changes that a person has typed in the folder of this process, for a run that works in ``folder``.
 
     A changed setting that names something here is named in full: completion in a shell, and its reader, mean what is here. What was not
@@ -41,16 +44,19 @@ def as_typed_here(config: RunConfig, before: RunConfig, folder: Path) -> RunConf
     return _named_in(Path.cwd(), config, before)
 
 
-def _named_in(folder: Path, config: RunConfig, before: RunConfig | None) -> RunConfig:
+def _named_in(folder: Path, config: Config, before: StageConfig | None) -> Config:
     """The settings that ``before`` has otherwise, or all, with what they name in ``folder``."""
     sections: dict[str, Any] = {}
-    for section, names in PATHS.items():
+    for section in config.sections:
         own, old = getattr(config, section), getattr(before, section, None)
-        changed = [name for name in names if old is None or getattr(own, name) != getattr(old, name)]
+        there = [name for name in PATHS.get(section, ()) if name in type(own).model_fields]
+        changed = [name for name in there if old is None or getattr(own, name) != getattr(old, name, None)]
         sections[section] = own.model_copy(update={name: _in(folder, getattr(own, name)) for name in changed})
-    known = before.reward.components if before else []
-    components = [one if one in known else _component(one, folder) for one in config.reward.components]
-    return config.model_copy(update={**sections, "reward": config.reward.model_copy(update={"components": components})})
+    if isinstance(rewards := sections.get("reward"), RewardConfig):
+        known = getattr(before, "reward", RewardConfig()).components if before else []
+        components = [one if one in known else _component(one, folder) for one in rewards.components]
+        sections["reward"] = rewards.model_copy(update={"components": components})
+    return config.model_copy(update=sections)
 
 
 def _component(component: RewardComponent, folder: Path) -> RewardComponent:
