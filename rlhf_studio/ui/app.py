@@ -87,10 +87,9 @@ def build_app(
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
-                talk = talk_page.build()
+                talk = talk_page.build(playground.functions())
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = feedback_page.build()
-                talk = talk_page.build(playground.functions())
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
         _connect_talk(talk, talk_page, tabs, live)
@@ -178,9 +177,8 @@ class Server:
     exports: Exports | None = None
     talk_line: Line | None = None
     desk: Desk | None = None
-                talk = talk_page.build(playground.functions())
-            with gr.Tab("Feedback", id=FEEDBACK):
-                feedback = feedback_page.build()
+    feedback_page: FeedbackPage | None = None
+    playground_line: Line | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -197,7 +195,6 @@ class Server:
         self.feed.close()
         if self.feedback_page is not None:
             self.feedback_page.close()
-        for helper in (self.try_reward, self.talk_line, self.exports, self.desk):
         for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line):
             if helper is not None:
                 helper.close()
@@ -239,9 +236,9 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-        if self.feedback_page is not None:
-            self.feedback_page.close()
-        for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line):
+    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
+    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -249,9 +246,13 @@ def launch(
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
-    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
+    return Server(url, access, demo, workspace, feed, dispatcher, *pages)
+
+
+def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
+    """The process behind the reward playground; it is started when it is first needed."""
+    command = [sys.executable, "-m", "rlhf_studio", COMMAND]
+    return Line(run_alive=runs_alive(workspace), command=command, keep_hub_token=keep_hub_token)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
