@@ -232,14 +232,13 @@ def test_long_pairs_and_ties() -> None:
 
 def test_pairs_of_chats() -> None:
     row = Pair(1, "10 11", "20", "21", (USER | {"content": "10 11"},))
-    for whole, expected in ((False, ((7, 10, 11, 8), (20, 9), (21, 9))), (True, ((7, 10, 11, 8), (20, 9, END), (21, 9, END)))):
-        (item,) = pairs(row, whole=whole, end=END, chat=TURNS, chat_template=True).items
-        assert (item.prompt, item.chosen, item.rejected) == expected
+    (item,) = pairs(row, end=END, chat=TURNS, chat_template=True, system_text="12").items
+    assert (item.prompt, item.chosen, item.rejected) == ((8, 12, 7, 10, 11, 8), (20, 9), (21, 9))
+    (item,) = pairs(row, whole=True, end=END, chat=TURNS, chat_template=True).items
+    assert (item.prompt, item.chosen, item.rejected) == ((7, 10, 11, 8), (20, 9, END), (21, 9, END))
     otherwise = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}say {% endif %}")
     with pytest.raises(PromptsError, match="row 1: the chat template writes a chat with its answer otherwise"):
         pairs(row, chat=otherwise, chat_template=True)
-    with_system = pairs(row, chat=TURNS, chat_template=True, system_text="12").items[0]
-    assert with_system.prompt == (8, 12, 7, 10, 11, 8)
 
 
 def marking_tokenizer() -> FileEncoder:
