@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, RewardModelRunConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.estimate.counts import RunModels, reward_model_count
 from rlhf_studio.estimate.device import find_device
-from rlhf_studio.estimate.disk import NEW_RUN, OnDisk, disk_bytes, disk_problems
+from rlhf_studio.estimate.disk import BYTES_PER_TRAINED_WEIGHT, NEW_RUN, OnDisk, disk_bytes, disk_problems
 from rlhf_studio.estimate.gpus import Gpu, find_gpus
 from rlhf_studio.estimate.memory.savings import Change, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
@@ -24,7 +24,7 @@ from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, p
 from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.checks.trackers import tracker_problems
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
@@ -64,14 +64,14 @@ class Preflight:
 
 
 def check_run(
-    config: RunConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN, folder: Path | None = None
+    config: StageConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN, folder: Path | None = None
 ) -> list[Problem]:
     """What keeps this run from starting, one entry per setting; empty when it may start. The rest is as in :func:`inspect_run`."""
     return inspect_run(config, workspace, folder=folder, permissions=permissions, there=there).problems
 
 
 def inspect_run(
-    config: RunConfig,
+    config: StageConfig,
     workspace: Path,
     *,
     folder: Path | None = None,
@@ -88,6 +88,8 @@ def inspect_run(
     """
     config = config if folder is None else as_seen_from(config, folder)
     found_gpus = gpus()
+    if not isinstance(config, RunConfig):
+        return _inspect_stage(config, workspace, None if found_gpus is None else len(found_gpus), hub, there, free_bytes)
     problems: list[Problem] = [*machine_problems(config, None if found_gpus is None else len(found_gpus)), *tracker_problems(config)]
     notes: list[str] = []
     policy: ModelFacts | None = None
@@ -114,6 +116,36 @@ def inspect_run(
     run_models = RunModels(policy, rewards, reference, critic) if complete else None
     memory, change = _memory(config, run_models, prompts.tokens, found_gpus) if run_models else (None, None)
     return Preflight(problems, notes, policy, prompts.count, download_bytes, disk, memory, change, run_models, prompts.tokens)
+
+
+def _inspect_stage(
+    config: StageConfig, workspace: Path, gpus: int | None, hub: Hub | None, there: OnDisk, free_bytes: Callable[[Path], int]
+) -> Preflight:
+    """What is found wrong with the model, machine and disk of a stage other than PPO. Nothing is known of its memory beforehand, and its
+    examples are read when it starts."""
+    problems: list[Problem] = [*machine_problems(config, gpus), *tracker_problems(config)]
+    facts: ModelFacts | None = None
+    try:
+        facts = _start_model(config, hub)
+    except ModelError as error:
+        problems.append(Problem("model.revision" if error.setting == "revision" else "model.policy", str(error)))
+    weights = (facts.parameters or 0) if facts is not None else 0
+    kept = max(0, config.engine.keep_checkpoints + 1 - there.checkpoints)
+    disk = 0 if isinstance(config, EvaluationRunConfig) else kept * weights * BYTES_PER_TRAINED_WEIGHT
+    download = facts.download_bytes if facts is not None else 0
+    problems.extend(disk_problems(disk, download, workspace, free_bytes))
+    return Preflight(problems, policy=facts, download_bytes=download, disk_bytes=disk)
+
+
+def _start_model(config: StageConfig, hub: Hub | None) -> ModelFacts:
+    """Facts of the model that a stage begins with: a language model, or for a reward model also one to train on. Raises ModelError."""
+    model = config.model
+    try:
+        return check_causal_lm(model.policy, model.revision, hub)
+    except ModelError:
+        if not isinstance(config, RewardModelRunConfig):
+            raise
+    return check_reward_model(model.policy, model.revision, "", hub)
 
 
 def _memory(
