@@ -87,6 +87,7 @@ _REWARD_MODEL = (
         "Falls with the loss. When it rises again, the model has become too sure of itself.",
         colour="entropy",
         lines=(Line("pair-loss", style="sparse"),),
+        tile=Tile(digits=3, label="Held-out log loss"),
     ),
     Metric(
         "reward_model/margin",
@@ -96,16 +97,16 @@ _REWARD_MODEL = (
         "Rises above 0; without end it says that scores are only being stretched.",
         colour="kl",
         lines=(Line("margin", style="soft"),),
-        tile=Tile(),
     ),
     Metric(
         "reward_model/eval_margin",
         "Held-out margin",
         "points",
         "The same on pairs that training never sees.",
-        "Close to the margin.",
+        "Rises above 0; without end it says that scores are only being stretched.",
         colour="critic",
         lines=(Line("margin", style="sparse"),),
+        tile=Tile(label="Margin"),
     ),
     Metric(
         "reward_model/chosen_mean",
@@ -205,7 +206,7 @@ _DPO = (
         "Implicit reward of the chosen response minus that of the rejected one, on average. The implicit reward is β times the log-ratio.",
         "Rises slowly. A large margin means that the policy is far from its reference.",
         colour="kl",
-        lines=(Line("dpo-margin"),),
+        lines=(Line("dpo-margin", style="sparse"),),
         tile=Tile(label="Margin"),
     ),
     Metric(
@@ -215,7 +216,7 @@ _DPO = (
         "β times the log-ratio of policy to reference on the chosen responses: how much likelier the policy made them.",
         "Near or above 0. When it falls far below, the policy unlearns the good responses too, only more slowly.",
         colour="length",
-        lines=(Line("dpo-rewards"),),
+        lines=(Line("dpo-rewards", style="sparse"),),
         tile=Tile(),
     ),
     Metric(
@@ -225,8 +226,22 @@ _DPO = (
         "The same on the rejected responses.",
         "Falls below the chosen reward.",
         colour="clip",
-        lines=(Line("dpo-rewards"),),
+        lines=(Line("dpo-rewards", style="sparse"),),
         tile=Tile(),
+    ),
+    Metric(
+        "dpo/chosen_logprob",
+        "Log-prob, chosen",
+        "nats per response",
+        "Log-probability of the chosen responses under the policy, summed over their tokens, on average.",
+        "Stays or rises. When it falls, the policy makes the good responses rarer too.",
+    ),
+    Metric(
+        "dpo/rejected_logprob",
+        "Log-prob, rejected",
+        "nats per response",
+        "The same of the rejected responses.",
+        "Falls faster than that of the chosen ones.",
     ),
 )
 
@@ -264,7 +279,7 @@ HEADLINES: dict[str, Headline] = {
 SUMMARIES: dict[str, tuple[str, ...]] = {
     "ppo": ("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "policy/entropy_avg"),
     "sft": ("sft/loss", "sft/eval_loss", "sft/eval_perplexity"),
-    "reward_model": ("reward_model/eval_accuracy", "reward_model/eval_loss", "reward_model/margin"),
+    "reward_model": ("reward_model/eval_accuracy", "reward_model/eval_loss", "reward_model/eval_margin"),
     "dpo": ("dpo/eval_accuracy", "dpo/eval_loss", "dpo/margin", "dpo/chosen_reward", "dpo/rejected_reward"),
     "evaluation": (),
 }

@@ -75,7 +75,14 @@ const preload = (name) => {
   link.dataset.script = name;
   document.head.append(link);
 };
+// a page is loaded when its tab is first shown: who comes to watch a run does not fetch the form for a new one
+const shown = new Promise((resolve) => {
+  const look = () => host.clientWidth && (sizes.disconnect(), resolve());
+  const sizes = new ResizeObserver(look);
+  sizes.observe(host);
+});
 (async () => {
+  await shown;
   SCRIPTS.forEach(preload);
   const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
   const [page, { answering }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.runs.phases import PHASES
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_charts
 from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
 
 MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
+MOST_EVENTS_READ = 1000  # of a run's end, for its newest measurement
 CLEAR_MOVE = 0.05  # of a probability, in one step
 IN_PAIRS = ("reward_model", "dpo")
 """The stages whose recorded examples are pairs."""
@@ -230,6 +232,21 @@ def scratch_payload(scratch: Any, sample: int) -> bytes:
     head |= {"rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     chosen = next((record for record in rollouts if record.sample == sample), rollouts[0])
     return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen) + b"}"
+
+
+MEASURED = "reward_model_measured"
+"""The kind of the events that hold what a reward model was measured to give to held-out pairs."""
+
+
+def measures(reader: Any) -> dict[str, Any]:
+    """How good a reward model is by its newest measurement, and the step of it; both None in a run without one.
+
+    ``reader`` is a RunReader. Raises ValueError for a record that is no measurement.
+    """
+    events = [event for event in reader.newest_events(MOST_EVENTS_READ, of="now") if event.kind == MEASURED]
+    if not events:
+        return {"step": None, "report": None}
+    return {"step": events[-1].step, "report": reward_report(events[-1].data).as_data()}
 
 
 # --- the watched prompts -------------------------------------------------------------------------------------------------------------

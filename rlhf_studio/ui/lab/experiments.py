@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, Stage, StageConfig
 from rlhf_studio.config.changes import Change, refusals
 from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
@@ -28,11 +28,18 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 
-COMMON = ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed")
-"""The settings that the forms offer at once; any other can be added by its name."""
+COMMON: dict[Stage, tuple[str, ...]] = {
+    "ppo": ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed"),
+    "sft": ("sft.learning_rate", "sft.epochs", "sft.max_steps", "sft.batch_size", "engine.seed"),
+    "reward_model": ("reward_model.learning_rate", "reward_model.epochs", "reward_model.centering", "engine.seed"),
+    "dpo": ("dpo.beta", "dpo.learning_rate", "dpo.epochs", "engine.seed"),
+    "evaluation": ("evaluation.prompts", "evaluation.samples", "generation.temperature", "engine.seed"),
+}
+"""By stage, the settings that the forms offer at once, the first of them for a sweep; any other can be added by its name."""
 MOST_CHANGES, MOST_TEXT = 50, 100_000
 GOLD = "gold/score"
 Json = dict[str, Any]
@@ -104,13 +111,14 @@ class Experiments:
         reader = self._workspace.reader(sent.run_id(data))
         step = _step(sent.member(data, "step"))
         config = settings_at(reader.run_dir, step)
-        fields = dict(walk_fields())
+        fields = dict(walk_fields(type(config)))
+        short = step is not None and 0 < config.planned_steps <= step
         return {
             "steps": [checkpoint.step for checkpoint in reader.checkpoints()],
             "values": {name: value for name, value in values_of(config).items() if name != "name"},
-            "common": [describe_field(name, fields[name]) for name in COMMON],
-            "stays": _stays() if step is not None else [],
-            "suggested": {"ppo.steps": step + config.ppo.steps} if step is not None and config.ppo.steps <= step else {},
+            "common": [describe_field(name, fields[name], config.stage) for name in COMMON[config.stage]],
+            "stays": _stays(type(config)) if step is not None else [],
+            "suggested": {config.steps_setting: (step or 0) + config.planned_steps} if short else {},
             "titles": {name: info.title for name, info in fields.items() if "." in name},
             "imported": bool(reader.origin().imported),
             "most_runs": MOST_RUNS,
@@ -119,14 +127,18 @@ class Experiments:
     def _ideas(self, data: Any) -> Json:
         run = sent.run_id(data)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
+        config, over = reader.config(), status.state in ("finished", "stopped")
+        following = [asdict(one) for one in next_stages(reader)] if over else []
+        if not isinstance(config, RunConfig):
+            return {"ideas": [], "next": following, "kind": "", "state": status.state}
         kind = self._insights.kind_of(run, Place(status.epoch, status.step, status.state))
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
-        found = suggestions(reader.config(), reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
+        found = suggestions(config, reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
         ideas = [asdict(idea) for idea in found if idea.how != "more steps" or status.state == "finished"]
         for idea in ideas:
-            if idea["how"] == "more steps" and (note := schedule_note(reader.config(), idea["changes"]["ppo.steps"])):
+            if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
-        return {"ideas": ideas, "kind": kind, "state": status.state}
+        return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}
 
     # --- what they start ----------------------------------------------------------------------------------------------------------
 
@@ -134,15 +146,16 @@ class Experiments:
         run, how, name = sent.run_id(data), sent.member(data, "how"), sent.member(data, "name") or ""
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+        kind = type(self._workspace.reader(run).config())
         if how == "sweep":
-            made = self._sweep(run, _axes(sent.member(data, "axes")), name)
+            made = self._sweep(run, _axes(sent.member(data, "axes"), kind), name)
         elif how == "more steps":
-            made = self._longer(run, _changes(data))
+            made = self._longer(run, _changes(data, kind))
         elif how in ("variation", "fork"):
             step = _step(sent.member(data, "step")) if how == "fork" else None
             if how == "fork" and step is None:
                 raise StoreError("Choose the checkpoint that the fork begins at.", "state")
-            changes = _changes(data)
+            changes = _changes(data, kind)
             config = self._workspace.fork_settings(run, step, changes)
             made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config, run))]
         else:
@@ -170,7 +183,7 @@ class Experiments:
         self._workspace.go_on(run, steps)
         return [run]
 
-    def _checked(self, config: RunConfig, run: str, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
+    def _checked(self, config: StageConfig, run: str, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
         """The memory that a run will need which follows from ``run`` and works in its folder; ``there`` is what it has on its disk.
 
         Raises ConfigError for what keeps it from starting.
@@ -181,13 +194,13 @@ class Experiments:
         return report.expected_peak
 
 
-def _memory(known: list[tuple[RunConfig, tuple[int, int] | None]], config: RunConfig) -> tuple[int, int] | None:
+def _memory(known: list[tuple[StageConfig, tuple[int, int] | None]], config: StageConfig) -> tuple[int, int] | None:
     return next((peak for own, peak in known if own == config), None)
 
 
-def _stays() -> list[str]:
+def _stays(kind: type[StageConfig]) -> list[str]:
     """The settings that a run keeps when it goes on from a checkpoint."""
-    return [name for name, _ in refusals([Change(name, None, None) for name, _ in walk_fields()])]
+    return [name for name, _ in refusals([Change(name, None, None) for name, _ in walk_fields(kind)])]
 
 
 def _step(step: Any) -> int | None:
@@ -196,27 +209,27 @@ def _step(step: Any) -> int | None:
     return step
 
 
-def _changes(data: Any) -> dict[str, Any]:
+def _changes(data: Any, kind: type[StageConfig]) -> dict[str, Any]:
     """The changed settings as plain values. Raises ConfigError and StoreError for what is none."""
     changes = sent.member(data, "changes")
     changes = {} if changes is None else changes
     if not isinstance(changes, dict) or len(changes) > MOST_CHANGES:
         raise StoreError("The changes are settings by name.", "state")
-    return {name: _value(name, value) for name, value in changes.items()}
+    return {name: _value(name, value, kind) for name, value in changes.items()}
 
 
-def _axes(axes: Any) -> dict[str, list[Any]]:
+def _axes(axes: Any, kind: type[StageConfig]) -> dict[str, list[Any]]:
     """The settings of a sweep with their values. Raises ConfigError and StoreError for what is none."""
     if not isinstance(axes, dict) or not axes or len(axes) > 2 or not all(isinstance(values, list) for values in axes.values()):
         raise StoreError("A sweep varies one or two settings, each with a list of values.", "state")
     if any(len(values) > MOST_RUNS for values in axes.values()):
         raise ConfigError([Problem(next(iter(axes)), f"a sweep has at most {MOST_RUNS} runs")])
-    return {name: [_value(name, value) for value in values] for name, values in axes.items()}
+    return {name: [_value(name, value, kind) for value in values] for name, values in axes.items()}
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: Any, kind: type[StageConfig]) -> Any:
     if not isinstance(value, str):
         return value
     if len(value) > MOST_TEXT:
         raise ConfigError([Problem(name, f"has at most {MOST_TEXT:,} characters")])
-    return parse_value(name, value.strip())
+    return parse_value(name, value.strip(), kind)

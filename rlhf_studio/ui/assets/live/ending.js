@@ -2,6 +2,7 @@
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
@@ -65,18 +66,25 @@ export class Ending {
   /** Experiments that would show something new, found out when a person asks for them. */
   suggested() {
     const list = el("ul", {});
+    const stages = el("div", {});
     const said = el("p", { class: "rs-muted", role: "status" });
-    const node = el("details", { class: "rs-next" }, el("summary", {}, "Suggested next"), list, said);
+    const node = el("details", { class: "rs-next" }, el("summary", {}, "Suggested next"), stages, list, said);
     const load = async () => {
       setText(said, "Looking at the run");
       const reply = await this.question("experiment_ideas", {});
-      setText(said, reply.problem || (reply.ideas.length ? "" : "There is nothing to suggest for this run."));
+      const some = reply.ideas?.length || reply.next?.length;
+      setText(said, reply.problem || (some ? "" : "There is nothing to suggest for this run."));
+      fill(
+        stages,
+        nextStages(reply.next || [], () => this.send("open_train")),
+      );
       fill(
         list,
         (reply.ideas || []).map((idea) => this.idea(idea, said)),
       );
     };
     node.addEventListener("toggle", () => node.open && !list.children.length && load());
+    node.open = this.run().stage !== "ppo"; // what a stage is for is the next one
     return node;
   }
 

@@ -1,5 +1,5 @@
-// How good a reward model is, on pairs that it has not seen: is it as often right as it believes, how its scores lie, and
-// whether it has only learned to like long responses.
+// How good a reward model is, on pairs that it has not seen: is it as often right as it believes, how its scores lie,
+// and whether it has only learned to like long responses.
 import { el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
 import { later } from "../shared/visit.js";

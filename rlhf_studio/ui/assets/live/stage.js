@@ -4,7 +4,9 @@ const LEARNS = {
   sft: "The model reads a batch of examples and learns to write their answers.",
   reward_model:
     "The model scores both responses of each pair in a batch, and learns to score the preferred one higher.",
-  dpo: "The policy compares both responses of each pair in a batch with its reference, and learns to prefer the better one.",
+  dpo:
+    "The policy compares both responses of each pair in a batch with its reference, and learns to prefer the " +
+    "better one.",
   evaluation: "The policies answer a batch of prompts.",
 };
 

@@ -41,6 +41,7 @@ const ORDER = ["loading", "running", "paused", "queued", "failed", "interrupted"
 const VERDICTS = [
   "collapsed",
   "exploiting the reward",
+  "diverged",
   "overfits",
   "nothing learned",
   "too early",

@@ -1,6 +1,7 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
 import { el, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { nextStages } from "../shared/next_stage.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input, labelled } from "./dialog.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
@@ -9,8 +10,8 @@ const MOST_NAME = 120;
 
 /** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
 export class Forms {
-  constructor({ host, server, started, wanted }) {
-    Object.assign(this, { host, server, started, wanted });
+  constructor({ host, server, started, wanted, train }) {
+    Object.assign(this, { host, server, started, wanted, train });
     this.once = new Once();
   }
 
@@ -35,7 +36,12 @@ export class Forms {
         : "Suggestions come when the run has finished.";
     const said = el("p", { class: "rs-help", role: "status" });
     const list = reply.ideas.map((idea) => this.idea(row, idea, said));
-    const body = [list.length ? el("ul", { class: "rs-ideas" }, list) : el("p", {}, none), said];
+    const toTrain = () => {
+      this.host.querySelector("dialog[open]")?.close();
+      this.train();
+    };
+    const stages = nextStages(reply.next, toTrain);
+    const body = [stages, list.length ? el("ul", { class: "rs-ideas" }, list) : !stages && el("p", {}, none), said];
     await form(this.host, { title: `Suggested next for ${row.name}`, body });
   }
 
@@ -97,7 +103,7 @@ export class Forms {
   async vary(row) {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
-    const axes = [new Axis(reply, "Setting", "ppo.kl_coef"), new Axis(reply, "Second setting (optional)", "")];
+    const axes = [new Axis(reply, "Setting", reply.common[0].name), new Axis(reply, "Second setting (optional)", "")];
     const count = el("p", { class: "rs-help", role: "status" });
     const said = () => {
       const filled = axes.filter((axis) => axis.name);

@@ -29,6 +29,7 @@ class RunsPage {
       server,
       wanted: (question) => this.wanted(question),
       started: (made) => this.started(made),
+      train: () => this.trigger("go_train", {}),
     });
     this.version = "";
     this.operator = false;
