@@ -46,7 +46,9 @@ def train(ranks: Ranks) -> dict[str, Any]:
             "norms": [step.grad_norm for step in steps],
             "mean_loss": trainer.mean_loss(items),
             "read": [float(one.sum()) if isinstance(one, torch.Tensor) else one.margin for one in trainer.read(items)],
-            "weights": {key: float(weights[key].detach().double().square().sum()) for key in ("transformer.wte.weight", "transformer.ln_f.bias")},
+            "weights": {
+                key: float(weights[key].detach().double().square().sum()) for key in ("transformer.wte.weight", "transformer.ln_f.bias")
+            },
         }
     return found
 
