@@ -60,7 +60,6 @@ def _evaluate(options: argparse.Namespace) -> int:
         return _show(named[0][0], options)
     _refuse_occupied(options)
     config = evaluation_of(options)
-    sources_of(config)
     run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
     code = _run(run_dir, config, options)
     return code or _show(run_dir, options)
@@ -105,6 +104,7 @@ def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
     ]
     if len(lines) == 1 and named[0] is not None and not named[0][1]:
         lines.insert(0, f"{lines[0]}@start")
+    sources_of(EvaluationRunConfig.model_validate({"evaluation": {"policies": "\n".join(lines)}}))  # a wrong name is said first
     settings = _of_model(options.policies[0]) if run is None else _of_run(run)
     _prompts(settings, options)
     _rewards(settings, options)
