@@ -142,7 +142,7 @@ _WORDS = {
     "implicit_reward": Term(
         "Implicit reward",
         "points",
-        "What DPO takes for the score of a response: β times how much likelier the policy finds it than the reference does, as a logarithm.",
+        "What DPO takes for the score of a response: β times the logarithm of how much likelier the policy finds it than the reference.",
         "Higher for the chosen response than for the rejected one.",
     ),
 }

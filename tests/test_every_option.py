@@ -255,6 +255,11 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "10 must be above lowest 10",
     ),
     (
+        {"reward": {"components": [{"kind": "human", "lowest": 1.0}]}},
+        "reward.components.0.highest",
+        "1 must be above lowest 1",
+    ),
+    (
         {"ppo": {"schedule": "0.2"}},
         "ppo.schedule",
         "'0.2' is no change; write step, setting and value, such as 8 ppo.kl_coef 0.2",

@@ -37,7 +37,7 @@ def test_models_of_an_ensemble_are_parted_by_commas_and_lines() -> None:
 def test_the_examples_of_the_page_are_valid_and_no_kind_is_missing() -> None:
     text = PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 7
+    assert len(examples) == 8
     shown = {component.kind for example in examples for component in config_from_yaml(example).reward.components}
     assert set(REWARD_KINDS) == shown | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 

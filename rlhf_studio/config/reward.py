@@ -9,6 +9,7 @@ from pydantic import Field
 from rlhf_studio.config.base import Section, setting
 from rlhf_studio.config.reward_answer import AnswerReward
 from rlhf_studio.config.reward_base import Component, kind_of
+from rlhf_studio.config.reward_human import HumanReward
 from rlhf_studio.config.reward_judge import JudgeReward
 from rlhf_studio.config.reward_models import EnsembleReward, RewardModelReward
 from rlhf_studio.config.reward_outside import HttpReward, PythonReward
@@ -28,7 +29,8 @@ RewardComponent = Annotated[
     | BleuReward
     | RougeReward
     | AnswerReward
-    | JudgeReward,
+    | JudgeReward
+    | HumanReward,
     Field(discriminator="kind"),
 ]
 """Every kind of reward component. This is where a kind is registered: YAML, command line, form, checks and docs are made from it."""

@@ -40,6 +40,7 @@ class Component(Section):
         one_per_line: settings that may hold several lines.
         takes_reference: whether it can compare with a reference text; the try-out then offers a field for one.
         outside: whether it runs code or asks a server of the person's own, which must be allowed at each start.
+        asks_people: whether a run waits for people who rate its responses.
         counts_tokens: whether its score is computed from the response's length in tokens.
     """
 
@@ -49,6 +50,7 @@ class Component(Section):
     one_per_line: ClassVar[tuple[str, ...]] = ()
     takes_reference: ClassVar[bool] = False
     outside: ClassVar[bool] = False
+    asks_people: ClassVar[bool] = False
     counts_tokens: ClassVar[bool] = False
 
     name: str = setting("", "Name", "Label of this component in charts and tables; empty takes its kind.", max_length=60)

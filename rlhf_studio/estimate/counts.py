@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, SupervisedConfig
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.lora_targets import is_target, target_names
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
+
+Learns = RunConfig | SupervisedConfig
+"""The stages that change a model's weights, all of them or those of adapters."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class RunModels:
     critic: ModelFacts | None = None
 
 
-def bytes_per_number(config: RunConfig, device: Device) -> int:
+def bytes_per_number(config: StageConfig, device: Device) -> int:
     """Bytes of one number in the matrix products: 2 in bfloat16, 4 in float32."""
     bfloat16 = config.model.dtype == "bfloat16" or (config.model.dtype == "auto" and device.kind == "cuda" and device.bfloat16)
     return BFLOAT16 if bfloat16 else FLOAT32
@@ -39,8 +42,8 @@ def parameters(facts: ModelFacts) -> int | None:
     return facts.parameters or (facts.shape.parameters if facts.shape else None)
 
 
-def trained_parameters(config: RunConfig, policy: ModelFacts) -> int | None:
-    """Number of weights that PPO changes, without the value head; None when it is not known."""
+def trained_parameters(config: Learns, policy: ModelFacts) -> int | None:
+    """Number of weights that training changes, without a value or score head; None when it is not known."""
     if not config.lora.enabled:
         return parameters(policy)
     known = trained_in_files(config, policy)
@@ -52,8 +55,8 @@ def trained_parameters(config: RunConfig, policy: ModelFacts) -> int | None:
     return config.lora.r * shape.layers * (attention + (3 if shape.gated else 2) * (shape.hidden + shape.inner))
 
 
-def trained_in_files(config: RunConfig, policy: ModelFacts) -> int | None:
-    """Number of weights that PPO changes, counted in the policy's weight files; None when they are not on this machine.
+def trained_in_files(config: Learns, policy: ModelFacts) -> int | None:
+    """Number of weights that training changes, counted in the policy's weight files; None when they are not on this machine.
 
     With LoRA: r × (rows + columns) of every adapted matrix, the column lengths that DoRA learns, and the biases that learn. That is an
     upper estimate: where every layer is adapted, embeddings are counted too, and the longer side is taken for the outputs.
@@ -77,7 +80,7 @@ def trained_in_files(config: RunConfig, policy: ModelFacts) -> int | None:
     return values + sum(count for layer, count in biases.items() if everywhere or is_target(layer, names))
 
 
-def reward_model_count(config: RunConfig) -> int:
+def reward_model_count(config: RunConfig | EvaluationRunConfig) -> int:
     """How many reward models all components have together."""
     return sum(len(component.model_names()) for component in config.reward.components)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.estimate.counts import trained_in_files
 from rlhf_studio.inputs.models.facts import ModelFacts
@@ -43,11 +43,7 @@ def disk_bytes(config: RunConfig, policy: ModelFacts | None, there: OnDisk = NEW
     engine, steps = config.engine, config.ppo.steps
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
-    every = engine.checkpoint_every or steps
-    written = max(0, -(-steps // every) - there.steps // every)
-    at_once = min(engine.keep_checkpoints + 1 + (engine.keep_best != "none"), there.checkpoints + written)
-    added = max(at_once - there.checkpoints, min(written, 1))
-    snapshots = max(0, steps // engine.snapshot_every - there.steps // engine.snapshot_every) if engine.snapshot_every else 0
+    added, snapshots = checkpoints_added(engine, steps, there), snapshots_added(engine, steps, there)
     snapshot = 0 if trained is None else trained * BYTES_PER_SAVED_WEIGHT
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
     saves_base = policy is not None and lora.enabled and (lora.changes_base or policy.base) and not there.steps
@@ -56,6 +52,19 @@ def disk_bytes(config: RunConfig, policy: ModelFacts | None, there: OnDisk = NEW
     if policy is not None and policy.shape and not (lora.enabled and lora.off_is_start):
         start = 4 * policy.shape.vocabulary * probe_tokens(config)
     return added * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config, there.steps)
+
+
+def checkpoints_added(engine: EngineConfig, steps: int, there: OnDisk) -> int:
+    """How many checkpoints more there are at one time, at most, than now; ``steps``: of the whole run."""
+    every = engine.checkpoint_every or max(steps, 1)
+    written = max(0, -(-steps // every) - there.steps // every)
+    at_once = min(engine.keep_checkpoints + 1 + (engine.keep_best != "none"), there.checkpoints + written)
+    return max(at_once - there.checkpoints, min(written, 1))
+
+
+def snapshots_added(engine: EngineConfig, steps: int, there: OnDisk) -> int:
+    """How many snapshots the steps that are left add."""
+    return max(0, steps // engine.snapshot_every - there.steps // engine.snapshot_every) if engine.snapshot_every else 0
 
 
 def probe_tokens(config: RunConfig) -> int:

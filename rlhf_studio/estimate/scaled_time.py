@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 
 
-def work_per_step(config: RunConfig) -> float:
-    """Tokens that pass through the model: once to be sampled, and about three times as much work for each learning pass."""
+def work_per_step(config: StageConfig) -> float:
+    """Tokens that pass through the model, at most; only the ratio of two runs of one stage and the same models means something.
+
+    PPO: once to be sampled, and about three times as much work for each learning pass. An evaluation: sampled, and read by the reference.
+    """
+    if isinstance(config, EvaluationRunConfig):
+        return (
+            config.evaluation.batch_size * config.evaluation.samples * (config.data.max_prompt_tokens + config.generation.response_length)
+        )
+    if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
+        return config.training.batch_size * config.data.max_tokens
+    assert isinstance(config, RunConfig)
     return config.ppo.batch_size * config.generation.response_length * (1 + 3 * config.ppo.ppo_epochs)
 
 

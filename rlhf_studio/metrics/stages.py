@@ -163,7 +163,7 @@ _DPO = (
         "dpo/loss",
         "DPO loss",
         "nats per pair",
-        "How surprised the policy is by people's choices when β times its log-ratio to the reference counts as its score. 0.69 at the start.",
+        "How surprised the policy is by people's choices when β times its log-ratio to the reference is its score. 0.69 at the start.",
         "Falls below 0.69.",
         colour="policy",
         lines=(Line("dpo-loss"),),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.estimate.scaled_time import work_per_step
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -16,6 +16,9 @@ from rlhf_studio.runs.workspace import Workspace
 
 RUNS_LOOKED_AT = 30
 STEPS_LOOKED_AT = 50
+TOKENS_PER_SECOND = "speed/tokens_per_second"
+_BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
+"""Stages whose :data:`TOKENS_PER_SECOND` counts every token of the texts that a step reads."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,13 @@ class Pace:
     exact: bool
 
 
-def known_pace(root: Path, config: RunConfig) -> Pace | None:
-    """The pace of the newest run with the same models and device, one with the same sizes first; None without such a run."""
+def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pace | None:
+    """The pace of the newest run of the same stage, models and device, one with the same sizes first; None without such a run.
+
+    Args:
+        tokens: that a step will read, where they have been counted. The time of another run with other sizes is then scaled by what it read
+            in a second; else by the work per step that the settings tell.
+    """
     scaled: Pace | None = None
     try:
         folders = sorted(Workspace(root).folders(), key=lambda folder: folder.name, reverse=True)[:RUNS_LOOKED_AT]
@@ -40,7 +48,7 @@ def known_pace(root: Path, config: RunConfig) -> Pace | None:
         return None
     for folder in folders:
         earlier = _config(folder)
-        if earlier is None or _models(earlier) != _models(config):
+        if earlier is None or earlier.stage != config.stage or _models(earlier) != _models(config):
             continue
         seconds = _seconds(folder)
         if seconds is None:
@@ -48,11 +56,13 @@ def known_pace(root: Path, config: RunConfig) -> Pace | None:
         if _sizes(earlier) == _sizes(config):
             return Pace(seconds, folder.name, True)
         if scaled is None:
-            scaled = Pace(seconds * work_per_step(config) / work_per_step(earlier), folder.name, False)
+            rate = _median(folder, TOKENS_PER_SECOND) if tokens and isinstance(config, _BY_TOKENS) else None
+            each = tokens / rate if tokens and rate else seconds * work_per_step(config) / work_per_step(earlier)
+            scaled = Pace(each, folder.name, False)
     return scaled
 
 
-def _config(folder: Path) -> RunConfig | None:
+def _config(folder: Path) -> StageConfig | None:
     try:
         return _read_config(folder, (folder / "config.yaml").stat().st_mtime_ns)
     except (OSError, ValueError, StoreError):  # no run, or a damaged one: it tells nothing
@@ -60,26 +70,42 @@ def _config(folder: Path) -> RunConfig | None:
 
 
 @lru_cache(maxsize=RUNS_LOOKED_AT * 4)
-def _read_config(folder: Path, modified: int) -> RunConfig:
-    return RunReader(folder).ppo_config()
+def _read_config(folder: Path, modified: int) -> StageConfig:
+    return RunReader(folder).config()
 
 
-def _models(config: RunConfig) -> Any:
-    judges = [component.model_dump() for component in config.reward.components]
+def _models(config: StageConfig) -> Any:
+    """What decides the time of one token."""
+    reward = getattr(config, "reward", None)
+    judges = [component.model_dump() for component in reward.components] if reward else []
+    own = [getattr(config, name, None) for name in ("model", "lora", "critic")]
     engine = config.engine
-    return config.model, config.lora, config.critic, judges, engine.device, engine.threads, engine.processes, engine.accelerate_config
+    return own, judges, engine.device, engine.threads, engine.processes, engine.accelerate_config
 
 
-def _sizes(config: RunConfig) -> Any:
-    ppo = config.ppo
-    return ppo.batch_size, ppo.mini_batch_size, ppo.micro_batch_size, ppo.ppo_epochs, config.generation, config.data
+def _sizes(config: StageConfig) -> Any:
+    """What decides how many tokens there are in a step, and how they are divided."""
+    data, generation = getattr(config, "data", None), getattr(config, "generation", None)
+    if isinstance(config, RunConfig):
+        ppo = config.ppo
+        return ppo.batch_size, ppo.mini_batch_size, ppo.micro_batch_size, ppo.ppo_epochs, generation, data
+    if isinstance(config, EvaluationRunConfig):
+        named = {line.strip() for line in config.evaluation.policies.splitlines()}
+        return config.evaluation.batch_size, config.evaluation.samples, len(named), generation, data
+    training = getattr(config, config.stage)
+    return training.batch_size, training.micro_batch, data
 
 
 def _seconds(folder: Path) -> float | None:
     """Median seconds of a run's steps; the first, which also warms up, only when it is the only one."""
+    return _median(folder, "time/total")
+
+
+def _median(folder: Path, metric: str) -> float | None:
+    """Median of a metric over a run's first steps, without the very first, unless it is the only one."""
     try:
         rows = RunReader(folder).metrics_since(0, limit=STEPS_LOOKED_AT)
     except StoreError:
         return None
-    seconds = [total for _, metrics in rows if (total := metrics.get("time/total"))]
-    return statistics.median(seconds[1:] or seconds) if seconds else None
+    values = [value for _, metrics in rows if (value := metrics.get(metric))]
+    return statistics.median(values[1:] or values) if values else None

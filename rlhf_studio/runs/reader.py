@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.config import STAGE_TITLES, RunConfig, StageConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -145,13 +145,6 @@ class RunReader:
             state, seq = connection.execute("SELECT state, seq FROM run").fetchone()
             check_whole(seq)
         return state, seq
-
-    def ppo_config(self) -> RunConfig:
-        """The configuration of a PPO run, for what makes sense for PPO alone. Raises StoreError for a run of another stage."""
-        config = self.config()
-        if not isinstance(config, RunConfig):
-            raise StoreError(f"The run {self.run_dir.name} is no PPO run: {STAGE_TITLES[config.stage]}.", "state")
-        return config
 
     def config(self) -> StageConfig:
         """The configuration saved with the run, of whatever stage it is."""

@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
-from rlhf_studio.config_io import parse_ppo
+from rlhf_studio.config_io import parse_ppo, ppo_only
 from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -43,7 +43,7 @@ def config_to_replay(run_dir: Path) -> RunConfig:
         StoreError: the run cannot be read; it goes on from another run; or a resume changed a setting that a schedule cannot change.
     """
     reader = RunReader(run_dir)
-    now, start, origin, step = reader.ppo_config(), _started_with(reader), reader.origin(), reader.status().step
+    now, start, origin, step = ppo_only(reader.config()), _started_with(reader), reader.origin(), reader.status().step
     if origin.parent_step:
         raise StoreError(f"{run_dir} goes on from step {origin.parent_step} of another run, so its settings alone do not give it.", "state")
     for change in changes_between(start.model_dump(mode="json"), now.model_dump(mode="json")):
@@ -61,7 +61,7 @@ def _started_with(reader: RunReader) -> RunConfig:
     """The settings that step 1 was trained with: those of the last time that the run began at step 0."""
     again = [event.data["settings"] for event in reader.newest_events(MOST_EVENTS) if event.kind == "resume" and "settings" in event.data]
     first = again[-1] if again else first_settings(reader.run_dir)
-    return reader.ppo_config() if first is None else parse_ppo(first)
+    return ppo_only(reader.config()) if first is None else parse_ppo(first)
 
 
 def list_values(workspace: Path) -> list[dict[str, Any]]:

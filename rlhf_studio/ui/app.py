@@ -41,6 +41,7 @@ from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
@@ -62,6 +63,7 @@ def build_app(
     talk_line: Line | None = None,
     desk: Desk | None = None,
     feedback_page: FeedbackPage | None = None,
+    playground_line: Line | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -74,6 +76,7 @@ def build_app(
     exports = exports or Exports(workspace, access)
     talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
+    playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
@@ -84,7 +87,7 @@ def build_app(
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
-                talk = talk_page.build()
+                talk = talk_page.build(playground.functions())
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = feedback_page.build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
@@ -175,6 +178,7 @@ class Server:
     talk_line: Line | None = None
     desk: Desk | None = None
     feedback_page: FeedbackPage | None = None
+    playground_line: Line | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -191,7 +195,7 @@ class Server:
         self.feed.close()
         if self.feedback_page is not None:
             self.feedback_page.close()
-        for helper in (self.try_reward, self.talk_line, self.exports, self.desk):
+        for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line):
             if helper is not None:
                 helper.close()
 
@@ -232,7 +236,9 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, try_reward, exports, talk_line, desk, feedback_page)
+    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
+    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line)
+    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -240,7 +246,13 @@ def launch(
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, try_reward, exports, talk_line, desk, feedback_page)
+    return Server(url, access, demo, workspace, feed, dispatcher, *pages)
+
+
+def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
+    """The process behind the reward playground; it is started when it is first needed."""
+    command = [sys.executable, "-m", "rlhf_studio", COMMAND]
+    return Line(run_alive=runs_alive(workspace), command=command, keep_hub_token=keep_hub_token)
 
 
 def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

@@ -37,7 +37,7 @@ STYLES = {
         "export/take_home.css",
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
-    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css"),
+    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
@@ -75,7 +75,14 @@ const preload = (name) => {
   link.dataset.script = name;
   document.head.append(link);
 };
+// a page is loaded when its tab is first shown: who comes to watch a run does not fetch the form for a new one
+const shown = new Promise((resolve) => {
+  const look = () => host.clientWidth && (sizes.disconnect(), resolve());
+  const sizes = new ResizeObserver(look);
+  sizes.observe(host);
+});
 (async () => {
+  await shown;
   SCRIPTS.forEach(preload);
   const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
   const [page, { answering }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);

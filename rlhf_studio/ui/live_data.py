@@ -18,6 +18,7 @@ from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
@@ -157,10 +158,12 @@ def status_payload(
     checkpoints: Sequence[CheckpointInfo],
     first_and_last: Mapping[str, tuple[float | None, float | None]],
     stage: str = "ppo",
+    held: str = "",
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
     that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained.
 
+    ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
     """
     return {
@@ -181,6 +184,8 @@ def status_payload(
         "blamed": failed_field(status),
         "imported": bool(status.origin.imported),
         "queue_position": status.queue_position,
+        "rating": status.state == "running" and status.phase.startswith(WAITING_FOR_RATINGS),
+        "held": held,
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,
         "may_force_stop": may_force_stop(status),

@@ -27,6 +27,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_charts, live_data, live_samples
+from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.sent import member
@@ -133,8 +134,8 @@ class Snapshot:
 class _Follower:
     """The thread's own view of one run: an open reader and all that was read so far."""
 
-    def __init__(self, reader: Any, boot: str) -> None:
-        self.reader = reader
+    def __init__(self, reader: Any, boot: str, held: Held | None = None) -> None:
+        self.reader, self._held = reader, held
         self.snapshot: Snapshot | None = None
         self.status: RunStatus | None = None
         self._boot = boot
@@ -169,8 +170,8 @@ class _Follower:
             self._read(status)
             self._seen = seen
         self.status = status
-        told = live_data.status_payload(status, self._series, self._checkpoints, self._first_and_last, self._config.stage)
-        encoded = live_data.encode_text(told)
+        known = (self._series, self._checkpoints, self._first_and_last, self._config.stage)
+        encoded = live_data.encode_text(live_data.status_payload(status, *known, self._held.by(status) if self._held else ""))
         if moved or self.snapshot is None or encoded != self.snapshot.status:
             self._changes += 1
             self.snapshot = Snapshot(
@@ -227,7 +228,7 @@ class LiveFeed:
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
-        self.insights = Insights(workspace)
+        self.insights, self._held = Insights(workspace), Held(workspace)
         self._boot = secrets.token_hex(4)
         self._asked: dict[str, float] = {}
         self._followers: dict[str, _Follower] = {}
@@ -336,7 +337,7 @@ class LiveFeed:
         if run not in self._followers:
             if len(self._followers) >= MOST_RUNS:
                 raise StoreError(TOO_MANY, "busy")
-            self._followers[run] = _Follower(self._open_reader(self._workspace.run_dir(run)), self._boot)
+            self._followers[run] = _Follower(self._open_reader(self._workspace.run_dir(run)), self._boot, self._held)
         return self._followers[run]
 
     def _forget(self, run: str) -> None:

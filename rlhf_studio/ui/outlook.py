@@ -109,7 +109,7 @@ def _learned_from(config: StageConfig) -> object:
 def risks(config: StageConfig) -> list[dict[str, Any]]:
     """The settings that are likely to spoil the run, the gravest first; the run may start with them all the same.
 
-    Only PPO's settings are judged; of another stage nothing is said. Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
+    Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
     (settings that would cure it, empty where only a person can tell) and ``use``, the words of the button that puts them in.
     """
     return [_risk(finding) for finding in examine_settings(config)]

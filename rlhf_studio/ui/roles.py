@@ -82,6 +82,9 @@ FUNCTIONS: dict[str, Role] = {
     "talk-page.ask": _OPERATOR,  # it starts a process and loads models
     "talk-page.news": _OPERATOR,
     "talk-page.halt": _OPERATOR,
+    # the reward playground, on the Talk page
+    "talk-page.playground_boot": _VIEWER,
+    **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.pace import Pace, known_pace
@@ -19,12 +19,12 @@ def config(**sections: dict[str, Any]) -> RunConfig:
     return parse_config({"ppo": {"batch_size": 8, "mini_batch_size": 4}, **sections})
 
 
-def add_run(root: Path, name: str, settings: RunConfig, seconds: list[float]) -> None:
+def add_run(root: Path, name: str, settings: StageConfig, seconds: list[float], **metrics: float) -> None:
     folder = root / "runs" / name
     create_run(folder, settings, name=name)
     with RunWriter(folder) as writer:
         for step, value in enumerate(seconds, start=1):
-            writer.commit_step(StepRecord(step, {"time/total": value}, []))
+            writer.commit_step(StepRecord(step, {"time/total": value, **metrics}, []))
 
 
 def test_nothing_is_known_at_first(tmp_path: Path) -> None:
@@ -70,3 +70,26 @@ def test_other_models_tell_nothing(tmp_path: Path, other: dict[str, Any]) -> Non
 def test_a_workspace_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("not a folder")
     assert known_pace(tmp_path, config()) is None
+
+
+def test_a_stage_learns_only_from_runs_of_its_own(tmp_path: Path) -> None:
+    def tuning(stage: str = "sft", **sections: dict[str, Any]) -> StageConfig:
+        return parse_config({"stage": stage, **sections})
+
+    add_run(tmp_path, "a", config(), [1.0, 2.0])
+    assert known_pace(tmp_path, tuning()) is None
+    add_run(tmp_path, "b", tuning(), [1.0, 4.0], **{"speed/tokens_per_second": 500.0})
+    assert known_pace(tmp_path, tuning()) == Pace(4.0, "b", True)
+    assert known_pace(tmp_path, tuning("dpo")) is None
+    assert known_pace(tmp_path, tuning(sft={"learning_rate": 1e-5})) == Pace(4.0, "b", True)
+    # half of 32 examples of up to 512 tokens; where they were counted, 4,000 tokens at 500 a second
+    half = tuning(sft={"batch_size": 16})
+    assert known_pace(tmp_path, half) == Pace(2.0, "b", False)
+    assert known_pace(tmp_path, half, tokens=4000) == Pace(8.0, "b", False)
+    assert known_pace(tmp_path, tuning(lora={"enabled": True})) is None
+
+
+def test_an_evaluation_takes_longer_with_more_answers(tmp_path: Path) -> None:
+    add_run(tmp_path, "a", parse_config({"stage": "evaluation"}), [1.0, 2.0])
+    more = parse_config({"stage": "evaluation", "evaluation": {"samples": 3}})
+    assert known_pace(tmp_path, more) == Pace(6.0, "a", False)

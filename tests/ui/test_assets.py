@@ -33,7 +33,7 @@ def test_files_load_nothing_from_elsewhere(path):
     assert not outside and "@import" not in text
 
 
-DIALOGS = "export"  # a dialog's script and style, for the pages that import it
+PARTS = {"export", "playground"}  # folders of what stands on more than one page, or may
 
 
 def imports_of(path: Path) -> dict[Path, set[str]]:
@@ -57,7 +57,7 @@ def reached_from(page: str) -> set[Path]:
 def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_over():
     for page in PAGES:
         folders = {path.parent.name for path in reached_from(page)}
-        assert folders - {DIALOGS} == {page, "shared"}
+        assert folders - PARTS == {page, "shared"}
         assert reached_from(page) == {html.ASSETS / name for name in html.scripts(page)}
     assert set().union(*map(reached_from, PAGES)) == set(SCRIPTS)
 
@@ -74,8 +74,8 @@ def test_what_is_shared_serves_two_pages():
 def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     tokens = {html.ASSETS / name for name in html.TOKEN_STYLES}
     for page, names in html.STYLES.items():
-        dialogs = {path.stem for path in reached_from(page) if path.parent.name == DIALOGS}
-        wanted = {path for path in STYLES if path.parent.name in (page, "shared") or (path.parent.name == DIALOGS and path.stem in dialogs)}
+        dialogs = {path.stem for path in reached_from(page) if path.parent.name in PARTS}
+        wanted = {path for path in STYLES if path.parent.name in (page, "shared") or (path.parent.name in PARTS and path.stem in dialogs)}
         wanted -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens
         assert [html.ASSETS / name for name in names] == sorted(wanted, key=[html.ASSETS / name for name in names].index)
 

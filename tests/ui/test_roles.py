@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.runs.feedback import tasks
 from rlhf_studio.ui import html, roles
-from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
+from rlhf_studio.ui.access import HEADER, RATER_HEADER, TOKEN_VARIABLE
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import handlers_of, server_functions_of
 from rlhf_studio.ui.roles import Role
@@ -25,7 +26,7 @@ TOKEN = "a-long-secret"
 AS: dict[Role, dict[str, str]] = {
     Role.ANYONE: {"Sec-Fetch-Site": "cross-site", HEADER: TOKEN},
     Role.VIEWER: {},
-    Role.PLAYER: {"X-Test-Player": "1"},  # nothing makes anyone a player yet, so the test does
+    Role.PLAYER: {RATER_HEADER: "a-rating-link"},
     Role.OPERATOR: {HEADER: TOKEN},
 }
 PARTS = {
@@ -40,13 +41,10 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    role_of = Access.role_of
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN_VARIABLE, TOKEN)
         patch.setattr(Calibration, "begin", lambda self, device: None)
-        patch.setattr(
-            Access, "role_of", lambda self, request: Role.PLAYER if "x-test-player" in request.headers else role_of(self, request)
-        )
+        patch.setattr(tasks.secrets, "token_urlsafe", lambda size: "a-rating-link")
         install_world(tmp_path_factory.mktemp("world"), patch)
         root = tmp_path_factory.mktemp("workspace")
         run = FakeRun(root)
@@ -54,6 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         run.step()
         run.close()
         running = launch(root, start=start_stand_in)
+        running.access.raters.make()
         yield running
         running.close()
 
@@ -113,8 +112,12 @@ def test_what_starts_changes_deletes_or_costs_is_for_operators() -> None:
     buttons = {"stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
     buttons |= {"discard_run", "step_run", "phase_run", "set_run"}
     costly = {"train-page.from_yaml", "train-page.try_reward", "runs-page.loss", "measure"}
+    costly |= {f"feedback-page.{name}" for name in ("results", "rating_link", "add_items", "manage", "export")}
     costly |= {f"{page}-page.{name}" for page in ("live", "runs") for name in ("resume_question", "experiment_start")}
     assert {name for name, role in roles.FUNCTIONS.items() if role >= Role.OPERATOR} >= {"start_run", "act_on_run", *buttons, *costly}
+    assert {name for name, role in roles.FUNCTIONS.items() if role is Role.PLAYER} == {
+        f"feedback-page.{name}" for name in ("join", "turn", "vote", "undo", "begin_again")
+    }
     assert {row for row, role in roles.ROUTES.items() if role is Role.ANYONE and row.startswith("POST")} == set()
     assert roles.ROUTES["POST /gradio_api/upload"] is Role.NOBODY
 

@@ -115,7 +115,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.preflight.find_device", lambda *_: processor())
+    monkeypatch.setattr("rlhf_studio.preflight.look.find_device", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
@@ -523,10 +523,10 @@ def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
 
 def inspected_notes(data: dict[str, Any]) -> list[str]:
     from rlhf_studio.config_io import parse_config
-    from rlhf_studio.preflight import _notes
+    from rlhf_studio.preflight.ppo import ppo_notes
     from rlhf_studio.ui.form import nested
 
-    return list(_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))
+    return list(ppo_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))
 
 
 def test_risky_settings_are_told_to_viewers_too_and_never_block(bench: Bench) -> None:

@@ -13,10 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
+from rlhf_studio.inputs.examples import read_demonstrations, read_pairs
+from rlhf_studio.inputs.examples.reading.world import SIZES as ROWS
 from rlhf_studio.world.corpus import write_corpus, write_pairs
 from rlhf_studio.world_build.build import (
     CORPUS_SEED,
+    EVAL_SEED,
     PAIRS_SEED,
     WorldSizes,
     build_prompts,
@@ -62,6 +66,18 @@ def lines(path: Path) -> list[str]:
 def test_corpus_and_pairs_are_rebuilt_byte_for_byte(manifest: dict[str, Any]) -> None:
     rebuilt = data_hashes(write_corpus(CORPUS_SEED, SIZES.hashed_items), write_pairs(PAIRS_SEED, SIZES.hashed_items), SIZES)
     assert rebuilt == {name: manifest["sha256"][name] for name in ("corpus", "pairs")}
+
+
+def test_the_stages_read_what_the_shipped_models_learned_from() -> None:
+    """The test above ties the same reviews and pairs to the hashes that ship."""
+    for name, seed in (("world-reviews", CORPUS_SEED), ("world-reviews-heldout", EVAL_SEED)):
+        rows = read_demonstrations(DemonstrationsConfig(source=f"bundled/{name}", max_rows=40)).rows
+        assert [(row.prompt, row.completion) for row in rows] == [(review.prompt, review.response) for review in write_corpus(seed, 40)]
+    for name, seed in (("world-pairs", PAIRS_SEED), ("world-pairs-heldout", EVAL_SEED)):
+        pairs = read_pairs(PairsConfig(source=f"bundled/{name}", max_rows=40)).rows
+        expected = [(pair.prompt, pair.chosen, pair.rejected) for pair in write_pairs(seed, 40)]
+        assert [(pair.prompt, pair.chosen, pair.rejected) for pair in pairs] == expected
+    assert list(ROWS.values()) == [SIZES.reviews, SIZES.eval_items, SIZES.pairs, SIZES.eval_items]
 
 
 def test_prompts_are_rebuilt() -> None:

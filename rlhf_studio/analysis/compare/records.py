@@ -125,7 +125,8 @@ class Comparison:
 
     Attributes:
         settings: only those that differ.
-        metrics: names of all metrics that at least one run has recorded, or of different stages all of them, for :func:`~rlhf_studio.analysis.compare.overlay`.
+        metrics: names of all metrics that at least one run has recorded, or of different stages all of
+            them, for :func:`~rlhf_studio.analysis.compare.overlay`.
         watched: prompts that at least two of the runs watch, or all of a single run's.
         verdict: one sentence, and what differs in a second one.
         notes: what to bear in mind, short sentences.

@@ -133,7 +133,7 @@ class RunCache:
                 self._forget()
                 self._epoch = status.epoch
             if self._config is None:
-                self._config = reader.ppo_config()
+                self._config = reader.config()
             self._read_metrics()
             newest = self._events[-1].id if self._events else 0
             self._events += reader.events_since(newest, MOST_EVENTS)

@@ -99,4 +99,5 @@ HEADLINES = (
 
 def headline(metrics: Mapping[str, float]) -> str:
     """A step's headline numbers; of an update that was left out there are none, and its event says why."""
-    return "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics) or "not scored"
+    said = "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics)
+    return said or ("answered" if any(name.startswith("evaluation/") for name in metrics) else "not scored")

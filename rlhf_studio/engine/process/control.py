@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import sleep
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
@@ -34,6 +34,8 @@ class Control:
         self._going: Literal["on", "paused", "step", "phase"] = "on"
         self._phase = ""  # the phase that a step waits after; empty between steps
         self._before_step: Any | None = None
+        self._asks_people = bool(run.people)
+        self._pauses = 0
         self._later: set[int] = set()  # requests to save that wait for the end of a step
         self._changes: dict[int, int] = {}  # request for other settings -> the first step that is trained with them
 
@@ -44,7 +46,7 @@ class Control:
         if self._going in ("step", "phase"):
             self._pause("")
         self._attend()
-        self._before_step = self._run.state() if self._going == "phase" else None
+        self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """Where somebody goes on phase by phase: keep what the step has found, and wait. Raises :class:`StopRequested`."""
@@ -55,6 +57,21 @@ class Control:
         self._pause(f"Paused after {PHASES[phase].what}, in step {number}")
         self._attend()
 
+    def while_rating(self) -> bool:
+        """Carry out what was asked while the step waits for people in its score phase; returns whether the run was paused meanwhile.
+
+        Nothing has moved the weights then, as between sampling and scoring. Raises :class:`StopRequested`.
+        """
+        self._phase, pauses = "rollout", self._pauses
+        self._attend()
+        return self._pauses > pauses
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Save the last finished step and stop, because people have not rated in time. Raises :class:`StopRequested`."""
+        self._phase = "rollout"
+        self._stop(reason)
+        raise AssertionError("a stop before the update ends the run")
+
     def after_step(self, step: int) -> None:
         """Acknowledge the requests for other settings that this step was the first to be trained with; it is on record."""
         for number in [number for number, first in self._changes.items() if first <= step]:
@@ -62,6 +79,7 @@ class Control:
 
     def _pause(self, phase: str) -> None:
         self._going = "paused"
+        self._pauses += 1
         self._writer.set_state("paused", phase=phase)
 
     def _attend(self) -> None:

@@ -22,6 +22,7 @@ from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event
+from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, StopWatcher, record_stop
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
@@ -250,6 +251,7 @@ class Worker:
         ranks = run.compute.ranks
         control = Control(run, self._writer, self._signals, lambda state: self._checkpoint(run, state))
         run.after_phase = control.after_phase
+        ask_people(run, self._run_dir, self._writer, control)
         while not run.finished:
             control.before_step()
             ranks.broadcast(GO)

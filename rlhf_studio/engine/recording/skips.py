@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.rewards.errors import RewardError, StepSkipped
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.runs.records import EventRecord
 
@@ -21,7 +21,9 @@ class Skips:
         self.stop, self.count = stop, count
 
     def add(self, error: NonFiniteError | RewardError) -> None:
-        """Count one. Raises ``error`` when the run is to stop at such errors, or when there were too many."""
+        """Count one, unless its person chose to skip it. Raises ``error`` when the run is to stop at such errors, or at too many."""
+        if isinstance(error, StepSkipped):
+            return
         if self.stop:
             raise error
         if self.count == MOST_SKIPS:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
-from rlhf_studio.engine.rewards.errors import ComponentError, RewardError, quoted
+from rlhf_studio.engine.rewards.errors import ComponentError, NotRated, RewardError, StepSkipped, quoted
+from rlhf_studio.engine.rewards.kinds.human import HumanRatings
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModels, RewardModelScorer
 
 
@@ -23,10 +24,17 @@ class Component:
         """The reward models that it asks."""
         return self.source.models if isinstance(self.source, RewardModels) else []
 
+    @property
+    def people(self) -> HumanRatings | None:
+        """The people whom it asks."""
+        return self.source if isinstance(self.source, HumanRatings) else None
+
     def answer(self, episodes: Episodes) -> Answer:
         """Scores before the weight. Raises :class:`RewardError` for anything but B finite numbers."""
         try:
             answer = self.source(episodes.copied())
+        except NotRated as error:
+            raise StepSkipped(f"reward component {self.name}: {error}") from error
         except ComponentError as error:
             raise RewardError(f"reward component {self.name}: {error}{_what_was_scored(episodes, error.row)}") from error
         bad = [row for row, value in enumerate(answer.scores.tolist()) if not math.isfinite(value)]

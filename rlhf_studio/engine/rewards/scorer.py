@@ -14,6 +14,7 @@ from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
+from rlhf_studio.engine.rewards.kinds.human import HumanRatings
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.types import OnProgress, Scores
@@ -72,6 +73,10 @@ class Scorer:
     def reward_models(self) -> list[tuple[str, RewardModelScorer]]:
         """Every reward model, with the setting that names its component."""
         return [(f"reward.components.{place}", model) for place, part in enumerate(self.components) for model in part.models]
+
+    def people(self) -> list[HumanRatings]:
+        """Those components that ask people."""
+        return [part.people for part in self.components if part.people is not None]
 
     def _answers(self, episodes: Episodes) -> dict[str, Answer]:
         return {component.name: component.answer(episodes) for component in self.components}

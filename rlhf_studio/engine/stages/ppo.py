@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.engine.compute.device import Compute
@@ -75,6 +76,11 @@ class PPOStage:
     def finished(self) -> bool:
         """Whether all steps are done."""
         return self.trainer.finished
+
+    @property
+    def people(self) -> Sequence[Any]:
+        """The reward components that ask people for ratings."""
+        return self.trainer.models.scorer.people()
 
     def check(self) -> EventRecord:
         """Compare the forward passes with the models' own. Raises :class:`ParityError`."""

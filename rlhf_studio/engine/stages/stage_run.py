@@ -5,7 +5,7 @@ PPO and every other stage give the same :class:`StageRun`; :mod:`rlhf_studio.eng
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +54,10 @@ class StageRun(Protocol):
     @property
     def finished(self) -> bool:
         """Whether all steps are done."""
+
+    @property
+    def people(self) -> Sequence[Any]:
+        """The reward components that ask people for ratings."""
 
     def check(self) -> EventRecord | None:
         """Compare the forward pass with the model's own, before training; None where there is nothing to say. Raises ParityError."""

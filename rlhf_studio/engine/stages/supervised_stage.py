@@ -64,6 +64,7 @@ class SupervisedStage(ABC):
     """
 
     has_phases = False
+    people: Sequence[Any] = ()
     kept = "policy"
     name: str
     """The stage, and the beginning of its metrics' names."""

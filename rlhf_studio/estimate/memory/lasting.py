@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlhf_studio.config import RunConfig
-from rlhf_studio.estimate.counts import FLOAT32, RunModels, parameters, trained_parameters
+from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.estimate.counts import FLOAT32, Learns, RunModels, parameters, trained_parameters
 from rlhf_studio.estimate.cpu import LEAST_ROWS, MOST_LANES
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.disk import probe_tokens
@@ -37,7 +37,7 @@ def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: in
     count, trained = parameters(policy), trained_parameters(config, policy)
     on_gpu = device.kind == "cuda"
     yield MemoryPart(FRAMEWORK, 0, *(GPU_FRAMEWORK if on_gpu else CPU_FRAMEWORK))
-    yield _policy(config, count, trained, size)
+    yield policy_part(config, count, trained, size)
     yield _reference(config, count, models.reference, size)
     critic = _critic_weights(models)
     yield MemoryPart(CRITIC, critic, _times(critic, FLOAT32), _times(critic, FLOAT32))
@@ -46,14 +46,26 @@ def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: in
         total = None if None in counts else sum(number or 0 for number in counts)
         yield MemoryPart(REWARD_MODELS, total, _times(total, size), _times(total, size))
     learned = None if trained is None or critic is None else trained + critic
-    # The output layer's gradient is made beside that of the embedding that it is tied to; and AdamW works on a copy of the largest matrix.
     matrix = policy.shape.vocabulary * policy.shape.hidden * FLOAT32 if policy.shape and not lora else 0
     tied = matrix if policy.shape and policy.shape.tied else 0
-    high = _plus(_times(learned, FLOAT32 * _gradient_copies(config, device)), tied)
-    yield MemoryPart(GRADIENTS, learned, _times(learned, FLOAT32), high)
+    copies = gradient_copies(config.ppo.mini_batch_size, config.ppo.micro_batch, config.engine, device)
+    yield from learning_parts(learned, copies, (matrix, tied), device)
+
+
+def learning_parts(learned: int | None, copies: int, matrices: tuple[int, int], device: Device) -> Iterable[MemoryPart]:
+    """Gradients and the optimizer of ``learned`` weights.
+
+    Args:
+        copies: of the gradients, at most; see :func:`gradient_copies`.
+        matrices: bytes of the largest matrix that learns, and of an output layer that is tied to the embedding; 0 where there is none.
+    """
+    matrix, tied = matrices
+    # The output layer's gradient is made beside that of the embedding that it is tied to; and AdamW works on a copy of the largest matrix.
+    yield MemoryPart(GRADIENTS, learned, _times(learned, FLOAT32), _plus(_times(learned, FLOAT32 * copies), tied))
     # AdamW's two moments. On a GPU it updates all weights together, through one temporary copy of them.
     moments = _times(learned, 2 * FLOAT32)
-    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, _times(learned, 3 * FLOAT32) if on_gpu else _plus(moments, matrix))
+    high = _times(learned, 3 * FLOAT32) if device.kind == "cuda" else _plus(moments, matrix)
+    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, high)
 
 
 def prompt_parts(config: RunConfig, prompts: PromptTokens | None, device: Device) -> Iterable[MemoryPart]:
@@ -75,7 +87,8 @@ def probe_parts(config: RunConfig, models: RunModels, device: Device) -> Iterabl
         yield MemoryPart(PROBES, 0, 0, tokens * shape.vocabulary * FLOAT32)  # their answers may have ended early
 
 
-def _policy(config: RunConfig, count: int | None, trained: int | None, size: int) -> MemoryPart:
+def policy_part(config: Learns, count: int | None, trained: int | None, size: int) -> MemoryPart:
+    """The weights of the model that learns, and its frozen base under LoRA."""
     if config.lora.enabled:
         bits = BITS[config.model.quantization] if config.model.quantization != "none" else 8 * size
         weights = None if count is None or trained is None else count * bits // 8 + trained * FLOAT32
@@ -101,14 +114,13 @@ def _critic_weights(models: RunModels) -> int | None:
     return head if models.critic is None else _plus(parameters(models.critic), head)
 
 
-def _gradient_copies(config: RunConfig, device: Device) -> int:
-    """How many copies of the gradients are held at the same time, at most.
+def gradient_copies(rows: int, micro: int, engine: EngineConfig, device: Device) -> int:
+    """How many copies of the gradients are held at the same time, at most; ``rows`` are in an optimizer step, ``micro`` in a pass.
 
     On a CPU every lane adds up gradients of its own. A lane that takes more than one micro-batch of the minibatch holds the gradients of
     that micro-batch beside their sum.
     """
-    rows, micro = config.ppo.mini_batch_size, config.ppo.micro_batch
-    lanes = min(config.engine.threads or device.cores, MOST_LANES) if device.kind == "cpu" else 1
+    lanes = min(engine.threads or device.cores, MOST_LANES) if device.kind == "cpu" else 1
     if micro < rows:
         return 2 * lanes if lanes > 1 else 1
     return max(min(lanes, rows // LEAST_ROWS), 1)

@@ -8,21 +8,24 @@ from dataclasses import dataclass
 FRAMEWORK = "Framework"
 POLICY, REFERENCE, CRITIC, REWARD_MODELS = "Policy", "Reference", "Critic", "Reward models"
 GRADIENTS, OPTIMIZER = "Gradients", "Optimizer"
-PROMPTS, PROBES = "Prompts", "Probes"
+PROMPTS, PROBES, EXAMPLES = "Prompts", "Probes", "Examples"
+LEARNER = "Model"
 CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED = "KV cache", "Prefill", "Next-token odds", "Merged adapters", "Weights laid out"
 LOGITS, ACTIVATIONS = "Logits", "Activations"
-SCORING = "Scoring"
+SCORING, MEASURING, REFERENCE_PASS = "Scoring", "Held-out measurement", "Reference pass"
 
 HELP = {
     FRAMEWORK: "Python and the libraries; on a GPU the driver's context.",
     POLICY: "The weights that learn, and the frozen base under LoRA.",
     REFERENCE: "A frozen copy of the policy. With LoRA it is the same weights with the adapters off.",
+    LEARNER: "The weights that learn, and the frozen base under LoRA.",
     CRITIC: "The value head, and a separate critic's own trunk.",
     REWARD_MODELS: "All of them together.",
     GRADIENTS: "One number for each trained weight.",
     OPTIMIZER: "AdamW's two moments of each trained weight.",
     PROMPTS: "Texts and token ids of all prompts, as far as their number is known.",
     PROBES: "The starting policy's odds of every token of the vocabulary, at each token of the probes.",
+    EXAMPLES: "Token ids of all examples, as far as their number is known.",
     CACHE: "Keys and values of the responses that are sampled together.",
     PREFILL: "What the policy needs while it reads the prompts of those responses, all at once.",
     NEXT_TOKEN: "Odds of every token of the vocabulary, for the responses that are sampled together.",
@@ -31,6 +34,8 @@ HELP = {
     LOGITS: "Scores of every token of the vocabulary, for one micro-batch.",
     ACTIVATIONS: "What the forward pass keeps for the backward pass, for one micro-batch.",
     SCORING: "What the reward models need while they read.",
+    MEASURING: "What the model needs while it reads held-out examples.",
+    REFERENCE_PASS: "What the reference needs while it reads the pairs of a step.",
 }
 """One sentence about each part, for people."""
 

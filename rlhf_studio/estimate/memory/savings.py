@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, parse_ppo
+from rlhf_studio.config import GenerationConfig, RunConfig, StageConfig
+from rlhf_studio.config_io import ConfigError, with_values
 from rlhf_studio.estimate.counts import rows_together
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.total import MemoryEstimate
@@ -31,14 +31,24 @@ class Change:
     price: str
 
 
-Estimate = Callable[[RunConfig], MemoryEstimate]
+_Config = TypeVar("_Config", bound=StageConfig)
+Estimate = Callable[[_Config], MemoryEstimate]
 """The memory of the same models on the same device, under other settings."""
 
 
-def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate) -> list[Change]:
+Candidates = Iterable[tuple[str, Any, str]]
+"""Settings with other values and the price of each, from what costs nothing but time to what changes the run."""
+
+
+def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> list[Change]:
     """Every change of one setting that saves memory, cheapest first. ``now``: what the run needs as it is."""
+    return worthwhile(config, now, estimate, _candidates(config, now.device))
+
+
+def worthwhile(config: _Config, now: MemoryEstimate, estimate: Estimate[_Config], candidates: Candidates) -> list[Change]:
+    """Those of the ``candidates`` that save memory, with what each saves."""
     found = []
-    for setting, value, price in _candidates(config, now.device):
+    for setting, value, price in candidates:
         try:
             other = estimate(_changed(config, setting, value))
         except ConfigError:  # for instance a micro-batch size that divides nothing
@@ -48,11 +58,14 @@ def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate) -> list[
     return found
 
 
-def cheapest(config: RunConfig, now: MemoryEstimate, estimate: Estimate) -> Change | None:
+def cheapest(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> Change | None:
     """The first change that makes the run fit; None when none does alone, or when it fits already."""
-    if now.fits is not False:
-        return None
-    return next((change for change in changes(config, now, estimate) if change.fits), None)
+    return first_that_fits(now, lambda: changes(config, now, estimate))
+
+
+def first_that_fits(now: MemoryEstimate, found: Callable[[], list[Change]]) -> Change | None:
+    """The first of the changes after which the run fits; they are not asked for where it fits already."""
+    return next((change for change in found() if change.fits), None) if now.fits is False else None
 
 
 def _candidates(config: RunConfig, device: Device) -> Iterator[tuple[str, Any, str]]:
@@ -75,10 +88,9 @@ def _candidates(config: RunConfig, device: Device) -> Iterator[tuple[str, Any, s
     yield from (("generation.response_length", response // part, "shorter responses") for part in (2, 4) if response >= 2 * part)
 
 
-def _changed(config: RunConfig, setting: str, value: Any) -> RunConfig:
-    section, name = setting.split(".")
-    data = config.model_dump(mode="json")
-    data[section] = {**data[section], name: value}
-    if name == "response_length":
-        data[section]["response_length_min"] = min(data[section]["response_length_min"], value)
-    return parse_ppo(data)
+def _changed(config: _Config, setting: str, value: Any) -> _Config:
+    values = {setting: value}
+    generation = getattr(config, "generation", None)
+    if setting == "generation.response_length" and isinstance(generation, GenerationConfig):
+        values["generation.response_length_min"] = min(generation.response_length_min, value)
+    return with_values(config, values)

@@ -81,6 +81,11 @@ def estimate_memory(config: RunConfig, models: RunModels, device: Device, prompt
         *sampling_and_learning_parts(config, models, prompt, device, size),
         *scoring_parts(config, models, prompts, size),
     ]
+    return whole(device, parts)
+
+
+def whole(device: Device, parts: list[MemoryPart]) -> MemoryEstimate:
+    """The parts as one estimate, which says what of it is unknown."""
     missing = [part.name.lower() for part in parts if part.low is None]
     unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
     return MemoryEstimate(device, parts, unknown)

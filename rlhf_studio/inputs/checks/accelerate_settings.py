@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import Problem
 
 FSDP_VARIABLE = "ACCELERATE_USE_FSDP"
@@ -71,7 +71,7 @@ def launch_in_file(path: str) -> Launch:
     return Launch(str(settings.get("distributed_type", "")), offload, processes if isinstance(processes, int) else 0)
 
 
-def launch_problems(config: RunConfig, launch: Launch) -> Iterator[Problem]:
+def launch_problems(config: StageConfig, launch: Launch) -> Iterator[Problem]:
     """Settings that cannot be had together with what accelerate is asked for."""
     if launch.kind in OTHER_KINDS:
         message = f"{OTHER_KINDS[launch.kind]} is not supported; use distributed_type: FSDP, which also splits weights, gradients"

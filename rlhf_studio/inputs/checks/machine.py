@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file, launch_problems
 
 
-def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
+def machine_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem]:
     """Settings that this machine or the other settings do not allow. ``gpus``: how many there are; None when nobody can tell."""
     model = config.model
     on_cpu = config.engine.device == "cpu" or gpus == 0
@@ -21,12 +21,9 @@ def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
             yield Problem("model.quantization", f"{model.quantization} weights need a CUDA GPU, and this run has none; use none")
         elif find_spec("bitsandbytes") is None:
             yield Problem("model.quantization", f"{model.quantization} weights need the package bitsandbytes: pip install bitsandbytes")
-        if not config.lora.enabled:
-            yield Problem("model.quantization", "quantized weights cannot be trained; turn on lora.enabled, or use none")
-        elif not config.lora.off_is_start:
-            setting = "init_lora_weights" if config.lora.changes_base else "bias"
-            wanted = "default, gaussian or orthogonal" if config.lora.changes_base else "none"
-            yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
+        lora = getattr(config, "lora", None)
+        if isinstance(lora, LoraConfig):  # else nothing is trained
+            yield from _quantized_base_problems(lora)
         if isinstance(config, RunConfig) and (config.critic.kind, config.critic.start) == ("separate", "policy"):
             yield Problem("critic.start", "a quantized policy cannot be copied and trained; start the critic as a reward model or a model")
     if model.attention == "flash_attention_2":
@@ -36,6 +33,15 @@ def machine_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
             yield Problem("model.attention", "flash_attention_2 needs the package flash-attn: pip install flash-attn; or use auto")
         if model.dtype == "float32":
             yield Problem("model.attention", "flash_attention_2 does not compute in float32; set model.dtype to bfloat16, or use auto")
+
+
+def _quantized_base_problems(lora: LoraConfig) -> Iterator[Problem]:
+    if not lora.enabled:
+        yield Problem("model.quantization", "quantized weights cannot be trained; turn on lora.enabled, or use none")
+    elif not lora.off_is_start:
+        setting = "init_lora_weights" if lora.changes_base else "bias"
+        wanted = "default, gaussian or orthogonal" if lora.changes_base else "none"
+        yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
 
 
 def device_problems(engine: EngineConfig, gpus: int | None) -> Iterator[Problem]:
@@ -49,7 +55,7 @@ def device_problems(engine: EngineConfig, gpus: int | None) -> Iterator[Problem]
         yield Problem("engine.device", f"there is no GPU {engine.device}; {there}")
 
 
-def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
+def _process_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem]:
     """``gpus``: how many the processes may take; 0 on a CPU, None when they cannot be counted."""
     engine = config.engine
     if not engine.accelerate_config:
@@ -68,7 +74,7 @@ def _process_problems(config: RunConfig, gpus: int | None) -> Iterator[Problem]:
     yield from batch_split_problems(config, max(launch.processes, 1))
 
 
-def batch_split_problems(config: RunConfig, processes: int) -> Iterator[Problem]:
+def batch_split_problems(config: StageConfig, processes: int) -> Iterator[Problem]:
     """Every process takes the same number of episodes of each batch and minibatch. Only PPO has these."""
     if not isinstance(config, RunConfig):
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import GenerationConfig, LoraConfig, RunConfig
+from rlhf_studio.config import DPORunConfig, GenerationConfig, LoraConfig, RunConfig
+from rlhf_studio.config.model import TrainedModelConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
@@ -16,16 +17,26 @@ from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     """Stop token, quantization and LoRA settings that this policy does not allow."""
-    stop = config.generation.stop_token
+    yield from stop_problems(config.generation, policy)
+    yield from adapter_problems(config.model, config.lora, policy)
+
+
+def stop_problems(generation: GenerationConfig, policy: ModelFacts) -> Iterator[Problem]:
+    """A stop token that this policy does not have."""
+    stop = generation.stop_token
     if stop == "eos" and policy.has_end is False:
         yield Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")
     if stop.isdigit() and policy.vocab_size is not None and int(stop) >= policy.vocab_size:
         yield Problem("generation.stop_token", f"there is no token {stop}; the model has tokens 0 to {policy.vocab_size - 1:,}")
-    if policy.base and config.model.quantization != "none":
+
+
+def adapter_problems(model: TrainedModelConfig, lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
+    """Quantization and LoRA settings that this model does not allow."""
+    if policy.base and model.quantization != "none":
         message = "the policy is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
         yield Problem("model.quantization", message)
-    if config.lora.enabled:
-        yield from _lora_problems(config.lora, policy)
+    if lora.enabled:
+        yield from _lora_problems(lora, policy)
 
 
 def sampling_warning(settings: GenerationConfig) -> str | None:
@@ -65,7 +76,9 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(there[:20])}; or write auto")
 
 
-def check_reference(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:
+def check_reference(
+    config: RunConfig | DPORunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]
+) -> ModelFacts | None:
     """Facts of the model that ``model.reference`` names; what is wrong goes to ``problems``. None when it is empty or unusable."""
     if not config.model.reference:
         return None

@@ -28,6 +28,9 @@ def check_rewards(
         seen.setdefault(name, index)
         facts += check_component(component, field_name, hub, problems, permissions)
         problems += [_problem(field_name, finding) for finding in component.problems_with_batches(config.ppo.batch_size)]
+        if component.asks_people and (config.engine.processes > 1 or config.engine.accelerate_config):
+            message = "people's ratings need a run of one process; set engine.processes to 1 and leave engine.accelerate_config empty"
+            problems.append(Problem(f"{field_name}.kind", message))
         if component.needs_reference() and not config.data.reference_column:
             message = f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one"
             problems.append(Problem("data.reference_column", message))

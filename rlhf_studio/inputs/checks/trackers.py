@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import Problem
 
 
-def tracker_problems(config: RunConfig) -> Iterator[Problem]:
+def tracker_problems(config: StageConfig) -> Iterator[Problem]:
     """One problem per tracker whose package is missing, with the command that installs it."""
     for name in config.engine.trackers:
         if find_spec(name) is None:

@@ -110,7 +110,7 @@ def _shared(ids: Sequence[int], numbers: Numbers) -> tuple[int, ...]:
 
 
 def _last_answer(parts: Sequence[Part]) -> int:
-    return max(place for place, (_, answer) in enumerate(parts) if answer)
+    return max((place for place, (_, answer) in enumerate(parts) if answer), default=0)
 
 
 def _add_demonstration(
@@ -127,7 +127,7 @@ def _add_demonstration(
     ids = [token for piece in pieces for token in piece]
     counts = [answer or loss_on == "text" for (_, answer), piece in zip(parts, pieces, strict=True) for _ in piece]
     prompt = sum(map(len, pieces[: _last_answer(parts)]))
-    if not any(counts[1:]):
+    if not any(answer for _, answer in parts) or not any(counts[1:]):
         done.left_out["empty_response"] += 1
         return False
     if len(ids) > data.max_tokens and (reason := _too_long(len(ids) - prompt, prompt, data)):

@@ -24,7 +24,7 @@ REASONS = {
     "repeated": "{n} repeated",
     "tie": "{n} with equally good responses",
     "too_long": "{n} with more than {data.max_tokens:,} tokens",
-    "long_response": "{n} whose response alone has more than {data.max_tokens:,} tokens",
+    "long_response": "{n} whose response alone takes {data.max_tokens:,} tokens or more",
 }
 """Why an example is left out -> how a person is told."""
 

@@ -87,16 +87,17 @@ def _chat_texts(rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | No
     """Prompt, chosen and rejected response as the template writes them."""
     template = _needed(chat)
     prompts = _guarded(rows, lambda: render_chats(template, [_conversation(row, None, data) for row in rows], tick))
-    sides: list[list[str]] = []
-    for side in ("chosen", "rejected"):
-        conversations = [_conversation(row, getattr(row, side), data) for row in rows]
-        texts = _guarded(rows, lambda conversations=conversations: render_chats(template, conversations, tick, answered=True))  # type: ignore[misc]
-        for row, prompt, text in zip(rows, prompts, texts, strict=True):
-            if not text.startswith(prompt):
-                message = f"row {row.number}: the chat template writes a chat with its answer otherwise than up to its answer"
-                raise PromptsError("data.chat_template", message)
-        sides.append([text[len(prompt) :] for prompt, text in zip(prompts, texts, strict=True)])
-    return list(zip(prompts, *sides, strict=True))
+    conversations = [_conversation(row, answer, data) for row in rows for answer in (row.chosen, row.rejected)]
+    twice = [row for row in rows for _ in range(2)]
+    texts = iter(_guarded(twice, lambda: render_chats(template, conversations, tick, answered=True)))
+    result: list[tuple[str, str, str]] = []
+    for row, prompt in zip(rows, prompts, strict=True):
+        chosen, rejected = next(texts), next(texts)
+        if not chosen.startswith(prompt) or not rejected.startswith(prompt):
+            message = f"row {row.number}: the chat template writes a chat with its answer otherwise than up to its answer"
+            raise PromptsError("data.chat_template", message)
+        result.append((prompt, chosen[len(prompt) :], rejected[len(prompt) :]))
+    return result
 
 
 def _conversation(row: Demonstration | Pair, answer: str | None, data: DemonstrationsConfig | PairsConfig) -> Messages:

@@ -75,6 +75,32 @@ def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -
     return _check(name, revision, hub, "CAUSAL_LM", "a causal language model")
 
 
+def check_shape(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
+    """Facts about a causal language model whose weights are going to be drawn anew: only config.json and the tokenizer are needed.
+
+    Raises :class:`ModelError` with one sentence when the engine could not use it.
+    """
+    files = find_model(name, revision, hub)
+    try:
+        return _facts(files, "CAUSAL_LM", "a causal language model", drawn=True)
+    except OSError as error:
+        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
+
+
+def check_reward_base(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
+    """Facts about what a reward model starts from: a causal language model, or a reward model that is trained on.
+
+    Raises :class:`ModelError` with one sentence when the engine could use it as neither.
+    """
+    files = find_model(name, revision, hub)
+    adapter = read_json(files, "adapter_config.json") if "adapter_config.json" in files.sizes else {}
+    named = read_json(files, "config.json").get("architectures") if "config.json" in files.sizes else None
+    classifier = isinstance(named, list) and named and str(named[0]).endswith("ForSequenceClassification")
+    if adapter.get("task_type") == "SEQ_CLS" or classifier:
+        return check_reward_model(name, revision, "", hub)
+    return check_causal_lm(name, revision, hub)
+
+
 def check_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> ModelFacts:
     """Facts about a sequence classifier whose ``label`` (name or number) is the reward. Raises :class:`ModelError`."""
     facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", "a sequence-classification model")
@@ -99,12 +125,12 @@ def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) ->
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
-def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bool = False) -> ModelFacts:
+def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bool = False, drawn: bool = False) -> ModelFacts:
     _check_kind(files)
     config = read_json(files, "config.json")
     architecture = _architecture(files.name, config, task, wanted)
     check_numbers(files.name, config)
-    weights = weight_files(files)
+    weights = [] if drawn else weight_files(files)
     tensors = read_tensors(files, weights)
     if not tokenizer_elsewhere and not has_tokenizer(files):
         raise ModelError(f"{files.name} has no tokenizer files ({TOKENIZER_FILES[0]} or the like); save the tokenizer into the same folder")

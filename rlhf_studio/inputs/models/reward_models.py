@@ -263,6 +263,4 @@ def _notes(saved: RewardFile, encoder: bool, pad_id: int | None, tokens: dict[st
         )
     if tokens["pad"][1] is None and not encoder:
         notes.append("The tokenizer has no pad token. Nothing is missing here; plain transformers scores one text at a time.")
-    if saved.normalised is None and not encoder:
-        notes.append("Nothing says that the scores were normalised; their zero and scale are as training left them.")
     return notes

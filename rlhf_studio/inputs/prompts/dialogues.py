@@ -5,18 +5,37 @@ A text counts as one only when it begins with the person's mark and an answer's 
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 
-START = r"\A\s*"
 LINE = r"(?:\r\n|\r(?!\n)|\n)"  # how Windows, old Macs and everybody else end a line; \r\n is one end, never two
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What finds the marks of one way to write dialogues; the first group is filled for a person's mark.
+
+    The mark that may begin a text is looked for apart: an expression with both would try ten times as long.
+    """
+
+    first: re.Pattern[str] | None
+    others: re.Pattern[str]
+
+    def find(self, text: str) -> list[re.Match[str]]:
+        first = self.first.match(text) if self.first is not None else None
+        return [*([first] if first else []), *self.others.finditer(text, first.end() if first else 0)]
+
+
+def _at_lines(between: str, marks: str) -> _Marks:
+    return _Marks(re.compile(rf"\s*{marks}"), re.compile(rf"{between}{marks}"))
+
+
 FORMS = {
-    "Human: ... Assistant: ...": re.compile(rf"(?:{START}|{LINE}{{2}})(?:(Human)|Assistant):"),
-    "### Human: ... ### Assistant: ...": re.compile(r"### (?:(Human)|Assistant):"),
-    "### Instruction: ... ### Response: ...": re.compile(rf"(?:{START}|{LINE})### (?:(Instruction)|Response):"),
+    "Human: ... Assistant: ...": _at_lines(LINE * 2, r"(?:(Human)|Assistant):"),
+    "### Human: ... ### Assistant: ...": _Marks(None, re.compile(r"### (?:(Human)|Assistant):")),
+    "### Instruction: ... ### Response: ...": _at_lines(LINE, r"### (?:(Instruction)|Response):"),
 }
-"""How dialogues are written -> what finds their marks; the first group is filled for a person's mark."""
+"""How dialogues are written -> what finds their marks."""
 WITH_PREAMBLE = "### Instruction: ... ### Response: ..."
 """The form in which a text may stand before the first mark, which says what is to be done."""
 
@@ -38,15 +57,26 @@ class Dialogue:
     answer: str
 
 
+@dataclass(frozen=True)
+class SharedDialogue:
+    """What two dialogues have in common.
+
+    Attributes:
+        prompt: what both begin with, up to the last place there where an answer begins; empty when there is no such place.
+        early: one of them goes on with further answers behind that.
+    """
+
+    prompt: str
+    early: bool
+
+
 def read_dialogue(text: str) -> Dialogue | None:
     """The dialogue that a text is, or None."""
-    for form, pattern in FORMS.items():
-        marks = list(pattern.finditer(text))
-        roles = ["user" if mark[1] else "assistant" for mark in marks]
-        if roles[:1] == ["user"] and "assistant" in roles and (form == WITH_PREAMBLE or not text[: marks[0].start()].strip()):
-            break
-    else:
+    found = _find_marks(text)
+    if found is None:
         return None
+    form, marks = found
+    roles = ["user" if mark[1] else "assistant" for mark in marks]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     texts = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
     answer = texts[-1] if roles[-1] == "assistant" else ""
@@ -55,14 +85,41 @@ def read_dialogue(text: str) -> Dialogue | None:
     return Dialogue(form, prompt, _messages([("system", text[: marks[0].start()].strip()), *turns]), answer)
 
 
-def shared_prompt(chosen: str, rejected: str) -> str | None:
-    """What two texts share up to the last place there where an answer begins; empty when there is none, None when one is no dialogue."""
-    first, second = read_dialogue(chosen), read_dialogue(rejected)
-    if first is None or second is None or first.form != second.form:
+def shared_dialogue(chosen: str, rejected: str) -> SharedDialogue | None:
+    """What two texts share when both are dialogues of one form, or None."""
+    found = _find_marks(chosen)
+    if found is None:
         return None
-    shared = len(os.path.commonprefix([chosen, rejected]))
-    ends = [mark.end() for mark in FORMS[first.form].finditer(chosen) if not mark[1] and mark.end() <= shared]
-    return chosen[: ends[-1]] if ends else ""
+    form, marks = found
+    shared = _shared_length(chosen, rejected)
+    ends = [mark.end() for mark in marks if not mark[1]]
+    inside = [end for end in ends if end <= shared]
+    if not inside:
+        return None if read_dialogue(rejected) is None else SharedDialogue("", False)
+    early = ends[-1] > inside[-1] or any(not mark[1] for mark in FORMS[form].others.finditer(rejected, inside[-1]))
+    return SharedDialogue(chosen[: inside[-1]], early)
+
+
+def _find_marks(text: str) -> tuple[str, list[re.Match[str]]] | None:
+    """The form of a dialogue and its marks, or None: it begins with a person's mark, and an answer's mark follows."""
+    for form, patterns in FORMS.items():
+        marks = patterns.find(text)
+        begins = bool(marks) and marks[0][1] and any(not mark[1] for mark in marks)
+        if begins and (form == WITH_PREAMBLE or not text[: marks[0].start()].strip()):
+            return form, marks
+    return None
+
+
+def _shared_length(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _messages(turns: list[tuple[str, str]]) -> tuple[dict[str, str], ...]:

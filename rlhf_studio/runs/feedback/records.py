@@ -13,6 +13,8 @@ Order = Literal["random", "uncertainty"]
 """Which item comes next: any, the same order for all annotators; or the one of which a model is least sure."""
 Verdict = Literal["chosen", "tie", "both_bad", "ranks", "rating", "skip"]
 
+WAITING_FOR_RATINGS = "Waiting for your ratings"
+"""How the phase of a run begins that waits for people in its score phase; its state stays ``running``."""
 MOST_ITEMS = 100_000
 MOST_RESPONSES = 9
 LONGEST_TEXT = 100_000  # characters of a prompt or a response

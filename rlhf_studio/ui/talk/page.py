@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -53,13 +53,13 @@ class TalkPage:
         """The update that makes the page show a run: return it for :attr:`component` from any handler."""
         return gr.update(value=f"{run_id}@{next(_counter)}")
 
-    def build(self) -> gr.HTML:
-        """The component. Its events: ``talk_train``, which leads to the Train page."""
+    def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
+        """The component, with the ``functions`` of what else is on the page. Its events: ``talk_train``, which leads to the Train page."""
 
         async def news(data: Any, request: gr.Request) -> Response:
             return self.news(data, request)
 
-        self.component = panel("talk", ["talk_train"], [self.boot, self.policies, self.ask, news, self.halt])
+        self.component = panel("talk", ["talk_train"], [self.boot, self.policies, self.ask, news, self.halt, *functions])
         return self.component
 
     # --- what the page asks; the first two change nothing ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -75,7 +76,10 @@ def score_watched(models: Models, answers: Answers) -> list[WatchRecord]:
     tokens, responses = answers.tokens, decode_responses(models, answers.tokens)
     stopped = ends_with_stop(tokens, models.stop_id)
     episodes = episodes_of(answers.prompts, tokens, responses, stopped)
-    scores = torch.stack(list(models.scorer.parts(episodes).values())).sum(dim=0).tolist()
+    if models.scorer.people():  # nobody is asked for these, so they have no score
+        scores = [math.nan] * len(responses)
+    else:
+        scores = torch.stack(list(models.scorer.parts(episodes).values())).sum(dim=0).tolist()
     gold = models.scorer.gold(episodes)
     policy = answers.policy
     columns = {"logprobs": policy.logprobs, "ref_logprobs": answers.ref_logprobs, "kl": answers.kl}

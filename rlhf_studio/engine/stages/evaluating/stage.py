@@ -6,7 +6,7 @@ What a step does follows from the settings and its number alone, so a run that w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class EvaluationStage:
     """An evaluation run in memory."""
 
     has_phases = False
+    people: Sequence[Any] = ()
 
     def __init__(
         self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, questions: Questions, judge: Scorer | None

@@ -12,7 +12,7 @@ from rlhf_studio.inputs.examples.reading.rated import rated_pairs
 from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
 from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
-from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_prompt
+from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
@@ -121,18 +121,17 @@ def _responses(cells: Cells, table: Table) -> Pair | None:
 
 def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair | None:
     """Two whole texts: dialogues with their shared beginning as prompt, or plain texts, of which nothing tells where a prompt ends."""
-    prompt = shared_prompt(chosen, rejected)
-    if prompt is None:
+    shared = shared_dialogue(chosen, rejected)
+    if shared is None:
         if cells.data.chat_template and chosen.strip() and rejected.strip():
             message = f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off"
             raise PromptsError("data.chat_template", message)
         return Pair(cells.number, "", chosen, rejected)
-    found = [read_dialogue(text) for text in (chosen, rejected)]
-    early = any(one is not None and len(one.prompt) > len(prompt) for one in found)
-    if not prompt or (early and cells.data.chat_template):
+    prompt = shared.prompt
+    if not prompt or (shared.early and cells.data.chat_template):
         return None
     table.counts["pair_dialogue"] += 1
-    table.counts["early"] += early
+    table.counts["early"] += shared.early
     if not cells.data.chat_template:
         return Pair(cells.number, prompt, chosen[len(prompt) :], rejected[len(prompt) :])
     before = read_dialogue(prompt)

@@ -1,4 +1,5 @@
-// A new task: what is asked, and the rows that fill it, pasted, from a file of this computer, or by a path on the app's machine.
+// A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, or by a path on the app's
+// machine.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
@@ -6,7 +7,10 @@ import { Segments } from "../shared/segments.js";
 
 const PART = 400000; // characters of rows in one request
 const EXAMPLES = {
-  pair: '{"prompt": "The film was", "responses": ["a joy.", "dull."]}\n{"prompt": "...", "chosen": "...", "rejected": "..."}',
+  pair: [
+    '{"prompt": "The film was", "responses": ["a joy.", "dull."]}',
+    '{"prompt": "...", "chosen": "...", "rejected": "..."}',
+  ].join("\n"),
   ranking: '{"prompt": "The film was", "responses": ["a joy.", "dull.", "long."]}',
   rating: '{"prompt": "The film was", "response": "a joy."}',
 };
@@ -79,9 +83,9 @@ export class NewTask {
         el(
           "p",
           { class: "rs-help" },
-          "A round with known answers shows whether the guidelines are understood. In rows with chosen and rejected, chosen is " +
-            "the known answer. Any other row can say its own, as answer (the number of the response from 0, a list of ranks, " +
-            "or a rating), with why as the explanation. Needed to pass: percent.",
+          "A round with known answers shows whether the guidelines are understood. In rows with chosen and rejected, " +
+            "chosen is the known answer. Any other row can say its own, as answer: the number of the response, " +
+            "from 0, a list of ranks, or a rating; and explain it, as why. Needed to pass: percent.",
         ),
       ),
       this.rows.node,

@@ -1,4 +1,4 @@
-// One item fills the screen and waits for its answer. An answer is kept by the browser until the app says that it is stored.
+// One item fills the screen and waits for its answer. The browser keeps an answer until the app says that it is stored.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
@@ -252,7 +252,7 @@ export class Rating {
     this.guidelines.open = true;
     this.card(
       "Once more, please",
-      `${correct} of ${total} answers were as expected; this task asks for ${needed}. Read the guidelines, then try again.`,
+      `${correct} of ${total} answers were as expected; ${needed} are needed. Read the guidelines and try again.`,
       button("Try again", "rs-primary", () => this.ask("begin_again", this.me)),
       button("All tasks", "", this.leave),
     );
@@ -338,7 +338,7 @@ export class Rating {
 
 const button = (label, look, onclick) => el("button", { type: "button", class: `rs-button ${look}`, onclick }, label);
 
-export const keyed = (label, key, onclick, look = "") =>
+const keyed = (label, key, onclick, look = "") =>
   el(
     "button",
     { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key },

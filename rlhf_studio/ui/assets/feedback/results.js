@@ -79,7 +79,8 @@ export class Results {
       el(
         "p",
         {},
-        `${integer(progress.done)} of ${counted(progress.items, "item")} complete, ${counted(progress.votes, "answer")}`,
+        `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
+        counted(progress.votes, "answer"),
         answers.length ? `: ${answers.join(", ")}.` : ".",
       ),
       progress.votes
@@ -158,7 +159,11 @@ function table(heads, rows, numbersFrom) {
   const head = heads.map((text, place) =>
     el("th", { class: place >= numbersFrom ? "rs-number" : "", scope: "col" }, text),
   );
-  return el("div", { class: "rs-sideways" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+  return el(
+    "div",
+    { class: "rs-sideways" },
+    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+  );
 }
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
@@ -202,7 +207,8 @@ function peopleOf(people, kind) {
       ? el(
           "p",
           { class: "rs-help" },
-          "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than chance explains. " +
+          "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than " +
+            "chance explains. " +
             "To choose the longer one more often can be a bias, or longer responses are better here.",
         )
       : null,

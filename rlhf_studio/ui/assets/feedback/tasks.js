@@ -52,12 +52,12 @@ export class TaskList {
       ? [
           small("Results", () => this.go(task.id, "results")),
           task.run ? null : small(task.open ? "Close" : "Open", () => this.manage(task, task.open ? "close" : "open")),
-          task.run && task.open ? null : small("Delete", () => this.remove(task)),
+          isAwaited(task) ? null : small("Delete", () => this.remove(task)),
         ]
       : [];
     return el(
       "article",
-      { class: "rs-task", "data-task": task.id, "data-waiting": String(Boolean(task.run && task.open)) },
+      { class: "rs-task", "data-task": task.id, "data-waiting": String(isAwaited(task)) },
       el(
         "div",
         { class: "rs-task-head" },
@@ -103,17 +103,19 @@ export class TaskList {
 }
 
 export const ALPHA =
-  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at the " +
-  "guidelines and the disagreements.";
+  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at " +
+  "the guidelines and the disagreements.";
+
+/** Whether a run works just now and waits for this task. */
+const isAwaited = (task) => Boolean(task.run && task.open && ["running", "paused", "loading"].includes(task.run_state));
 
 function about(task) {
   const parts = [KINDS[task.kind]];
   if (task.criterion) parts.push(`by ${readable(task.criterion, 80)}`);
   parts.push(task.annotators === 1 ? "one annotator each" : `${task.annotators} annotators each`);
   if (task.run && task.open) {
-    const alive = ["running", "paused", "loading"].includes(task.run_state);
     parts.push(
-      alive
+      isAwaited(task)
         ? `the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`
         : "the run does not work just now",
     );
@@ -131,8 +133,8 @@ const nothing = (operator) =>
       "p",
       {},
       operator
-        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one from a " +
-            "file of prompts and responses; a run with the reward Ask people makes its own."
+        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one " +
+            "from a file of prompts and responses; a run with the reward Ask people makes its own."
         : "As soon as there is something to rate, it appears here.",
     ),
   );

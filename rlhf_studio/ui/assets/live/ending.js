@@ -25,6 +25,12 @@ export class Ending {
 
   /** The row of buttons for a banner of this tone; null when there is nothing to do. */
   buttons(tone, operator) {
+    if (tone === "rating")
+      return el(
+        "div",
+        { class: "rs-ending" },
+        this.button("Rate now", () => this.send("open_feedback"), true),
+      );
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
     const { checkpoints, imported, state, stage } = this.run();

@@ -145,7 +145,12 @@ function contentOf(status, operator) {
           status.queue_position > 1
             ? `Waiting: number ${status.queue_position} in the queue`
             : "Waiting: next in the queue",
-        lines: ["One run works at a time. This one starts by itself when those before it have ended."],
+        lines: [
+          "One run works at a time. This one starts by itself when those before it have ended.",
+          ...(status.held
+            ? [`The run that works now waits for people: \u201c${readable(status.held, 120)}\u201d.`]
+            : []),
+        ],
       };
     case "failed":
       return {
@@ -169,8 +174,16 @@ function contentOf(status, operator) {
     case "finished":
       return { tone: "finished", title: "Finished", lines: [finishedLine(status)], rows: status.summary };
     default:
-      return silentBanner(status, operator);
+      return silentBanner(status, operator) || ratingBanner(status);
   }
+}
+
+/** A run that waits for people who rate its responses; null for all others. */
+function ratingBanner({ rating, phase }) {
+  if (!rating) return null;
+  const line =
+    "The run goes on by itself when all responses of this step are rated. It can be paused or stopped meanwhile.";
+  return { tone: "rating", title: phase, lines: [line] };
 }
 
 /** An engine that does not answer, and what can be done about it; null while it does. */

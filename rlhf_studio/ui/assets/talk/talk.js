@@ -1,5 +1,6 @@
 // The Talk page: two policies answer one prompt side by side, token by token.
 import { address } from "../shared/address.js";
+import { RewardPlayground } from "../playground/playground.js";
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { Poller } from "../shared/poll.js";
 import { Segments } from "../shared/segments.js";
@@ -45,7 +46,9 @@ class TalkPage {
       ),
     );
     this.build();
-    fill(host, this.lost, this.empty, this.body);
+    this.policyView = el("div", {}, this.lost, this.empty, this.body);
+    this.playground = new RewardPlayground(server);
+    fill(host, this.views().node, this.policyView, this.playground.node);
     this.poller = new Poller({
       ask: () => server.boot({ view: onlyWatches() }),
       onreply: (reply) => this.receive(reply),
@@ -77,6 +80,24 @@ class TalkPage {
       this.log,
       this.composer.node,
     );
+  }
+
+  /** The two parts of the page: policies that answer, and a reward model that scores. */
+  views() {
+    const options = [
+      { value: "policies", label: "Policies" },
+      { value: "reward", label: "Reward model" },
+    ];
+    const turn = (view) => {
+      show(this.policyView, view === "policies");
+      show(this.playground.node, view === "reward");
+    };
+    const chosen = memory.get("talk-view", "policies");
+    turn(chosen);
+    return new Segments({ class: "rs-segments rs-talk-views", "aria-label": "Talk to" }, options, chosen, (view) => {
+      memory.set("talk-view", view);
+      turn(view);
+    });
   }
 
   say(text) {

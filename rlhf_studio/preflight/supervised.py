@@ -1,0 +1,118 @@
+"""The check of fine-tuning, a reward model or DPO before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
+from rlhf_studio.config_io import Problem
+from rlhf_studio.estimate.counts import RunModels
+from rlhf_studio.estimate.disk import disk_problems
+from rlhf_studio.estimate.memory.savings import Change
+from rlhf_studio.estimate.memory.total import MemoryEstimate
+from rlhf_studio.estimate.supervised.disk import training_disk_bytes
+from rlhf_studio.estimate.supervised.memory import estimate_training_memory
+from rlhf_studio.estimate.supervised.savings import cheapest_change
+from rlhf_studio.estimate.supervised.sizes import planned_steps
+from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_problems, length_problems
+from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_problems
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
+from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.preflight.look import Look, model_problem
+from rlhf_studio.preflight.report import Preflight
+
+
+def is_supervised(config: StageConfig) -> TypeGuard[SupervisedConfig]:
+    """Whether a configuration is of a stage that learns from given examples."""
+    return isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig)
+
+
+def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: ExamplesCheck = examples_problems) -> Preflight:
+    """Check model, examples, machine and disk. ``check_examples`` can be replaced in tests."""
+    problems: list[Problem] = list(look.machine(config))
+    facts: ModelFacts | None = None
+    try:
+        facts = _start(config, look.hub)
+    except ModelError as error:
+        problems.append(model_problem(error))
+    reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
+    examples = check_examples(config, facts)
+    problems.extend(examples.problems)
+    if facts is not None:
+        problems.extend(_model_problems(config, facts))
+        problems.extend(length_problems(config, facts, examples.tokens))
+    steps = planned_steps(config, examples.count)
+    download = sum(one.download_bytes for one in (facts, reference) if one is not None)
+    disk = training_disk_bytes(config, facts, steps, examples.tokens, look.there)
+    problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
+    named = isinstance(config, DPORunConfig) and bool(config.model.reference)
+    models = RunModels(facts, (), reference) if facts is not None and (reference is not None or not named) else None
+    memory, change = _memory(config, models, examples, look) if models else (None, None)
+    return Preflight(
+        problems=problems,
+        notes=[*examples.notes, *_notes(config, facts, examples, steps)],
+        policy=facts,
+        download_bytes=download,
+        disk_bytes=disk,
+        memory_estimate=memory,
+        change=change,
+        models=models,
+        examples=examples,
+        steps=steps,
+    )
+
+
+def _start(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
+    """Facts of what the training starts from. Raises :class:`ModelError`."""
+    name, revision = config.model.policy, config.model.revision
+    if isinstance(config, RewardModelRunConfig):
+        return check_reward_base(name, revision, hub)
+    fresh = isinstance(config, SFTRunConfig) and config.model.fresh
+    return check_shape(name, revision, hub) if fresh else check_causal_lm(name, revision, hub)
+
+
+def _model_problems(config: SupervisedConfig, facts: ModelFacts) -> Iterator[Problem]:
+    yield from adapter_problems(config.model, config.lora, facts)
+    if not isinstance(config, RewardModelRunConfig):
+        yield from stop_problems(config.generation, facts)
+    if isinstance(config, SFTRunConfig) and config.model.fresh and config.model.quantization != "none":
+        yield Problem("model.quantization", "weights that are drawn anew must all be trained, which quantized ones cannot be; use none")
+    if isinstance(config, RewardModelRunConfig) and config.reward_model.append_eos and facts.has_end is False:
+        yield Problem("reward_model.append_eos", "the tokenizer has no end token to append; switch this off")
+
+
+def _memory(config: SupervisedConfig, models: RunModels, examples: ExampleFacts, look: Look) -> tuple[MemoryEstimate, Change | None]:
+    """The memory that the run needs, and the cheapest change that makes it fit."""
+    device = look.device(config.engine)
+
+    def estimate(other: SupervisedConfig) -> MemoryEstimate:
+        return estimate_training_memory(other, models, device, _as_cut(examples.tokens, other), examples.count)
+
+    now = estimate(config)
+    return now, cheapest_change(config, now, estimate)
+
+
+def _as_cut(tokens: ExampleTokens | None, config: SupervisedConfig) -> ExampleTokens | None:
+    """The lengths under another limit."""
+    most = config.data.max_tokens
+    if tokens is None or tokens.longest <= most:
+        return tokens
+    return ExampleTokens(tuple(min(length, most) for length in tokens.texts), min(tokens.counted, most), tokens.whole)
+
+
+def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None) -> Iterator[str]:
+    if facts is not None and facts.base:
+        yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
+    if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
+        yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
+    if facts is not None and facts.has_end is None and not isinstance(config, RewardModelRunConfig):
+        yield "The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop."
+    if steps is not None and steps <= config.training.warmup_steps:
+        warmup = config.training.warmup_steps
+        yield f"{steps:,} steps and a warm-up of {warmup:,}: the learning rate never reaches its full value."
+    if examples.count is not None and examples.count < config.training.batch_size:
+        yield f"{examples.count:,} examples for a batch of {config.training.batch_size:,}: every step sees all of them."
+    if steps is not None and steps < config.training.eval_every and examples.held_out:
+        every = config.training.eval_every
+        yield f"{steps:,} steps, and a measurement every {every:,}: held-out examples are measured before and after training only."

@@ -1,0 +1,294 @@
+// The reward playground: one reward model reads one text. It shows the score at each token, and what changes when a
+// word is left out or swapped. Put `new RewardPlayground(server).node` on a page whose server has its functions.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { integer, number, signed, spoken } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
+import { Legend, TokenView } from "../shared/tokens.js";
+import { NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { follow } from "../talk/exchange.js";
+import { loadedPanel } from "./loaded.js";
+import { WordChanges } from "./words.js";
+
+const SCALE_WORDS = {
+  change: "points of score",
+  prefix: "score, around its mean in this response",
+};
+
+export class RewardPlayground {
+  /** @param server  the page's functions, with those of ui/playground/page.py */
+  constructor(server) {
+    Object.assign(this, { server, key: null, known: false });
+    this.build();
+    whenShown(this.node, () => this.boot());
+  }
+
+  build() {
+    this.model = el("input", {
+      id: "rs-playground-model",
+      class: "rs-input",
+      list: "rs-playground-models",
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: "A folder, a Hugging Face hub id, or bundled/world-reward",
+      onchange: () => this.describe(),
+    });
+    this.models = el("datalist", { id: "rs-playground-models" });
+    this.prompt = this.text("prompt", "Prompt", 2);
+    this.response = this.text("response", "Response", 3);
+    this.swap = el("input", {
+      id: "rs-playground-swap",
+      class: "rs-input",
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: "such as superb, dull",
+    });
+    this.button = el(
+      "button",
+      { type: "submit", class: "rs-button rs-primary", title: "Ctrl + Enter", "aria-keyshortcuts": "Control+Enter" },
+      "Score it",
+    );
+    this.cancel = el(
+      "button",
+      { type: "button", class: "rs-button", hidden: true, onclick: () => this.stop() },
+      "Stop",
+    );
+    this.another = el(
+      "button",
+      { type: "button", class: "rs-quiet", onclick: () => this.example() },
+      "Take an example",
+    );
+    this.status = el("p", { class: "rs-help", role: "status" });
+    this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
+    this.loaded = el("div", { class: "rs-playground-loaded" });
+    this.result = el("div", { class: "rs-playground-result", hidden: true });
+    const field = (id, label, control, ...more) =>
+      el("div", { class: "rs-field" }, el("label", { class: "rs-label", for: id }, label), control, ...more);
+    this.form = el(
+      "form",
+      {
+        class: "rs-playground-form",
+        novalidate: true,
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.ask();
+        },
+      },
+      field("rs-playground-model", "Reward model", this.model, this.models),
+      this.loaded,
+      this.prompt.node,
+      this.response.node,
+      field("rs-playground-swap", "Words to put in the place of each word (may stay empty)", this.swap),
+      this.problem,
+      el("div", { class: "rs-playground-buttons" }, this.button, this.cancel, this.another, this.status),
+    );
+    this.buildResult();
+    this.node = el(
+      "section",
+      { class: "rs-playground", "aria-label": "Reward playground" },
+      el(
+        "p",
+        { class: "rs-help" },
+        "Type a prompt and a response: see what a reward model makes of it, token by token, and which words it " +
+          "likes. Prompt and response are joined as they are: a space between them belongs to one of the two.",
+      ),
+      this.form,
+      this.result,
+    );
+  }
+
+  buildResult() {
+    this.score = el("p", { class: "rs-playground-score" });
+    this.notes = el("div", { class: "rs-playground-notes" });
+    this.colours = el("div", { class: "rs-playground-colours" });
+    this.legend = new Legend();
+    this.view = new TokenView(
+      (index) => this.pick(index, true),
+      (index) => this.view.hover(index),
+    );
+    this.view.list.addEventListener("keydown", (event) => this.move(event));
+    this.card = el("p", { class: "rs-playground-card", role: "status" });
+    this.explain = el(
+      "p",
+      { class: "rs-help" },
+      "The score so far is the score of the text as if it ended at that token. Training has only seen whole texts, " +
+        "so the beginnings of a text show a direction, not a judgement.",
+    );
+    this.tokens = el("div", { class: "rs-playground-tokens" }, this.colours, this.view.node, this.card, this.explain);
+    this.words = new WordChanges((text) => {
+      this.response.control.value = text;
+      this.ask();
+    });
+    fill(this.result, this.score, this.notes, this.tokens, this.words.node);
+  }
+
+  text(name, title, rows) {
+    const id = `rs-playground-${name}`;
+    const control = el("textarea", {
+      id,
+      class: "rs-input rs-playground-text",
+      rows,
+      spellcheck: "false",
+      onkeydown: (event) => {
+        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+        event.preventDefault();
+        this.ask();
+      },
+    });
+    control.value = memory.get(`playground-${name}`, "");
+    return {
+      control,
+      node: el("div", { class: "rs-field" }, el("label", { class: "rs-label", for: id }, title), control),
+    };
+  }
+
+  async boot() {
+    const reply = await this.server.playground_boot({ view: onlyWatches() }).catch(() => null);
+    if (!reply) return this.fail(NO_ANSWER);
+    fill(
+      this.models,
+      reply.models.map((model) => el("option", { value: model.name }, model.from)),
+    );
+    this.locked = reply.why_not;
+    for (const control of this.form.querySelectorAll("button, textarea, input"))
+      control.disabled = Boolean(reply.why_not) || (control === this.button && Boolean(this.key));
+    setText(this.status, reply.why_not || this.status.textContent);
+    if (this.known) return undefined;
+    Object.assign(this, { known: true, quantities: reply.quantities, examples: reply.examples });
+    this.model.value = memory.get("playground-model", reply.models[0]?.name || "");
+    const options = reply.quantities.map(({ name, label }) => ({ value: name, label }));
+    const segments = new Segments({ "aria-label": "Colour tokens by" }, options, options[0].value, (name) =>
+      this.colour(this.quantities.find((one) => one.name === name)),
+    );
+    this.quantity = reply.quantities[0];
+    fill(this.colours, el("span", { class: "rs-help" }, "Colour tokens by"), segments.node, this.legend.node);
+    if (!this.response.control.value) this.example();
+    return this.locked ? undefined : this.describe();
+  }
+
+  /** Another reward model was named: what do its files say? */
+  async describe() {
+    const asked = this.model.value;
+    const reply = await this.server
+      .playground_model({ model: asked, view: onlyWatches() })
+      .catch(() => ({ error: NO_ANSWER }));
+    if (asked !== this.model.value) return;
+    this.fail(reply.error || "");
+    fill(this.loaded, reply.model ? loadedPanel(reply.model) : null);
+  }
+
+  example() {
+    const texts = this.examples || [];
+    if (!texts.length) return;
+    const now = texts.findIndex((one) => one.response === this.response.control.value);
+    const next = texts[(now + 1) % texts.length];
+    this.prompt.control.value = next.prompt;
+    this.response.control.value = next.response;
+  }
+
+  async ask() {
+    if (this.key || this.locked) return;
+    const asked = { model: this.model.value, prompt: this.prompt.control.value, response: this.response.control.value };
+    const candidates = this.swap.value.split(",").map((word) => word.trim());
+    for (const [name, value] of Object.entries(asked)) memory.set(`playground-${name}`, value);
+    this.fail("");
+    this.key = "asked";
+    this.busy(true);
+    const reply = await this.server
+      .playground_ask({ ...asked, candidates: candidates.filter(Boolean), words: true, view: onlyWatches() })
+      .catch(() => ({ error: NO_ANSWER }));
+    this.key = reply.key || null;
+    if (reply.error) this.fail(reply.error);
+    if (reply.key) {
+      const news = (data) => this.server.playground_news(data);
+      const complete = await follow({ news }, reply.key, (answer) => this.receive(answer, asked, candidates));
+      if (!complete) this.fail(NO_ANSWER);
+    }
+    this.key = null;
+    this.busy(false);
+  }
+
+  receive({ events, state, place }, asked, candidates) {
+    if (state === "waiting" && place) this.say(`Others come first: ${place}.`);
+    for (const event of events) {
+      if (event.event === "progress") this.say(event.text);
+      if (event.event === "model") this.say("Scoring");
+      if (event.event === "scored") this.draw(event, asked);
+      if (event.event === "trying") this.say(`Changing words: ${integer(event.done)} of ${integer(event.of)} texts`);
+      if (event.event === "words") this.words.draw(event, asked.response, candidates.filter(Boolean));
+      if (event.event === "failed") this.fail(event.error);
+      if (event.event === "stopped") this.say("Stopped");
+    }
+  }
+
+  draw(event, asked) {
+    const { score, ids, pieces, first, prefixes, scored, notes } = event;
+    this.scored = { ids, pieces, first };
+    const after = (prefixes || []).slice(first);
+    const before = [first ? prefixes?.[first - 1] : null, ...after];
+    const change = after.map((value, index) => (Number.isFinite(before[index]) ? value - before[index] : null));
+    const place =
+      scored === null ? "" : `token ${integer(scored + 1)} of ${integer(ids.length)}, “${spoken(pieces[scored])}”`;
+    const where = place ? `  the state of ${place}, is scored` : "";
+    fill(this.score, "Score ", el("b", {}, number(score, 3)), el("span", { class: "rs-muted" }, where));
+    fill(
+      this.notes,
+      notes.map((note) => el("p", { class: "rs-help" }, note)),
+    );
+    const tokens = {
+      prompt_pieces: pieces.slice(0, first),
+      response_pieces: pieces.slice(first),
+      arrays: { prefix: after, change },
+    };
+    show(this.tokens, prefixes !== null);
+    show(this.result, true);
+    this.words.wait();
+    if (prefixes === null) return;
+    this.view.set({ tokens, prompt: asked.prompt, score, stopped: undefined });
+    this.colour(this.quantity);
+    this.pick(tokens.response_pieces.length - 1, false);
+  }
+
+  colour(quantity) {
+    this.quantity = quantity;
+    if (!this.view.sample) return;
+    this.view.colour(quantity);
+    this.legend.update(quantity, this.view.values, SCALE_WORDS[quantity.name], this.view.scale);
+  }
+
+  pick(index, focus) {
+    const { arrays, response_pieces: pieces } = this.view.sample.tokens;
+    this.view.pin(index, !focus, focus);
+    const ended = index === pieces.length - 1 ? "score of the whole text" : "score if the text ended here";
+    const change = arrays.change[index] === null ? "" : `, change by this token ${signed(arrays.change[index], 3)}`;
+    const score = number(arrays.prefix[index], 3);
+    setText(this.card, `Token ${index + 1} of the response, “${spoken(pieces[index])}”: ${ended} ${score}${change}.`);
+  }
+
+  move(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = (this.view.pinned ?? -1) + step;
+    if (!step || !this.view.nodes[next]) return;
+    event.preventDefault();
+    this.pick(next, true);
+  }
+
+  stop() {
+    if (this.key) this.server.playground_halt({ key: this.key, view: onlyWatches() }).catch(() => null);
+  }
+
+  busy(on) {
+    show(this.cancel, on);
+    this.button.disabled = on;
+    this.node.setAttribute("aria-busy", String(on));
+    this.say(on ? "Starting" : "");
+  }
+
+  say(text) {
+    setText(this.status, text);
+  }
+
+  fail(text) {
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
+  }
+}

@@ -1,0 +1,135 @@
+"""What the reward playground can ask. It is drawn by ``assets/playground/``.
+
+Everyone may see which models there are to choose from; reading a model's files, loading it and scoring are for operators.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.reward_models import describe_reward_model
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.playground.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, request_of
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.sent import Refused
+
+COMMAND = "playground-server"
+BUNDLED = "bundled/world-reward"
+MOST_RUNS = 40  # that are looked into
+MOST_MODELS = 20
+MOST_EVENTS = 200  # in one reply
+QUANTITIES = (
+    {"name": "change", "label": "Change by this token", "scale": "diverging", "noise": 1e-4, "centred": False},
+    {"name": "prefix", "label": "Score so far", "scale": "diverging", "noise": 1e-4, "centred": True},
+)
+"""How the tokens can be coloured."""
+EXAMPLES = (
+    {"prompt": "In this Danish thriller the plot", "response": " is gripping, but the score feels stale. I loved every minute."},
+    {"prompt": "I saw this musical at home and", "response": " the cast never convinces. A masterpiece."},
+)
+"""For the bundled reward model."""
+Json = dict[str, Any]
+
+
+class RewardPlayground:
+    """The functions of one app's playground; they can be given to several pages.
+
+    Args:
+        line: the process that answers, started with the command :data:`COMMAND`.
+    """
+
+    def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
+        self._workspace, self._access, self._line = workspace, access, line
+        self._all = Listing(workspace)
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """For the panel of a page."""
+
+        async def playground_news(data: Any, request: gr.Request) -> Response:
+            return self.playground_news(data, request)
+
+        return [self.playground_boot, self.playground_model, self.playground_ask, playground_news, self.playground_halt]
+
+    def playground_boot(self, data: Any, request: gr.Request) -> Json:
+        """Which models can be chosen, newest first, and what the component needs once."""
+        operator = self._access.is_operator(request, data)
+        static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
+        return {"why_not": "" if operator else self._access.why_not(), "models": self._models(), **static}
+
+    def _models(self) -> list[Json]:
+        """Reward models that runs have made or used, and the bundled one, each once."""
+        found = {BUNDLED: {"name": BUNDLED, "from": "the review world"}}
+        try:
+            runs = self._all.runs()[:MOST_RUNS]
+        except StoreError:
+            runs = []  # the list of runs itself says so on its page
+        for run in runs:
+            for name in self._models_of(run.run_id):
+                found.setdefault(name, {"name": name, "from": run.name or run.run_id})
+        return list(found.values())[:MOST_MODELS]
+
+    def _models_of(self, run_id: str) -> list[str]:
+        try:
+            reader = self._workspace.reader(run_id)
+            config = reader.config()
+            if isinstance(config, RunConfig):
+                return [name for component in config.reward.components for name in component.model_names()]
+            kept = reader.policies() if config.stage == "reward_model" else []
+            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "policy") for info in kept[-1:]]
+        except (StoreError, ValueError, OSError):
+            return []  # a run that cannot be read offers no model
+
+    def playground_model(self, data: Any, request: gr.Request) -> Json:
+        """What a model's files tell: see :class:`rlhf_studio.inputs.models.reward_models.RewardModelDescription`."""
+        if not self._access.is_operator(request, data):
+            return {"error": self._access.why_not()}
+        try:
+            name, label = model_of(data if isinstance(data, dict) else {})
+            return {"model": asdict(describe_reward_model(name, label=label))}
+        except (Refused, ModelError) as error:
+            return {"error": str(error)}
+
+    def playground_ask(self, data: Any, request: gr.Request) -> Json:
+        """Score a text (or, without a response, only load the model). Gives the ``key`` for the news, or ``error`` and ``field``."""
+        if not self._access.is_operator(request, data):
+            return {"error": self._access.why_not(), "field": ""}
+        try:
+            return {"key": self._line.ask(request_of(data if isinstance(data, dict) else {})).key}
+        except Refused as error:
+            return {"error": str(error), "field": error.field}
+
+    def playground_news(self, data: Any, request: gr.Request) -> Response:
+        """What has happened since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
+        exchange = self._line.find(sent.member(data, "key"))
+        if exchange is None or not self._access.is_operator(request, data):
+            return _json({"error": "This text is no longer here. Score it again."})
+        since = sent.member(data, "since")
+        first = since if type(since) is int and since >= 0 else 0
+        state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
+        events = exchange.events[first : first + MOST_EVENTS]
+        return _json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+
+    def playground_halt(self, data: Any, request: gr.Request) -> Json:
+        """Stop a scoring."""
+        exchange = self._line.find(sent.member(data, "key"))
+        if exchange is not None and self._access.is_operator(request, data):
+            self._line.stop(exchange)
+        return {}
+
+
+def _json(reply: Json) -> Response:
+    body = json.dumps(reply, allow_nan=False).encode("ascii")
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

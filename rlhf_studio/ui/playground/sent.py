@@ -1,0 +1,68 @@
+"""What the reward playground sends, checked: which reward model, which text, and what to try with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.reward_models import describe_reward_model
+from rlhf_studio.ui.talk.sent import Refused
+
+LONGEST_TEXT = 20_000  # characters
+LONGEST_CANDIDATE = 60  # characters
+MOST_CANDIDATES = 8
+LONGEST_NAME = 4096
+Json = dict[str, Any]
+
+
+def model_of(sent: Json) -> tuple[str, str]:
+    """The model that is named, and its label where it has several. Raises :class:`Refused`."""
+    name, label = sent.get("model"), sent.get("label") or ""
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+        raise Refused("Name a reward model: a folder, a Hugging Face hub id, or bundled/world-reward.", "model")
+    if not isinstance(label, str) or len(label) > 200:
+        raise Refused("The label must be the name or number of one of the model's outputs.", "model")
+    return name.strip(), label
+
+
+def request_of(sent: Json) -> Json:
+    """The request to the process, but for its number. Raises :class:`Refused`."""
+    name, label = model_of(sent)
+    texts = {}
+    for part in ("prompt", "response"):
+        text = sent.get(part)
+        if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
+            raise Refused(f"The {part} must be a text of at most {LONGEST_TEXT:,} characters.", part)
+        texts[part] = None if text is None else text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
+    if texts["response"] is None:
+        texts["prompt"] = None  # the model is only loaded
+    elif not texts["response"].strip():
+        raise Refused("Type a response: a text without one has nothing to score.", "response")
+    else:
+        texts["prompt"] = texts["prompt"] or ""
+    try:
+        told = describe_reward_model(name, label=label)
+    except ModelError as error:
+        raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}.", "model") from None
+    return {
+        "op": "ask",
+        "model": name,
+        "revision": "main",
+        "label": label,
+        "append_eos": told.append_eos,
+        **texts,
+        "candidates": _candidates(sent.get("candidates")),
+        "words": sent.get("words") is not False,
+        "stopped": sent.get("stopped") is not False,
+    }
+
+
+def _candidates(sent: Any) -> list[str]:
+    found = [] if sent is None else sent
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise Refused("The words to put in must be texts.", "candidates")
+    words = list(dict.fromkeys(" ".join(one.encode("utf-8", "replace").decode().split()) for one in found))
+    words = [word for word in words if word]
+    if len(words) > MOST_CANDIDATES or any(len(word) > LONGEST_CANDIDATE for word in words):
+        raise Refused(f"Give at most {MOST_CANDIDATES} words to put in, each of at most {LONGEST_CANDIDATE} characters.", "candidates")
+    return words

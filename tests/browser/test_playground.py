@@ -1,0 +1,73 @@
+"""The reward playground in a real browser: coloured tokens, the table of words, and what goes wrong. The process is a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.ui.app import Server, launch
+from tests.ui.playground_stand_in import COMMAND
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = launch(tmp_path_factory.mktemp("workspace"))
+    assert running.playground_line is not None
+    running.playground_line._command = COMMAND
+    yield running
+    running.close()
+
+
+def open_playground(open_page: Callable[..., Any], **size: int) -> Any:
+    page = open_page("?tab=talk", **size)
+    page.get_by_role("button", name="Reward model", exact=True).click()
+    expect(page.locator("#rs-playground-model")).to_have_value("bundled/world-reward")
+    return page
+
+
+def test_tokens_and_words(open_page: Callable[..., Any]) -> None:
+    page = open_playground(open_page)
+    expect(page.locator(".rs-playground-details")).to_contain_text("GPT2ForSequenceClassification")
+    page.locator("#rs-playground-prompt").fill("A film")
+    page.locator("#rs-playground-response").fill(" good film.")
+    page.get_by_label("Words to put").fill("superb")
+    page.get_by_role("button", name="Score it").click()
+    expect(page.locator(".rs-playground-score")).to_contain_text("0.900")
+    expect(page.locator(".rs-playground-score")).to_contain_text("token 5 of 5")
+    tokens = page.locator(".rs-playground .rs-token")
+    expect(tokens).to_have_count(3)
+    expect(tokens.first).to_have_text("·<b>good</b>")
+    expect(tokens.first).to_have_attribute("aria-label", "Token 1 “ <b>good</b>”, change by this token 1.000")
+    assert [token.get_attribute("data-sign") for token in tokens.all()] == ["plus", "minus", "plus"]
+    tokens.first.click()
+    expect(page.locator(".rs-playground-card")).to_contain_text("score if the text ended here 1.100, change by this token +1.000")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".rs-playground-card")).to_contain_text("Token 2 of the response")
+    rows = page.locator(".rs-playground-words tbody tr")
+    expect(rows.locator("th b")).to_have_text(["film", "good"])
+    expect(rows.first).to_contain_text("the same word")
+    expect(page.locator(".rs-playground-words")).to_contain_text("2 further words of the text not tried.")
+    page.get_by_role("button", name="Put “superb” in place of “good”").click()
+    expect(page.locator("#rs-playground-response")).to_have_value(" superb film.")
+    expect(page.get_by_role("button", name="Leave out “film”")).to_be_visible()
+
+
+def test_what_goes_wrong_and_a_model_without_beginnings(open_page: Callable[..., Any]) -> None:
+    page = open_playground(open_page, width=390, height=844)
+    page.locator("#rs-playground-response").fill("both ways")
+    page.locator("#rs-playground-response").press("Control+Enter")
+    expect(page.locator(".rs-playground-notes")).to_have_text("No.")
+    expect(page.locator(".rs-playground-tokens")).to_be_hidden()
+    page.locator("#rs-playground-response").fill("die")
+    page.get_by_role("button", name="Score it").click()
+    expect(page.get_by_role("alert").filter(has_text="has ended in the middle")).to_be_visible()
+    page.locator("#rs-playground-model").fill("nowhere at all")
+    page.locator("#rs-playground-model").blur()
+    expect(page.get_by_role("alert").filter(has_text="no folder nowhere at all")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -1,0 +1,240 @@
+"""Runs of the stages around PPO: what they leave behind, and that a run which was interrupted goes on to the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.engine.models.load_model import load_reward_model
+from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
+from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from tests.engine.small_models import save_policy, save_reward_model
+
+STAGES = ("sft", "reward_model", "dpo")
+WAYS = [*((stage, False) for stage in STAGES), ("sft", True), ("dpo", True), ("reward_model", True)]
+
+
+def write_examples(folder: Path) -> None:
+    """Twenty demonstrations and pairs of the words that the small tokenizer knows, with five prompts."""
+    draw = random.Random(3)
+
+    def words(count: int) -> str:
+        return " ".join(f"w{draw.randrange(1, 16)}" for _ in range(count))
+
+    rows = [{"prompt": f"w{1 + place % 5} w2", "chosen": f" {words(4)}", "rejected": f" {words(3 + place % 3)}"} for place in range(20)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shown = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
+    (folder / "demonstrations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown), encoding="utf-8")
+
+
+def settings(folder: Path, stage: str, lora: bool = False, family: str = "gpt2", **training: Any) -> dict[str, Any]:
+    """A run of eight steps, with checkpoints after every third."""
+    if not (folder / "policy").exists():
+        save_policy(folder / "policy", family, scale=4.0)
+        write_examples(folder)
+    source = "demonstrations.jsonl" if stage == "sft" else "pairs.jsonl"
+    values = {
+        "stage": stage,
+        "model": {"policy": str(folder / "policy")},
+        "lora": {"enabled": lora, "r": 2},
+        "data": {"source": str(folder / source), "max_tokens": 32, "eval_share": 0.2, "drop_duplicates": False},
+        stage: {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "eval_every": 3, **training},
+        "engine": {"device": "cpu", "checkpoint_every": 3, "watch_every": 4, "record_samples": 4, "watch_prompts": 2},
+    }
+    return values if stage == "reward_model" else {**values, "generation": {"response_length": 5}}
+
+
+def make(run_dir: Path, values: dict[str, Any]) -> Path:
+    create_run(run_dir, parse_config(values), name="run", state="loading")
+    return run_dir
+
+
+def stop_before(patch: pytest.MonkeyPatch, step: int) -> None:
+    original: Callable[[SupervisedTrainer], StepNumbers] = SupervisedTrainer.step
+
+    def stepped(trainer: SupervisedTrainer) -> StepNumbers:
+        if trainer.step_number == step - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(trainer)
+
+    patch.setattr(SupervisedTrainer, "step", stepped)
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    """All tensors of the newest checkpoint, by file and name."""
+    folder = Path(RunReader(run_dir).checkpoints()[-1].path)
+    files = sorted(folder.rglob("*.safetensors"))
+    return {f"{file.relative_to(folder)}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
+
+
+@pytest.mark.parametrize(("stage", "lora"), WAYS)
+def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, lora: bool) -> None:
+    values = settings(tmp_path, stage, lora)
+    straight, broken = make(tmp_path / "straight", values), make(tmp_path / "broken", values)
+    assert run_engine(straight, "train") == DONE
+    with monkeypatch.context() as patch:
+        stop_before(patch, 5)  # in the middle of the second pass's first batches, after the checkpoint of step 3
+        assert run_engine(broken, "train") == STOPPED
+    newest = Path(RunReader(broken).checkpoints()[-1].path)
+    shutil.rmtree(newest)  # as after a kill: the stop's own checkpoint is not there
+    assert run_engine(broken, "resume") == DONE
+    ours, theirs = weights(straight), weights(broken)
+    assert ours.keys() == theirs.keys() and len(ours) > 10
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+
+    def numbers(run_dir: Path) -> list[dict[str, float]]:
+        rows = [metrics for _, metrics in RunReader(run_dir).metrics_since(0)]
+        return [{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows]
+
+    assert numbers(straight) == numbers(broken)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One finished run of each stage."""
+    folder, runs = tmp_path_factory.mktemp("stages"), {}
+    torch.set_num_threads(1)
+    for stage in STAGES:
+        runs[stage] = make(folder / stage, settings(folder, stage))
+        assert run_engine(runs[stage], "train") == DONE
+    return runs
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_a_run_leaves_behind(finished: dict[str, Path], stage: str) -> None:
+    reader = RunReader(finished[stage])
+    status, rows = reader.status(), dict(reader.metrics_since(0))
+    assert (status.state, status.stage, status.step, status.total_steps) == ("finished", stage, 8, 8)
+    assert all(f"{stage}/loss" in row and "lr" in row and "time/total" in row for row in rows.values())
+    assert [step for step, row in rows.items() if f"{stage}/eval_loss" in row] == [3, 6, 8]
+    assert list(reader.rollout_steps()) == [4, 8]
+    made = next(event for event in reader.events_since(0) if event.kind == "ingredients")
+    assert {one["setting"] for one in made.data["ingredients"]} == {"model.policy", "data.source"}
+    assert all(len(one["sha256"]) == 64 for one in made.data["ingredients"])
+    kind = "reward_model" if stage == "reward_model" else "policy"
+    assert model_of_run(str(finished[stage])) == finished[stage] / "checkpoints" / "step-000008" / kind
+    if stage != "reward_model":
+        assert {step for step, _ in reader.watched()} == {0, 4, 8} and {answer.sample for _, answer in reader.watched()} <= {0, 1}
+
+
+def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(finished: dict[str, Path]) -> None:
+    run_dir = finished["sft"]
+    model = AutoModelForCausalLM.from_pretrained(run_dir / "checkpoints" / "step-000008" / "policy").eval()
+    for record in RunReader(run_dir).rollouts(8):
+        tokens = RunReader(run_dir).rollout(8, record.sample).tokens
+        assert tokens is not None
+        ids = torch.tensor([[*tokens.prompt_ids.tolist(), *tokens.response_ids.tolist()]])
+        with torch.no_grad():
+            distribution = model(ids).logits[0].log_softmax(-1)
+        start = len(tokens.prompt_ids)
+        expected = [float(distribution[place - 1, ids[0, place]]) for place in range(start, ids.shape[1])]
+        assert tokens.arrays["logprobs"].tolist() == pytest.approx(expected, abs=1e-5)
+        assert record.length == len(expected) and math.isnan(record.score)
+
+
+def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished: dict[str, Path]) -> None:
+    """Counted with transformers' own loss over the same texts: the held-out ones are those that training never drew."""
+    run_dir, metrics = finished["sft"], dict(RunReader(finished["sft"]).metrics_since(0))[8]
+    assert metrics["sft/eval_perplexity"] == pytest.approx(math.exp(metrics["sft/eval_loss"]))
+    folder = run_dir / "checkpoints" / "step-000008" / "policy"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    from rlhf_studio.inputs.examples import read_demonstrations, split_held_out
+
+    config = RunReader(run_dir).config()
+    _, held_out = split_held_out(read_demonstrations(config.data, lambda text: None).rows, config.data, 0)  # type: ignore[attr-defined]
+    total, count = 0.0, 0
+    for row in held_out:
+        prompt = tokenizer(row.prompt).input_ids
+        ids = torch.tensor([[*prompt, *tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]])
+        labels = ids.clone()
+        labels[0, : len(prompt)] = -100
+        with torch.no_grad():
+            total += float(model(input_ids=ids, labels=labels).loss) * (ids.shape[1] - len(prompt))
+        count += ids.shape[1] - len(prompt)
+    assert held_out and metrics["sft/eval_loss"] == pytest.approx(total / count, rel=1e-5)
+
+
+def test_a_reward_model_is_normalised_and_scores_as_in_ppo(finished: dict[str, Path]) -> None:
+    folder = model_of_run(str(finished["reward_model"]))
+    assert folder is not None
+    saved = json.loads((folder / "reward_model.json").read_text())["normalised"]
+    assert saved["source"] == "held-out examples" and saved["responses"] > 2
+    loaded = load_reward_model(str(finished["reward_model"]), "main", "", torch.float32, lambda text, fraction: None, "reward.components.0")
+    from rlhf_studio.engine.stages.reward_training import score_texts
+    from rlhf_studio.inputs.examples import read_pairs, split_held_out
+
+    config = RunReader(finished["reward_model"]).config()
+    _, held_out = split_held_out(read_pairs(config.data, lambda text: None).rows, config.data, 0)  # type: ignore[attr-defined]
+    texts = [row.prompt + response for row in held_out for response in (row.chosen, row.rejected)]
+    scores = score_texts(loaded.model, loaded.tokenizer, texts)
+    assert float(scores.mean()) == pytest.approx(0, abs=1e-4) and float(scores.std()) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_fresh_model_has_new_weights_of_the_same_shape(tmp_path: Path) -> None:
+    values = settings(tmp_path, "sft", max_steps=1)
+    values["model"]["fresh"] = True
+    values["sft"]["learning_rate"] = 1e-9
+    run_dir = make(tmp_path / "run", values)
+    (tmp_path / "policy" / "model.safetensors").rename(tmp_path / "gone.safetensors")  # its weights are not needed
+    assert run_engine(run_dir, "train") == DONE
+    made, old = load_file(model_of_run(str(run_dir)) / "model.safetensors"), load_file(tmp_path / "gone.safetensors")  # type: ignore[operator]
+    assert {name: tensor.shape for name, tensor in made.items()} == {name: tensor.shape for name, tensor in old.items()}
+    name = "transformer.wte.weight"
+    assert not torch.allclose(made[name], old[name]) and 0.01 < float(made[name].std()) < 0.03  # GPT-2 draws with 0.02
+
+
+def test_training_goes_on_from_a_reward_model(tmp_path: Path) -> None:
+    values = settings(tmp_path, "reward_model", max_steps=1)
+    save_reward_model(tmp_path / "reward", "gpt2")
+    values["model"]["policy"] = str(tmp_path / "reward")
+    values["reward_model"] = {**values["reward_model"], "learning_rate": 1e-9, "normalise": 0}
+    run_dir = make(tmp_path / "run", values)
+    assert run_engine(run_dir, "train") == DONE
+    before = load_file(tmp_path / "reward" / "model.safetensors")["score.weight"]
+    after = load_file(model_of_run(str(run_dir)) / "model.safetensors")["score.weight"]  # type: ignore[operator]
+    assert torch.allclose(before, after, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data": {"source": "nowhere.jsonl"}}, "nowhere.jsonl"),
+        ({"model": {"policy": "no/such-folder"}}, "no/such-folder"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_the_run_with_its_cause(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    values = settings(tmp_path, "sft")
+    for section, own in change.items():
+        values[section] = {**values[section], **own}
+    run_dir = make(tmp_path / "run", values)
+    assert run_engine(run_dir, "train") == BAD_INPUT
+    assert RunReader(run_dir).status().state == "failed" and said in RunReader(run_dir).status().cause
+
+
+def test_the_best_checkpoint_is_that_with_the_lowest_held_out_loss(tmp_path: Path) -> None:
+    values = settings(tmp_path, "sft", learning_rate=0.5, lr_schedule="constant", eval_every=1)
+    values["engine"] = {**values["engine"], "checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "eval_loss"}
+    run_dir = make(tmp_path / "run", values)
+    assert run_engine(run_dir, "train") == DONE
+    losses = {step: row["sft/eval_loss"] for step, row in RunReader(run_dir).metrics_since(0)}
+    best = min(losses, key=lambda step: losses[step])
+    kept = {info.step: info.best for info in RunReader(run_dir).checkpoints()}
+    assert best != 8, "the last step is not the best one, or this shows nothing"
+    assert kept == {best: True, 8: False}

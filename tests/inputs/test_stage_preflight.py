@@ -1,0 +1,234 @@
+"""The check before a start of the stages around PPO: one problem per setting that is wrong, none for what works."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import StageConfig
+from rlhf_studio.config_io import Problem, parse_config
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.inputs.checks.examples import ExampleFacts, ExampleTokens
+from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.preflight.look import Look
+from rlhf_studio.preflight.supervised import inspect_supervised, is_supervised
+
+ROOMY = 10**15
+NO_PERMISSIONS: Any = None
+MakeModel = Any
+
+
+def config(stage: str, learner: object, /, **sections: dict[str, Any]) -> StageConfig:
+    data = {"max_tokens": 32} if stage in ("sft", "reward_model", "dpo") else {}
+    settings: dict[str, dict[str, Any]] = {"model": {"policy": str(learner)}, "data": data}
+    return parse_config({"stage": stage, **{name: {**settings.get(name, {}), **sections.get(name, {})} for name in {*settings, *sections}}})
+
+
+def problems(made: StageConfig, folder: Path, **named: Any) -> list[Problem]:
+    return inspect_run(made, folder, free_bytes=lambda _: ROOMY, gpus=lambda: (), **named).problems
+
+
+def inspected(made: StageConfig, folder: Path, examples: ExampleFacts, there: OnDisk = NEW_RUN, free: int = ROOMY) -> Preflight:
+    assert is_supervised(made)
+    look = Look(folder, None, NO_PERMISSIONS, there, lambda _: free, ())
+    return inspect_supervised(made, look, lambda config, facts: examples)
+
+
+@pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo"])
+def test_a_good_configuration_has_no_problems(stage: str, make_model: MakeModel, tmp_path: Path) -> None:
+    assert problems(config(stage, make_model()), tmp_path) == []
+
+
+def test_a_reward_model_starts_from_either_kind_and_a_policy_only_from_one(
+    make_model: MakeModel, make_reward: MakeModel, tmp_path: Path
+) -> None:
+    policy, reward = make_model(), make_reward()
+    assert problems(config("reward_model", policy), tmp_path) == problems(config("reward_model", reward), tmp_path) == []
+    (problem,) = problems(config("sft", reward), tmp_path)
+    assert problem.field == "model.policy" and "GPT2ForSequenceClassification, not a causal language model" in problem.message
+    (problem,) = problems(config("reward_model", make_reward("two", labels=("good", "bad"))), tmp_path)
+    assert problem.field == "model.policy" and "has 2 labels" in problem.message
+
+
+def test_an_untrained_start_needs_no_weights(make_model: MakeModel, tmp_path: Path) -> None:
+    shape = {"n_layer": 2, "n_embd": 8, "n_head": 2, "activation_function": "gelu_new"}
+    bare = make_model("bare", weights=False, **shape)
+    (problem,) = problems(config("sft", bare), tmp_path)
+    assert problem.field == "model.policy" and "has no weights" in problem.message
+    drawn = inspect_run(config("sft", bare, model={"fresh": True}), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+    assert drawn.problems == [] and drawn.download_bytes == 0
+    assert drawn.memory_estimate is not None and drawn.memory_estimate.low is not None, "config.json tells the shape"
+    (bare / "tokenizer.json").unlink()
+    (bare / "tokenizer_config.json").unlink()
+    (problem,) = problems(config("sft", bare, model={"fresh": True}), tmp_path)
+    assert "has no tokenizer files" in problem.message
+    (tmp_path / "empty").mkdir()
+    (problem,) = problems(config("sft", tmp_path / "empty", model={"fresh": True}), tmp_path)
+    assert "config.json is missing" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("stage", "sections", "field", "words"),
+    [
+        ("sft", {"lora": {"enabled": True, "target_modules": "nothing"}}, "lora.target_modules", "no layer is called nothing"),
+        ("dpo", {"model": {"reference": "./none"}}, "model.reference", "./none"),
+        ("sft", {"model": {"quantization": "4bit"}}, "model.quantization", "need a CUDA GPU"),
+        ("sft", {"engine": {"device": "cuda"}}, "engine.device", "no CUDA GPU is available"),
+        ("sft", {"data": {"max_tokens": 100}}, "data.max_tokens", "may have 100 tokens, but the model has 64 positions; use at most 64"),
+        ("sft", {"generation": {"response_length": 64}}, "generation.response_length", "only 64 positions"),
+        ("dpo", {"generation": {"stop_token": "99"}}, "generation.stop_token", "there is no token 99"),
+        ("sft", {"engine": {"accelerate_config": "no.yaml"}}, "engine.accelerate_config", "there is no file no.yaml"),
+        ("reward_model", {"model": {"revision": "main", "policy": "no/such/folder"}}, "model.policy", "no/such/folder"),
+    ],
+)  # fmt: skip
+def test_each_wrong_setting_is_named(
+    stage: str, sections: dict[str, Any], field: str, words: str, make_model: MakeModel, tmp_path: Path
+) -> None:
+    found = problems(config(stage, make_model(), **sections), tmp_path)
+    assert field in [problem.field for problem in found]
+    (message,) = {problem.message for problem in found if problem.field == field and words in problem.message}
+    assert message.count(". ") == 0, "one sentence"
+
+
+def test_the_end_token_must_be_there_to_be_appended(make_model: MakeModel, tmp_path: Path) -> None:
+    endless = make_model("endless", tokenizer={"eos_token": None, "tokenizer_class": "PreTrainedTokenizerFast"})
+    made = config("reward_model", endless, reward_model={"append_eos": True})
+    (problem,) = problems(made, tmp_path)
+    assert problem.field == "reward_model.append_eos"
+
+
+def tokens(*lengths: int, whole: bool = True) -> ExampleTokens:
+    return ExampleTokens(tuple(sorted(lengths)), sum(lengths) / len(lengths), whole)
+
+
+def test_steps_and_lengths_come_from_the_examples(make_model: MakeModel, tmp_path: Path) -> None:
+    made = config("sft", make_model(), data={"max_tokens": 200}, sft={"epochs": 3, "batch_size": 8})
+    report = inspected(made, tmp_path, ExampleFacts(count=50, held_out=5, tokens=tokens(10, 20, 60)))
+    assert report.problems == [] and report.steps == 21, "7 batches, the last with 2 examples, 3 times"
+    (problem,) = inspected(made, tmp_path, ExampleFacts(count=50, tokens=tokens(10, 70))).problems
+    assert problem == Problem("data.max_tokens", "the longest example has 70 tokens, but the model has 64 positions; use at most 64")
+    assert inspected(made, tmp_path, ExampleFacts(count=50, tokens=tokens(10, 20, whole=False))).problems, "a longer one may come"
+    limited = config("sft", tmp_path / "policy", sft={"max_steps": 5, "warmup_steps": 5})
+    report = inspected(limited, tmp_path, ExampleFacts(count=50, tokens=tokens(10)))
+    assert report.steps == 2 and "the learning rate never reaches its full value" in " ".join(report.notes)
+    wrong = [Problem("data.source", "there is no file a.jsonl")]
+    assert inspected(limited, tmp_path, ExampleFacts(wrong)).problems == wrong
+
+
+def test_disk_is_weights_without_a_critic_and_recorded_examples(make_model: MakeModel, tmp_path: Path) -> None:
+    weights = 8 * 4 + 4 * 12 + 12
+    made = config("sft", make_model(), sft={"batch_size": 8}, engine={"watch_prompts": 0, "record_samples": 4, "watch_every": 10})
+    facts = ExampleFacts(count=400, tokens=tokens(10, 30))
+    looks = 50 // 10 + 2
+    recorded = 50 * 400 + looks * 4 * 30 * 240
+    assert inspected(made, tmp_path, facts).disk_bytes == 3 * weights * 12 + recorded, "two checkpoints kept, one more meanwhile"
+    pair = config("dpo", tmp_path / "policy", dpo={"batch_size": 8}, engine={"watch_prompts": 0, "record_samples": 4, "watch_every": 10})
+    assert inspected(pair, tmp_path, facts).disk_bytes == 3 * weights * 12 + 50 * 400 + looks * 2 * 4 * 30 * 240, "two texts each"
+    adapters = replace_section(made, "lora", {"enabled": True})
+    assert inspected(adapters, tmp_path, facts).disk_bytes < 3 * 16 * (8 + 4 + 4 + 12) * 12 + recorded + 1
+    there = OnDisk(steps=40, checkpoints=2)
+    assert inspected(made, tmp_path, facts, there).disk_bytes == weights * 12 + 10 * 400 + (10 // 10 + 2) * 4 * 30 * 240
+    needed = inspected(made, tmp_path, facts).disk_bytes
+    assert inspected(made, tmp_path, facts, free=needed).problems == []
+    assert [one.field for one in inspected(made, tmp_path, facts, free=needed - 1).problems] == ["engine.keep_checkpoints"]
+
+
+def replace_section(made: StageConfig, section: str, values: dict[str, Any]) -> StageConfig:
+    data = made.model_dump(mode="json")
+    return parse_config({**data, section: {**data[section], **values}})
+
+
+def test_the_cheapest_change_makes_it_fit(make_model: MakeModel, tmp_path: Path) -> None:
+    shape = {"n_layer": 1, "n_embd": 4, "n_head": 2, "activation_function": "gelu_new"}
+    made = config("sft", make_model(**shape), sft={"batch_size": 4096})
+    facts = ExampleFacts(count=10**6, tokens=tokens(20, 30))
+    report = inspected(made, tmp_path, facts)
+    assert report.memory_estimate is not None and report.memory_estimate.high is not None and report.models is not None
+    tight = Device("cpu", "CPU", report.memory_estimate.high - 10**6, 10**12, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Look, "device", lambda self, engine: tight)
+        report = inspected(made, tmp_path, facts)
+    assert report.change is not None
+    assert (report.change.setting, report.change.value, report.change.price) == (
+        "sft.micro_batch_size",
+        "2048",
+        "a little slower, same result",
+    )
+
+
+# --- evaluation --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evaluation(make_model: MakeModel, tmp_path: Path) -> Any:
+    make_model()
+    (tmp_path / "prompts.txt").write_text("the film was\n" * 10)
+
+    def make(policies: str = "", **sections: dict[str, Any]) -> StageConfig:
+        data = {"prompts": str(tmp_path / "prompts.txt"), "max_prompt_tokens": 16, "eval_share": 0.0, "drop_duplicates": False}
+        reward = {"components": [{"kind": "length"}]}
+        own = {"policies": policies, **sections.pop("evaluation", {})}
+        return config("evaluation", tmp_path / "policy", data=data, reward=reward, evaluation=own, **sections)
+
+    return make
+
+
+def make_run(folder: Path, *steps: int) -> Path:
+    """A folder that looks like a run with checkpoints."""
+    for step in steps:
+        (folder / "checkpoints" / f"step-{step:06d}" / "policy").mkdir(parents=True)
+    folder.mkdir(exist_ok=True)
+    (folder / "run.db").touch()
+    (folder / "config.yaml").touch()
+    return folder
+
+
+def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel, tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "run", 20, 40), make_model("other")
+    (tmp_path / "said.jsonl").write_text(json.dumps({"prompt": "a", "completion": "b"}))
+    lines = [f"{run}", f"{run}@20", f"{run}@all", f"{run}@start", f"{other}", f"{tmp_path / 'said.jsonl'}"]
+    assert problems(evaluation("\n".join(lines)), tmp_path) == []
+    assert problems(evaluation(), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{run}@30", "no checkpoint or snapshot of step 30; it has: 20, 40"),
+        ("{run}@newest", "'newest' is no step of the run run"),
+        ("{empty}", "the run empty has no checkpoint yet"),
+        ("{tmp}/none.jsonl", "there is no file"),
+        ("{tmp}/policy@all", "is no run, so that it has no all"),
+        ("{tmp}/nothing", "{tmp}/nothing"),
+    ],
+)
+def test_a_policy_that_is_not_there_is_named_with_its_line(line: str, words: str, evaluation: Any, tmp_path: Path) -> None:
+    places = {"run": make_run(tmp_path / "run", 20, 40), "empty": make_run(tmp_path / "empty"), "tmp": tmp_path}
+    (problem,) = problems(evaluation(f"{places['run']}\n{line.format(**places)}"), tmp_path)
+    assert problem.field == "evaluation.policies" and problem.message.startswith("line 2: ")
+    assert words.format(**places) in problem.message
+
+
+def test_an_evaluation_counts_its_steps_memory_and_disk(evaluation: Any, tmp_path: Path) -> None:
+    report = inspect_run(evaluation(evaluation={"prompts": 8, "batch_size": 3}), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+    assert (report.problems, report.steps, report.prompts) == ([], 3, 10)
+    assert report.disk_bytes > 0 and report.memory_estimate is not None
+    more = inspect_run(evaluation(evaluation={"prompts": 128}), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+    assert "128 prompts are asked for, and there are 10: all of them are answered." in more.notes
+    (problem,) = problems(evaluation(evaluation={"reference": "./none"}), tmp_path)
+    assert problem.field == "evaluation.reference"
+    quantized = evaluation(model={"quantization": "4bit"})
+    found = inspect_run(quantized, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: (Gpu(0, "A"),)).problems
+    assert not any("lora" in problem.message for problem in found), "nothing is trained"
+
+
+def test_lengths_are_of_what_was_looked_at() -> None:
+    lengths = tokens(*range(1, 101))
+    assert (lengths.usual, lengths.longest, lengths.longest_of(1), lengths.longest_of(9)) == (51, 100, 51, 91)
+    assert replace(lengths, whole=False).usual == 51

@@ -1,0 +1,115 @@
+"""The reward playground without a browser: what it may be asked, and what the process is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import EnsembleReward, RewardConfig
+from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.playground.page import RewardPlayground
+from rlhf_studio.ui.talk.line import Line
+from tests.ui.fake_run import FakeRun, config
+from tests.ui.playground_stand_in import COMMAND
+from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.waiting import wait_until
+
+Json = dict[str, Any]
+MODEL = "bundled/world-reward"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., RewardPlayground]]:
+    made: list[Line] = []
+
+    def make(access: Access | None = None) -> RewardPlayground:
+        made.append(Line(command=COMMAND, has_gpu=lambda: False))
+        return RewardPlayground(Workspace(tmp_path), access or Access(), made[-1])
+
+    yield make
+    for line in made:
+        line.close()
+
+
+def asked(**changes: Any) -> Json:
+    return {"model": MODEL, "prompt": "A film", "response": " good film.", "candidates": ["superb"], "words": True, **changes}
+
+
+def finished(page: RewardPlayground, key: str) -> list[Json]:
+    def news() -> Json:
+        return json.loads(page.playground_news({"key": key, "since": 0}, OPERATOR).body)
+
+    wait_until(lambda: news()["state"] == "done")
+    return news()["events"]
+
+
+def test_a_text_is_scored_and_the_process_is_told_what_it_needs(make: Callable[..., RewardPlayground]) -> None:
+    page = make()
+    events = finished(page, page.playground_ask(asked(), OPERATOR)["key"])
+    assert [event["event"] for event in events] == ["progress", "model", "scored", "trying", "words"]
+    sent = finished(
+        page, page.playground_ask(asked(response="echo", prompt=None, candidates=[" two  words", "", "two words"]), OPERATOR)["key"]
+    )
+    told = json.loads(sent[-1]["error"])
+    assert told["model"] == MODEL and (told["prompt"], told["candidates"], told["append_eos"]) == ("", ["two words"], False)
+    loaded = finished(page, page.playground_ask({"model": MODEL}, OPERATOR)["key"])
+    assert [event["event"] for event in loaded] == ["progress", "model"]
+    assert "no longer here" in json.loads(page.playground_news({"key": "other"}, OPERATOR).body)["error"]
+
+
+def test_a_process_that_dies_is_told_and_replaced(make: Callable[..., RewardPlayground]) -> None:
+    page = make()
+    events = finished(page, page.playground_ask(asked(response="die"), OPERATOR)["key"])
+    assert events[-1]["event"] == "failed" and "has ended in the middle" in events[-1]["error"]
+    assert finished(page, page.playground_ask(asked(), OPERATOR)["key"])[-1]["event"] == "words"
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "field"),
+    [
+        ({"model": ""}, "Name a reward model", "model"),
+        ({"model": 3}, "Name a reward model", "model"),
+        ({"model": "bundled/world-policy"}, "not a sequence-classification model", "model"),
+        ({"model": "no such folder"}, "There is no folder", "model"),
+        ({"label": 3}, "The label must be", "model"),
+        ({"label": "joy"}, "has no label", "model"),
+        ({"prompt": 3}, "The prompt must be a text", "prompt"),
+        ({"response": "x" * 20_001}, "at most 20,000 characters", "response"),
+        ({"response": "  "}, "Type a response", "response"),
+        ({"candidates": "good"}, "must be texts", "candidates"),
+        ({"candidates": [str(number) for number in range(9)]}, "at most 8 words", "candidates"),
+        ({"candidates": ["x" * 61]}, "at most 60 characters", "candidates"),
+    ],
+)
+def test_what_cannot_be_asked(changes: Json, part: str, field: str, make: Callable[..., RewardPlayground]) -> None:
+    reply = make().playground_ask(asked(**changes), OPERATOR)
+    assert part in reply["error"] and reply["field"] == field
+
+
+def test_viewers_see_which_models_there_are_and_nothing_else(make: Callable[..., RewardPlayground]) -> None:
+    page = make(Access(read_only=True))
+    assert page.playground_boot({}, VIEWER)["models"][0]["name"] == MODEL and page.playground_boot({}, VIEWER)["why_not"]
+    assert "error" in page.playground_model({"model": MODEL}, VIEWER) and "key" not in page.playground_ask(asked(), VIEWER)
+    assert "error" in json.loads(page.playground_news({"key": "x"}, VIEWER).body)
+
+
+def test_models_of_runs_are_offered_and_described(make: Callable[..., RewardPlayground], tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, steps=2, name="mine")
+    ensemble = EnsembleReward(models="a/one,a/two")
+    settings = config(2).model_copy(update={"name": "mine", "reward": RewardConfig(components=[ensemble])})
+    (run.folder / "config.yaml").write_text(config_to_yaml(settings))
+    run.close()
+    page = make()
+    assert page.playground_boot({}, OPERATOR)["models"] == [
+        {"name": MODEL, "from": "the review world"}, {"name": "a/one", "from": "mine"}, {"name": "a/two", "from": "mine"},
+    ]  # fmt: skip
+    told = page.playground_model({"model": MODEL}, OPERATOR)["model"]
+    assert told["architecture"] == "GPT2ForSequenceClassification" and told["scored"].startswith("The last token")
+    json.dumps(told, allow_nan=False)
+    assert "no folder" in page.playground_model({"model": "nowhere at all"}, OPERATOR)["error"]
