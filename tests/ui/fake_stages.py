@@ -77,7 +77,9 @@ def pairs_run(workspace: Path, stage: str, steps: int = 60, name: str = "") -> R
         name=name or stage,
         rollouts=[_side(draw, sample, stage) for sample in range(8)],
         watched={step: _answers(draw, step) for step in (0, steps)} if stage == "dpo" else None,
-        events=[EventRecord("info", "reward_model", "Measured on 512 held-out pairs.", measurement())] if stage == "reward_model" else [],
+        events=[EventRecord("info", "reward_model_measured", "Measured on 200 held-out pairs.", measurement())]
+        if stage == "reward_model"
+        else [],
         recipe="world-reward" if stage == "reward_model" else "world-dpo",
         **{stage: {"max_steps": steps}},
     )

@@ -21,8 +21,8 @@ function drawing(said, marks, { left, below }) {
   const edge = y(0) + 13;
   return svg(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-measure", role: "img", "aria-label": said },
-    svg("path", { d: `M${x(0)} ${y(1)}V${y(0)}H${x(1)}`, class: "rs-measure-axis" }),
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-gauge", role: "img", "aria-label": said },
+    svg("path", { d: `M${x(0)} ${y(1)}V${y(0)}H${x(1)}`, class: "rs-gauge-axis" }),
     ...marks,
     ...left.map(([share, words]) => text([PAD.left - 4, y(share) + 4], words, "end")),
     ...below.map(([share, words], place, all) =>
@@ -39,13 +39,13 @@ function calibration({ bins }) {
   const at = (bin) => [x((bin.predicted - 0.5) / 0.5), y(Math.max(0, bin.right))];
   const dots = filled.map((bin) => {
     const [cx, cy] = at(bin);
-    const dot = svg("circle", { cx, cy, r: 2 + 4 * Math.sqrt(bin.pairs / most), class: "rs-measure-dot" });
+    const dot = svg("circle", { cx, cy, r: 2 + 4 * Math.sqrt(bin.pairs / most), class: "rs-gauge-dot" });
     dot.append(svg("title", {}, `${percent(bin.predicted)} sure, ${percent(bin.right)} right, ${bin.pairs} pairs`));
     return dot;
   });
   const said = filled.map((bin) => `${percent(bin.predicted, 0)} sure: ${percent(bin.right, 0)} right`).join("; ");
-  const line = svg("polyline", { points: filled.map((bin) => at(bin).join(",")).join(" "), class: "rs-measure-line" });
-  const diagonal = svg("path", { d: `M${x(0)} ${y(0.5)}L${x(1)} ${y(1)}`, class: "rs-measure-target" });
+  const line = svg("polyline", { points: filled.map((bin) => at(bin).join(",")).join(" "), class: "rs-gauge-line" });
+  const diagonal = svg("path", { d: `M${x(0)} ${y(0.5)}L${x(1)} ${y(1)}`, class: "rs-gauge-target" });
   const axes = {
     left: [
       [1, "100 %"],
@@ -72,7 +72,7 @@ function histogram({ edges, chosen, rejected }) {
         y: y(count / tallest),
         width: Math.max(1, at(edges[place + 1]) - at(edges[place]) - 0.5),
         height: y(0) - y(count / tallest),
-        class: `rs-measure-${side}`,
+        class: `rs-gauge-${side}`,
       }),
     );
   const axes = {
@@ -82,7 +82,7 @@ function histogram({ edges, chosen, rejected }) {
       [1, number(high, 1)],
     ],
   };
-  const key = (side) => el("span", { class: "rs-measure-key" }, el("i", { class: `rs-key-${side}` }), side);
+  const key = (side) => el("span", { class: "rs-gauge-key" }, el("i", { class: `rs-key-${side}` }), side);
   return [
     drawing(
       `Scores from ${number(low)} to ${number(high)}`,
@@ -139,12 +139,12 @@ export class Measures {
   /** @param fetch  asks the server */
   constructor(fetch) {
     this.fetch = fetch;
-    this.said = el("ul", { class: "rs-measure-words" });
-    this.body = el("div", { class: "rs-measures-body" });
+    this.said = el("ul", { class: "rs-gauge-words" });
+    this.body = el("div", { class: "rs-gauges-body" });
     this.step = el("span", { class: "rs-muted" });
     this.node = el(
       "section",
-      { class: "rs-panel rs-measures", "aria-label": "How good is it?", hidden: true },
+      { class: "rs-panel rs-gauges", "aria-label": "How good is it?", hidden: true },
       el("div", { class: "rs-panel-head" }, el("h3", {}, "How good is it?"), this.step),
       this.said,
       this.body,
