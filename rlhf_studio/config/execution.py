@@ -90,8 +90,13 @@ class EngineConfig(Section):
         le=1_000_000,
     )
     record_samples: int = setting(
-        16, "Recorded responses", "Responses per step whose every token is kept for the inspector; of the stages that learn from "
-        "examples, so many examples of each step that is watched.", unit="responses", ge=1, le=4096
+        16,
+        "Recorded responses",
+        "Responses per step whose every token is kept for the inspector; of the stages that learn from "
+        "examples, so many examples of each step that is watched.",
+        unit="responses",
+        ge=1,
+        le=4096,
     )
     watch_prompts: int = setting(
         6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0,
