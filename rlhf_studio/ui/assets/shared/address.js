@@ -8,6 +8,7 @@ const OWN = {
   runs: ["compare", "metric"],
   talk: ["talk"],
   feedback: ["task", "show"],
+  road: ["road"],
 };
 const PAGES = Object.keys(OWN);
 
