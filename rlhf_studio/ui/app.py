@@ -34,6 +34,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
@@ -45,7 +46,7 @@ from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS, TALK = "train", "live", "runs", "talk"
+TRAIN, LIVE, RUNS, TALK, EVALUATE = "train", "live", "runs", "talk", "evaluate"
 QUEUE_SECONDS = 0.05
 
 
@@ -81,6 +82,8 @@ def build_app(
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
                 talk = talk_page.build()
+            with gr.Tab("Evaluate", id=EVALUATE):
+                EvaluatePage(workspace, access, wake).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
         _connect_talk(talk, talk_page, tabs, live)

@@ -76,6 +76,9 @@ FUNCTIONS: dict[str, Role] = {
     "talk-page.ask": _OPERATOR,  # it starts a process and loads models
     "talk-page.news": _OPERATOR,
     "talk-page.halt": _OPERATOR,
+    # Evaluate
+    **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
+    **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

@@ -7,6 +7,7 @@ const OWN = {
   live: ["run", "step", "sample", "token"],
   runs: ["compare", "metric"],
   talk: ["talk"],
+  evaluate: ["evaluation"],
 };
 const PAGES = Object.keys(OWN);
 
