@@ -35,6 +35,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
@@ -49,7 +50,7 @@ from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS, TALK, FEEDBACK, ROAD = "train", "live", "runs", "talk", "feedback", "road"
+TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD = "train", "live", "runs", "talk", "feedback", "evaluate", "road"
 QUEUE_SECONDS = 0.05
 
 
@@ -91,6 +92,8 @@ def build_app(
                 talk = talk_page.build(playground.functions())
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = feedback_page.build()
+            with gr.Tab("Evaluate", id=EVALUATE):
+                EvaluatePage(workspace, access, wake).build()
             with gr.Tab("Road", id=ROAD):
                 road = RoadPage(workspace, access).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)

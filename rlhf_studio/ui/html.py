@@ -40,6 +40,7 @@ STYLES = {
     "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "road/road.css"),
+    "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
@@ -50,6 +51,7 @@ _TEMPLATES = {
     "talk": '<div class="rs-page rs-talk"></div>',
     "road": '<div class="rs-page rs-road"></div>',
     "feedback": '<div class="rs-page rs-feedback"></div>',
+    "evaluate": '<div class="rs-page rs-evaluate"></div>',
 }
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)

@@ -90,6 +90,9 @@ FUNCTIONS: dict[str, Role] = {
     # the reward playground, on the Talk page
     "talk-page.playground_boot": _VIEWER,
     **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
+    # Evaluate
+    **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
+    **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

@@ -9,6 +9,7 @@ const OWN = {
   talk: ["talk"],
   feedback: ["task", "show"],
   road: ["road"],
+  evaluate: ["evaluation"],
 };
 const PAGES = Object.keys(OWN);
 
