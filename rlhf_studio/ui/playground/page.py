@@ -96,7 +96,7 @@ class RewardPlayground:
             return []  # a run that cannot be read offers no model
 
     def playground_model(self, data: Any, request: gr.Request) -> Json:
-        """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, those of a ``RewardReport``, or None
+        """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, of a ``RewardReport``, or None
         where the model was not measured.
         """
         if not self._access.is_operator(request, data):

@@ -1,4 +1,4 @@
-// The Road page: the stages as cards with an arrow between, one click that goes along all of them, and where results come from.
+// The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { address } from "../shared/address.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { Poller } from "../shared/poll.js";
