@@ -74,7 +74,8 @@ class RoadPage:
             road = self._road(data)
         except gr.Error as error:
             return {"rows": [], "problem": str(error)}
-        rows = []
+        rows: list[Json] = []
+        titles = {part.run: part.title for part in road.parts if part.run}
         for part in road.parts:
             if not part.run:
                 continue
@@ -83,7 +84,7 @@ class RoadPage:
             except StoreError as error:
                 rows.append({"title": part.title, "run": part.run, "sources": [], "problem": str(error)})
                 continue
-            told = [{**asdict(one), "sentence": one.sentence, "path": "", "name": _short(one.name)} for one in found]
+            told = [{**asdict(one), "sentence": one.sentence, "path": "", "name": titles.get(one.run) or _short(one.name)} for one in found]
             rows.append({"title": part.title, "run": part.run, "sources": told, "problem": ""})
         return {"rows": rows}
 

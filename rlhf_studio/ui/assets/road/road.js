@@ -174,7 +174,7 @@ class RoadPage {
       el(
         "li",
         { data: { standing: one.standing } },
-        el("span", { class: "rs-road-source" }, `${one.name}${one.step === null ? "" : ` (step ${one.step})`}`),
+        el("span", { class: "rs-road-source" }, `${one.name}${one.step === null ? "" : `, step ${one.step}`}`),
         one.sha256 && el("code", {}, one.sha256.slice(0, 12)),
         el("span", { class: "rs-road-standing" }, one.sentence || (one.standing === "as it was" ? "as it was" : "")),
       );
