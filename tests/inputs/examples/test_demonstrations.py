@@ -110,10 +110,14 @@ def test_files_of_every_kind_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_as_a_dataset(tmp_path: Path) -> None:
-    write(tmp_path, [{"prompt": "Two?", "completion": " 2", "other": 1}], "train.jsonl")
-    write(tmp_path, [{"prompt": "Three?", "completion": " 3", "other": 1}], "test.jsonl")
-    assert read(tmp_path)[0][1:3] == ("Two?", " 2")
-    assert read(tmp_path, split="test")[0][1:3] == ("Three?", " 3")
+    for kind in ("lines", "parquet"):
+        (tmp_path / kind).mkdir()
+    write(tmp_path / "lines", [{"prompt": "Two?", "completion": " 2", "other": 1}], "train.jsonl")
+    write(tmp_path / "lines", [{"prompt": "Three?", "completion": " 3", "other": 1}], "test.jsonl")
+    assert read(tmp_path / "lines", split="test")[0][1:3] == ("Three?", " 3")
+    rows = [{"other": 1, "completion": " 2", "prompt": "Two?"}]
+    pandas.DataFrame(rows).to_parquet(tmp_path / "parquet" / "train.parquet")
+    assert read(tmp_path / "parquet")[0][1:3] == ("Two?", " 2")
 
 
 def test_a_text_file_holds_one_text_a_line(tmp_path: Path) -> None:

@@ -314,6 +314,12 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
     ]
 
 
+def test_pairs_that_contradict_each_other_are_kept_and_told(tmp_path: Path) -> None:
+    rows = [PAIR, {"prompt": "a", "chosen": "c", "rejected": "b"}, {"prompt": "b", "chosen": "c", "rejected": "b"}]
+    found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+    assert len(found) == 3 and found.notes == ["2 pairs stand there the other way round too: people disagreed on them."]
+
+
 def test_the_fingerprint_changes_with_any_of_it(tmp_path: Path) -> None:
     options = {"confidence_column": "sure", "tie_column": "same", "group_column": "topic", "margin_column": "by"}
     first = PAIR | {"sure": 1, "same": False, "topic": "x", "by": 1}

@@ -47,8 +47,15 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
+    table.counts["both_ways"] = _both_ways(rows)
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
+
+
+def _both_ways(rows: list[Pair]) -> int:
+    """How many pairs are there the other way round too, as two of them."""
+    said = {(row.prompt, row.chosen, row.rejected) for row in rows if not row.tie}
+    return sum((prompt, rejected, chosen) in said for prompt, chosen, rejected in said)
 
 
 def _check(rows: list[Pair], table: Table) -> None:
