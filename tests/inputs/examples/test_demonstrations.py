@@ -133,10 +133,11 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         {"prompt": "Four?", "completion": None},
         {"prompt": "", "completion": ""},
         {"prompt": "", "completion": "x"},
+        {"completion": "y"},
     ]
     found = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, rows))))
     assert [(row.number, row.completion) for row in found.rows] == [(1, " 2"), (6, "x")]
-    assert found.left_out == {"repeated": 1, "empty_response": 2, "blank": 1}
+    assert found.left_out == {"repeated": 1, "empty_response": 2, "blank": 1, "no_prompt": 1}
     assert found.columns == ["prompt", "completion"] and found.shape == "prompts with completions (prompt, completion)"
     assert len(read(tmp_path / "d.jsonl", drop_duplicates=False)) == 3
     assert len(read(tmp_path / "d.jsonl", max_rows=1)) == 1

@@ -116,6 +116,9 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
     if pair is None:
         table.left_out["no_shared_prompt"] += 1
         return None
+    if cells.lacks_prompt() and not pair.prompt:
+        table.left_out["no_prompt"] += 1
+        return None
     tie, group = cells.is_true("tie"), cells.text_or_number("group")
     return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))
 
