@@ -15,7 +15,7 @@ from rlhf_studio.estimate.supervised.disk import training_disk_bytes
 from rlhf_studio.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import planned_steps
-from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, check_examples, length_problems
+from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
 from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
@@ -28,8 +28,8 @@ def is_supervised(config: StageConfig) -> TypeGuard[SupervisedConfig]:
     return isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig)
 
 
-def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: ExamplesCheck = check_examples) -> Preflight:
-    """Check model, examples, machine and disk. ``check_examples`` can be replaced in tests."""
+def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: ExamplesCheck = examples_facts) -> Preflight:
+    """Check model, examples, machine and disk. ``examples_facts`` can be replaced in tests."""
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
@@ -37,7 +37,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: Exa
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
-    examples = check_examples(config, facts)
+    examples = examples_facts(config, facts)
     problems.extend(examples.problems)
     if facts is not None:
         problems.extend(_model_problems(config, facts))

@@ -12,14 +12,15 @@ import pytest
 from rlhf_studio.config import (
     DemonstrationsConfig,
     DPORunConfig,
+    EngineConfig,
     PairsConfig,
     RewardModelRunConfig,
-    RewardTrainingConfig,
+    SFTConfig,
     SFTRunConfig,
 )
 from rlhf_studio.inputs.chat import ChatTemplate
-from rlhf_studio.inputs.checks.examples import SAME_EXAMPLES, ExampleTokens, check_examples
 from rlhf_studio.inputs.examples import cached, preview
+from rlhf_studio.inputs.examples.check import SAME_EXAMPLES, CheckedExamples, check_examples
 from rlhf_studio.inputs.examples.preview import PreviewExample, preview_examples
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.prompts import PromptsError
@@ -93,7 +94,7 @@ def test_of_a_large_file_the_first_rows_are_looked_at(facts: ModelFacts, tmp_pat
     assert (shown.total, shown.whole, len(shown.rows)) == (30, False, 3)
     assert shown.notes == ["Of all examples 5% are held out, at most 1,000: training never sees them (data.eval_share)."]
     checked = check_examples(SFTRunConfig(data=data), facts)
-    assert checked.count is None and checked.tokens is not None and (checked.tokens.longest, checked.tokens.whole) == (6, False)
+    assert (checked.count, checked.held_out, checked.whole) == (None, None, False) and checked.texts == (6,) * 30
     monkeypatch.setattr(preview, "MEASURED_CHARACTERS", 50)
     short = DemonstrationsConfig(source=write(tmp_path, many(20), "e.jsonl"))
     assert not preview_examples(short, 1, facts.tokenizer).whole
@@ -132,12 +133,13 @@ def test_the_world_is_known_at_once() -> None:
 
 def test_what_may_start(facts: ModelFacts, tmp_path: Path) -> None:
     data = DemonstrationsConfig(source=write(tmp_path, many(40)), eval_share=0.0)
-    checked = check_examples(SFTRunConfig(data=data), facts)
-    assert checked == type(checked)([], [], 40, 0, ExampleTokens((6,) * 40, 3.0))
+    assert check_examples(SFTRunConfig(data=data), facts) == CheckedExamples([], [], 40, 0, (6,) * 40, 3.0)
+    assert check_examples(SFTRunConfig(data=data, sft=SFTConfig(loss_on="text")), facts).counted == 5.0
     held_out = check_examples(SFTRunConfig(data=data.model_copy(update={"eval_share": 0.1})), facts)
-    assert held_out.notes == ["4 of 40 examples are held out: training never sees them (data.eval_share)."] and not held_out.problems
+    assert held_out.notes == ["4 of 40 examples are held out: training never sees them (data.eval_share)."]
+    assert (held_out.count, held_out.held_out) == (36, 4)
     same = check_examples(SFTRunConfig(data=data.model_copy(update={"eval": data.source})), facts)
-    assert same.notes == [SAME_EXAMPLES] and not same.problems
+    assert same.notes == [SAME_EXAMPLES] and same.held_out == 40
     assert check_examples(SFTRunConfig(data=data), None).count == 40
 
 
@@ -157,17 +159,26 @@ def test_what_may_not_start(case: str, facts: ModelFacts, tmp_path: Path) -> Non
     assert problem.field == field and message in problem.message
 
 
-def test_the_lengths_are_those_after_the_cut(facts: ModelFacts, tmp_path: Path) -> None:
-    data = DemonstrationsConfig(source=write(tmp_path, [*many(40), *many(1, words=70)]), eval_share=0.0)
-    found = check_examples(SFTRunConfig(data=data), facts).tokens
-    cut = check_examples(SFTRunConfig(data=data.model_copy(update={"max_tokens": 74})), facts).tokens
-    assert found is not None and cut is not None and (found.longest, cut.longest) == (75, 74)
-
-
 def test_dpo_leaves_ties_out_and_a_reward_model_does_not(facts: ModelFacts, tmp_path: Path) -> None:
     rows = [{"prompt": f"{row}", "chosen": " good", "rejected": " bad", "same": row % 2} for row in range(40)]
     data = PairsConfig(source=write(tmp_path, rows), tie_column="same", eval_share=0.0)
-    assert check_examples(RewardModelRunConfig(data=data, reward_model=RewardTrainingConfig(batch_size=40)), facts).problems == []
+    scored = check_examples(RewardModelRunConfig(data=data), facts)
+    assert (scored.count, scored.texts, scored.counted) == (40, (3,) * 80, 3.0)
     checked = check_examples(DPORunConfig(data=data), facts)
-    assert checked.notes[0] == "20 of 40 pairs were left out: 20 with equally good responses."
-    assert checked.count == 20
+    assert checked.notes == ["20 of 40 pairs were left out: 20 with equally good responses."]
+    assert (checked.count, checked.texts, checked.counted) == (20, (3,) * 40, 2.0)
+
+
+def test_nothing_is_left_to_train_on(facts: ModelFacts, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "the", "chosen": " good", "rejected": " bad", "same": 1},
+        {"prompt": "a", "chosen": " x", "rejected": " y", "same": 0},
+    ]
+    data = PairsConfig(source=write(tmp_path, rows), tie_column="same", eval_share=0.5)
+    (problem,) = check_examples(DPORunConfig(data=data), facts).problems
+    assert problem.field == "data.source" and "1 whose chosen and rejected responses are the same, 1 with equally" in problem.message
+    few = write(tmp_path, [{"text": "good"}, {"text": "bad " * 80}], "few.jsonl")
+    half = DemonstrationsConfig(source=few, eval_share=0.5, max_tokens=40, overlong="drop")
+    checked = [check_examples(SFTRunConfig(data=half, engine=EngineConfig(seed=seed)), facts) for seed in range(8)]
+    found = {(one.count, one.held_out, *(problem.field for problem in one.problems)) for one in checked}
+    assert found == {(1, 0), (None, None, "data.eval_share")}  # the text that is too long is held out, or the other one

@@ -47,8 +47,15 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
+    table.counts["both_ways"] = _both_ways(rows)
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
+
+
+def _both_ways(rows: list[Pair]) -> int:
+    """How many pairs are there the other way round too, as two of them."""
+    said = {(row.prompt, row.chosen, row.rejected) for row in rows if not row.tie}
+    return sum((prompt, rejected, chosen) in said for prompt, chosen, rejected in said)
 
 
 def _check(rows: list[Pair], table: Table) -> None:
@@ -108,6 +115,9 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
     pair = _responses(cells, table)
     if pair is None:
         table.left_out["no_shared_prompt"] += 1
+        return None
+    if cells.lacks_prompt() and not pair.prompt:
+        table.left_out["no_prompt"] += 1
         return None
     tie, group = cells.is_true("tie"), cells.text_or_number("group")
     return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))
