@@ -170,6 +170,11 @@ def test_dpo_goes_on_bit_for_bit() -> None:
     assert [resumed.step().loss for _ in range(2)] == expected
 
 
+def test_dpo_takes_its_settings() -> None:
+    objective = DPOObjective.of(make_model(), DPOConfig(beta=0.7, label_smoothing=0.3))
+    assert (objective.beta, objective.label_smoothing) == (0.7, 0.3)
+
+
 def test_dpo_needs_a_reference() -> None:
     trainer = SupervisedTrainer(make_model(), PAIRS, DPOObjective(0.1), DPOConfig(), LANES, 0)
     with pytest.raises(ValueError, match="needs a reference model"):
