@@ -152,6 +152,7 @@ def test_numbers_are_read_in_the_order_of_the_items() -> None:
     for ours, expected in zip(trainer.read(items), alone, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     assert trainer.mean_loss(items) == pytest.approx(float(torch.cat(alone).mean()), rel=1e-5)
+    assert trainer.objective.mean_of(items, trainer.read(items)) == pytest.approx(float(torch.cat(alone).mean()), rel=1e-5)
 
 
 def test_dropout_takes_one_lane() -> None:

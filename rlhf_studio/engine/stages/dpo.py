@@ -76,7 +76,12 @@ class DPOObjective(TrainingObjective[EncodedPair]):
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
         chosen, rejected = self._log_ratios(model, items)
-        margins = self.beta * (chosen - rejected)
+        return self._loss_sum(self.beta * (chosen - rejected), items)
+
+    def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairRewards]) -> float:
+        return float(self._loss_sum(torch.tensor([rewards.margin for rewards in results]), items)) / self.count(items)
+
+    def _loss_sum(self, margins: Tensor, items: Sequence[EncodedPair]) -> Tensor:
         weights, wrong = margins.new_tensor([item.weight for item in items]), wrong_way_round(items, self.label_smoothing, margins)
         return (weights * (-(1 - wrong) * logsigmoid(margins) - wrong * logsigmoid(-margins))).sum()
 
