@@ -64,8 +64,8 @@ export class Arena {
     setText(this.told, reply.problem || say);
     if (reply.problem) return;
     setText(this.prompt, readable(reply.prompt));
-    fill(this.left, readable(reply.left));
-    fill(this.right, readable(reply.right));
+    fill(this.left, readable(reply.left).trimStart());
+    fill(this.right, readable(reply.right).trimStart());
   }
 
   async vote(choice) {

@@ -174,7 +174,8 @@ class EvaluatePage {
 }
 
 function stateOf({ state, step, total, phase, cause, policies, prompts }) {
-  const done = `${counted(prompts, "prompt")} answered by ${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;
+  const who = `${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;
+  const done = `${counted(prompts, "prompt")} answered by ${who}`;
   if (state === "finished") return `Finished: ${done}.`;
   if (state === "failed") return `Failed: ${cause}`;
   if (state === "queued") return "Queued: it starts when the runs before it have ended.";

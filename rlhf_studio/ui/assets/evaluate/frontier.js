@@ -71,7 +71,8 @@ export class Frontier {
     const traces = named.map(({ name }) => traceOf(frontier.points, name, colour(COLOURS[name])));
     window.Plotly.react(this.plot, traces, layoutOf(colour), CONFIG);
     this.drawn = true;
-    const ends = `${frontier.points.length} policies, square root of KL from 0 to ${number(frontier.points.at(-1).root_kl)}`;
+    const farthest = number(frontier.points.at(-1).root_kl);
+    const ends = `${frontier.points.length} policies, square root of KL from 0 to ${farthest}`;
     this.frame.setAttribute(
       "aria-label",
       `${named.map(({ title }) => title).join(", ")} against the distance from the reference: ${ends}`,
@@ -122,6 +123,7 @@ function traceOf(points, name, colour) {
     mode: "lines+markers",
     hoverinfo: "skip",
     showlegend: false,
+    cliponaxis: false,
     x: known.map((point) => point.root_kl),
     y: values.map((cell) => cell.value),
     line: { color: colour, width: 1.6 },

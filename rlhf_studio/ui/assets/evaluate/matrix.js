@@ -24,6 +24,10 @@ export class Matrix {
       el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.go(by) }, label);
     this.before = step("Previous prompts", -10);
     this.after = step("Next prompts", 10);
+    this.lost = el("input", {
+      type: "checkbox",
+      onchange: () => this.grid.classList.toggle("rs-evaluate-lost", this.lost.checked),
+    });
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
@@ -33,7 +37,7 @@ export class Matrix {
         { class: "rs-evaluate-row" },
         el("label", {}, el("span", {}, "Mark what differs from "), this.against),
         this.drawn,
-        el("span", { class: "rs-evaluate-key" }, el("ins", {}, "added"), " ", el("del", {}, "left out")),
+        el("label", { class: "rs-check" }, this.lost, " Show what was left out"),
       ),
       this.grid,
       el("div", { class: "rs-evaluate-row" }, this.before, this.after, this.where),
@@ -151,9 +155,11 @@ export class Matrix {
 const TAGS = { same: "span", "only first": "del", "only second": "ins" };
 
 function answerOf({ text, pieces, score, gold, judge, kl, length }) {
-  const said = pieces.length
-    ? pieces.map((piece) => el(TAGS[piece.change], {}, readable(piece.text)))
-    : [el("span", {}, readable(text))];
+  const shown = pieces.length ? pieces : [{ change: "same", text }];
+  const said = shown.map((piece, place) => {
+    const words = readable(piece.text);
+    return el(TAGS[piece.change], {}, place ? words : words.trimStart());
+  });
   const figures = [
     ["score", score],
     ["gold", gold],
