@@ -22,9 +22,8 @@ from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.kinds.reward_model import load_scorer
 from rlhf_studio.engine.rewards.registry import BuildContext
-from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model, criteria_of
+from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model, criteria_of, start_folder
 from rlhf_studio.engine.stages.reward_model.finish import (
-    References,
     finish_reward_model,
     member_folder,
     merged_reward_model,
@@ -100,7 +99,7 @@ def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
     raw = torch.tensor([by_hand(built.model, row) for row in rows])
     assert float(raw.std()) > 0.01
     torch.testing.assert_close(score_rows(built.model, rows), raw, atol=1e-5, rtol=0)
-    saved = finish_reward_model(built, References(rows, "held-out examples"), tmp_path / "reward")
+    saved = finish_reward_model(built.model, tokenizer, built.head, rows, "held-out examples", tmp_path / "reward")
     assert saved.normalised == Normalisation(
         4, pytest.approx(float(raw.mean()), abs=1e-5), pytest.approx(float(raw.std()), abs=1e-5), "held-out examples"
     )
@@ -137,7 +136,7 @@ def test_plain_transformers_refuses_a_hidden_layer_and_takes_a_linear_head(tmp_p
     rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
     for head in ("linear", "hidden"):
         built = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
-        finish_reward_model(built, References(rows), tmp_path / head)
+        finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / head)
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "linear").eval()
     with torch.no_grad():
         scores = [float(plain(input_ids=torch.tensor([row])).logits[0, 0]) for row in rows]
@@ -168,11 +167,11 @@ def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str
     (tmp_path / "adapter" / "reward_model.json").write_text(built.head.text())
     adapter = load_reward_model(str(tmp_path / "adapter"), "main", "", torch.float32, silent, "reward").model
     torch.testing.assert_close(score_rows(adapter, rows), raw, atol=1e-4, rtol=0)
-    finish_reward_model(
-        built, References(rows), tmp_path / "reward", lambda plain, scale: {"scale": scale, "mean": float(score_rows(plain, rows).mean())}
-    )
-    measured = read_measured(tmp_path / "reward")
-    assert measured is not None and measured["scale"] == pytest.approx(float(raw.std()), rel=1e-3) and abs(measured["mean"]) < 1e-3
+    measured = {"pairs": {"chosen": raw.tolist(), "rejected": raw.tolist(), "scale": 1.0}}
+    finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / "reward", measured)
+    told = read_measured(tmp_path / "reward")
+    assert told is not None and told["pairs"]["chosen"] == pytest.approx(((raw - raw.mean()) / raw.std()).tolist(), abs=1e-3)
+    assert told["pairs"]["scale"] == pytest.approx(float(raw.std()), rel=1e-3)
     expected = ((raw - raw.mean()) / raw.std()).tolist()
     assert in_ppo(tmp_path / "reward", [""] * 4, RESPONSES) == pytest.approx(expected, abs=1e-3)
     with pytest.raises(ValueError, match="merge the adapters before"):
@@ -186,7 +185,7 @@ def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(family: str, he
     policy, tokenizer = byte_policy(tmp_path / "policy", family)
     first = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
     rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
-    finish_reward_model(first, References(rows), tmp_path / "reward")
+    finish_reward_model(first.model, tokenizer, first.head, rows, "", tmp_path / "reward")
     lora = {"enabled": True, "r": 2}
     built = build_reward_model(settings(tmp_path / "reward", lora=lora, reward_model={"head": head}), CPU, silent)
     assert built.trained_on
@@ -256,6 +255,9 @@ def test_a_checkpoint_folder_and_what_cannot_be_built(tmp_path: Path) -> None:
     step = tmp_path / "run" / "checkpoints" / "step-000020"
     save_policy(step / "policy")
     assert not build_reward_model(settings(step), CPU, silent).trained_on
+    assert start_folder(str(tmp_path / "run")) == str(tmp_path / "run")
+    (tmp_path / "later" / "reward_model").mkdir(parents=True)
+    assert start_folder(str(tmp_path / "later")) == str(tmp_path / "later" / "reward_model")
     with pytest.raises(ConfigError, match="model.criteria.*language model"):
         build_reward_model(settings(step, model={"criteria": "a=1"}), CPU, silent)
     built = build_reward_model(settings(step, reward_model={"append_eos": True}), CPU, silent)

@@ -6,8 +6,8 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.analysis.reward_model.pairs import normalised_record
 from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel
 from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, MEASURED_FILE, REWARD_FILE, Normalisation, RewardFile
 
 BATCH = 64
@@ -95,26 +95,25 @@ def save_reward_model(
     os.replace(temporary, folder)
 
 
-@dataclass(frozen=True)
-class References:
-    """The samples over which scores are normalised: ``rows`` of token ids (none: scores stay as they are), and for people what they are."""
-
-    rows: Sequence[Sequence[int]]
-    source: str = ""
-
-
 def finish_reward_model(
-    built: BuiltRewardModel, references: References, folder: Path, measured: Callable[[Any, float], Record] | None = None
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    head: RewardFile,
+    rows: Sequence[Sequence[int]],
+    source: str,
+    folder: Path,
+    measured: Record | None = None,
 ) -> RewardFile:
-    """Merge, normalise, measure and save the trained model; without LoRA it is changed in place by the normalising.
+    """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
 
-    ``measured`` is given the finished model and the number that its scores were divided by, and gives a measurement's record. Returns what
-    ``reward_model.json`` says. Raises ValueError and OSError.
+    A model without LoRA is changed in place by the normalising. ``measured`` is the record of a measurement of the model as it is given;
+    what is saved of it has the scores as they are afterwards. Raises ValueError and OSError.
     """
-    plain = merged_reward_model(built.model)
-    saved = replace(built.head, normalised=normalise(plain, references.rows, references.source) if references.rows else None)
-    record = None if measured is None else measured(plain, saved.normalised.std if saved.normalised else 1.0)
-    save_reward_model(plain, built.tokenizer, folder, saved, record)
+    plain = merged_reward_model(model)
+    saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
+    if measured is not None and saved.normalised is not None:
+        measured = normalised_record(measured, saved.normalised.mean, saved.normalised.std)
+    save_reward_model(plain, tokenizer, folder, saved, measured)
     return saved
 
 
