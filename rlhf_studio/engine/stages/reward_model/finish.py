@@ -18,7 +18,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rlhf_studio.analysis.reward_model.pairs import normalised_record
 from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, MEASURED_FILE, REWARD_FILE, Normalisation, RewardFile
+from rlhf_studio.inputs.models.reward_models import (
+    ENSEMBLE_FILE,
+    MEASURED_FILE,
+    REWARD_FILE,
+    Normalisation,
+    RewardFile,
+    describe_reward_model,
+)
 
 BATCH = 64
 Record = Mapping[str, Any]
@@ -133,3 +140,26 @@ def save_ensemble(folder: Path, members: Sequence[Path]) -> None:
     temporary = folder / f".{ENSEMBLE_FILE}.part"
     temporary.write_text(json.dumps({"format": 1, "members": names}, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, folder / ENSEMBLE_FILE)
+
+
+def gather_ensemble(folder: Path, models: Sequence[Path]) -> None:
+    """Copy finished reward models, for instance of runs that differ in their seed, into a new ensemble in ``folder``.
+
+    Raises ValueError for fewer than two, for a model that is there twice or reads its texts unlike the first one, and for a folder that
+    exists; :class:`ModelError` for one that is no reward model; OSError.
+    """
+    if len({model.resolve() for model in models}) < max(2, len(models)):
+        raise ValueError("an ensemble has at least two members, and each counts once")
+    if folder.exists():
+        raise ValueError(f"{folder} exists already; choose another folder")
+    told = [describe_reward_model(str(model)) for model in models]
+    if unlike := next((one for one in told if one.append_eos != told[0].append_eos), None):
+        raise ValueError(
+            f"{unlike.name} and {told[0].name} differ in whether texts end with an end token, so they cannot be scored together"
+        )
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    for number, model in enumerate(models):
+        shutil.copytree(model, member_folder(temporary, number))
+    save_ensemble(temporary, [member_folder(temporary, number) for number in range(len(models))])
+    os.replace(temporary, folder)
