@@ -80,7 +80,7 @@ def test_what_goes_wrong_and_a_model_without_beginnings(open_page: Callable[...,
 def test_a_measured_model_shows_its_report(open_page: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(resolve("bundled/world-reward"), folder)
-    lengths = {"chosen_tokens": [3] * 20, "rejected_tokens": [4] * 20, "groups": ["<i>drama</i>"] * 20}
+    lengths = {"chosen_tokens": [3] * 20, "rejected_tokens": [4] * 20}
     pairs = {"chosen": [1.0] * 16 + [0.0] * 4, "rejected": [0.0] * 16 + [1.0] * 4, **lengths}
     (folder / "measured.json").write_text(json.dumps({"pairs": pairs, "texts": {"16": ["a prompt", "<b>good</b>", "bad"]}}))
     page = open_playground(open_page)
@@ -90,7 +90,4 @@ def test_a_measured_model_shows_its_report(open_page: Callable[..., Any], tmp_pa
     expect(summary).to_contain_text("80")
     summary.click()
     expect(page.locator(".rs-measured-words li").first).to_contain_text("scores higher in 80 % of 20 held-out pairs")
-    expect(page.get_by_role("img", name="Calibration curve")).to_be_visible()
-    expect(page.locator(".rs-measured-chosen")).to_have_count(30)
-    expect(page.locator(".rs-measured")).to_contain_text("<i>drama</i>")
     expect(page.locator(".rs-measured-worst article").first).to_contain_text("<b>good</b>")

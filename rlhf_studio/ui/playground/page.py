@@ -91,13 +91,14 @@ class RewardPlayground:
             if isinstance(config, RunConfig):
                 return [name for component in config.reward.components for name in component.model_names()]
             kept = reader.policies() if config.stage == "reward_model" else []
-            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "policy") for info in kept[-1:]]
+            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "reward_model") for info in kept[-1:]]
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
 
     def playground_model(self, data: Any, request: gr.Request) -> Json:
-        """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, of a ``RewardReport``, or None
-        where the model was not measured.
+        """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, those of a ``RewardReport``.
+
+        The report is None where the model was not measured.
         """
         if not self._access.is_operator(request, data):
             return {"error": self._access.why_not()}

@@ -23,7 +23,7 @@ from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model,
 
 ACTIVATION = "gelu"
 """Of a new hidden layer. Unlike tanh it has no upper bound, so a score never runs into one."""
-WEIGHTS_IN_A_CHECKPOINT = "policy"
+IN_A_CHECKPOINT = ("policy", "reward_model")  # folders of a checkpoint with a model that others can use
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def member_seed(config: RewardModelRunConfig, member: int) -> int:
 def start_folder(name: str) -> str:
     """The folder of the model in a checkpoint or snapshot of a run, when ``name`` is the folder of one; else ``name`` as it is."""
     folder = Path(resolve(name))
-    inner = folder / WEIGHTS_IN_A_CHECKPOINT
-    is_model = any((folder / file).is_file() for file in ("config.json", "adapter_config.json"))
-    return str(inner) if not is_model and os.path.isdir(inner) else name
+    if any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+        return name
+    return next((str(folder / inner) for inner in IN_A_CHECKPOINT if os.path.isdir(folder / inner)), name)
 
 
 def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress, member: int) -> BuiltRewardModel:

@@ -6,8 +6,8 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,17 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.analysis.reward_model.pairs import normalised_record
 from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel
-from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, MEASURED_FILE, REWARD_FILE, Normalisation, RewardFile
+from rlhf_studio.inputs.models.reward_models import (
+    ENSEMBLE_FILE,
+    MEASURED_FILE,
+    REWARD_FILE,
+    Normalisation,
+    RewardFile,
+    describe_reward_model,
+)
 
 BATCH = 64
 Record = Mapping[str, Any]
@@ -95,26 +102,25 @@ def save_reward_model(
     os.replace(temporary, folder)
 
 
-@dataclass(frozen=True)
-class References:
-    """The samples over which scores are normalised: ``rows`` of token ids (none: scores stay as they are), and for people what they are."""
-
-    rows: Sequence[Sequence[int]]
-    source: str = ""
-
-
 def finish_reward_model(
-    built: BuiltRewardModel, references: References, folder: Path, measured: Callable[[Any, float], Record] | None = None
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    head: RewardFile,
+    rows: Sequence[Sequence[int]],
+    source: str,
+    folder: Path,
+    measured: Record | None = None,
 ) -> RewardFile:
-    """Merge, normalise, measure and save the trained model; without LoRA it is changed in place by the normalising.
+    """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
 
-    ``measured`` is given the finished model and the number that its scores were divided by, and gives a measurement's record. Returns what
-    ``reward_model.json`` says. Raises ValueError and OSError.
+    A model without LoRA is changed in place by the normalising. ``measured`` is the record of a measurement of the model as it is given;
+    what is saved of it has the scores as they are afterwards. Raises ValueError and OSError.
     """
-    plain = merged_reward_model(built.model)
-    saved = replace(built.head, normalised=normalise(plain, references.rows, references.source) if references.rows else None)
-    record = None if measured is None else measured(plain, saved.normalised.std if saved.normalised else 1.0)
-    save_reward_model(plain, built.tokenizer, folder, saved, record)
+    plain = merged_reward_model(model)
+    saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
+    if measured is not None and saved.normalised is not None:
+        measured = normalised_record(measured, saved.normalised.mean, saved.normalised.std)
+    save_reward_model(plain, tokenizer, folder, saved, measured)
     return saved
 
 
@@ -134,3 +140,26 @@ def save_ensemble(folder: Path, members: Sequence[Path]) -> None:
     temporary = folder / f".{ENSEMBLE_FILE}.part"
     temporary.write_text(json.dumps({"format": 1, "members": names}, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, folder / ENSEMBLE_FILE)
+
+
+def gather_ensemble(folder: Path, models: Sequence[Path]) -> None:
+    """Copy finished reward models, for instance of runs that differ in their seed, into a new ensemble in ``folder``.
+
+    Raises ValueError for fewer than two, for a model that is there twice or reads its texts unlike the first one, and for a folder that
+    exists; :class:`ModelError` for one that is no reward model; OSError.
+    """
+    if len({model.resolve() for model in models}) < max(2, len(models)):
+        raise ValueError("an ensemble has at least two members, and each counts once")
+    if folder.exists():
+        raise ValueError(f"{folder} exists already; choose another folder")
+    told = [describe_reward_model(str(model)) for model in models]
+    if unlike := next((one for one in told if one.append_eos != told[0].append_eos), None):
+        raise ValueError(
+            f"{unlike.name} and {told[0].name} differ in whether texts end with an end token, so they cannot be scored together"
+        )
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    for number, model in enumerate(models):
+        shutil.copytree(model, member_folder(temporary, number))
+    save_ensemble(temporary, [member_folder(temporary, number) for number in range(len(models))])
+    os.replace(temporary, folder)
