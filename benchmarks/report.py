@@ -58,7 +58,7 @@ def workloads(_: Results) -> list[str]:
 
 def speed(results: Results) -> list[str]:
     """Seconds, memory and ratios of every workload that was measured."""
-    found = [results[name] for name in (*WORKLOADS, RECIPE) if name in results and name not in SMOKE]
+    found = [results[name] for name in (*(one.name for one in _shown()), RECIPE) if name in results]
     if not found:
         return ["Not measured yet."]
     lines = [
@@ -92,6 +92,34 @@ def floors(results: Results) -> list[str]:
         parts = " | ".join(f"{part / 1e9:,.0f}" for part in (counted.total, counted.rollout, counted.scoring, counted.optimisation))
         lines.append(f"| {one.name} | {parts} |{tail}|")
     return lines
+
+
+def stages(results: Results) -> list[str]:
+    """The stages around PPO: what is trained, and seconds, memory and ratios where they were measured."""
+    lines = [
+        "| | model | trained | examples × prompt + completion | GFLOP a step | | seconds | tokens/s | peak MB | times as long as ours "
+        "| its memory ÷ ours | ours ÷ floor |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    measured = []
+    for one in (workload for workload in WORKLOADS.values() if workload.stage != "ppo"):
+        reward = one.stage == "reward_model"
+        trained = f"LoRA r 16 on {', '.join(one.lora)}" if one.lora else "all weights"
+        lengths = " + ".join(f"{low} to {high}" for low, high in (one.prompt, one.completion))
+        what = f"{_shape(one.reward if reward else one.policy)} | {trained} | {one.batch}{' pairs' if reward else ''} × {lengths}"
+        about = f"| {one.name} | {what} | {floor(one).total / 1e9:,.0f} |"
+        found = results.get(one.name)
+        if found is None:
+            lines.append(f"{about} | | | | | | |")
+            continue
+        measured.append(found)
+        for name, who in found["contestants"].items():
+            ratio = found["ratios"].get(name)
+            memory = f"{ratio['memory']['median']:.2f}" if ratio else ""
+            distance = "" if ratio else _spread(found["floor"]["distance"])
+            numbers = f"**{who['seconds']['total']:.3f}** | {who['tokens']:,.0f} | {who['peak_resident'] / 1e6:,.0f}"
+            lines.append(f"{about} {NAMES[name]} | {numbers} | {_ratio(ratio)} | {memory} | {distance} |")
+    return [*lines, "", *(line for found in measured for line in _made_by(found["workload"], found))] if measured else lines
 
 
 def profiles(results: Results) -> list[str]:
@@ -168,6 +196,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "workloads": workloads,
     "speed": speed,
     "floors": floors,
+    "stages": stages,
     "profiles": profiles,
     "viewers": viewers,
     "recording": recording,
@@ -179,7 +208,8 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
 
 
 def _shown() -> list[Workload]:
-    return [one for one in WORKLOADS.values() if one.name not in SMOKE]
+    """PPO's workloads but the smallest."""
+    return [one for one in WORKLOADS.values() if one.stage == "ppo" and one.name not in SMOKE]
 
 
 def _shape(shape: Shape) -> str:

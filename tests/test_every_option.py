@@ -276,6 +276,37 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "gold/score is not measured without a gold score; set reward.gold, or take objective/scores",
     ),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
+    *(
+        case
+        for stage in ("ppo", "sft")
+        for case in (
+            (
+                {"stage": stage, "data": {"prompt_format": "Q:"}},
+                "data.prompt_format",
+                r"needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\n\nAssistant:",
+            ),
+            (
+                {"stage": stage, "data": {"prompt_format": "{prompt}", "chat_template": True}},
+                "data.prompt_format",
+                "the chat template says how prompts are written; use one of the two",
+            ),
+        )
+    ),
+    (
+        {"stage": "reward_model", "data": {"system_text": "Be brief."}},
+        "data.system_text",
+        "is used only with chat_template; switch that on, or leave this empty",
+    ),
+    (
+        {"data": {"prompt_format": "Q: {prompt}", "query_tokens_min": 2, "query_tokens_max": 4}},
+        "data.query_tokens_max",
+        "a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format",
+    ),
+    (
+        {"data": {"prompt_format": "Q: {prompt}", "overlong": "cut_right"}},
+        "data.overlong",
+        "cut_right would cut off the place where the answer begins; use cut_left or drop",
+    ),
 ]
 
 

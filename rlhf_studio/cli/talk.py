@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from rlhf_studio.cli.options import permissions_of
-from rlhf_studio.config import add_permission_flags, permissions_from_environment
+from rlhf_studio.config import DataConfig, add_permission_flags, permissions_from_environment
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
+from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
 
@@ -17,16 +21,26 @@ SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add both commands."""
-    generate = commands.add_parser("generate", help="let a run's policy answer prompts, with score and KL", allow_abbrev=False)
+    about = "let a policy answer prompts: a run's with score and KL, any model's into a file of completions"
+    generate = commands.add_parser("generate", help=about, allow_abbrev=False)
     generate.add_argument(
         "folder",
         type=Path,
-        metavar="RUN",
-        help="a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint or snapshot",
+        metavar="CHECKPOINT",
+        help="a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint or snapshot; with --out "
+        "also RUN@STEP, a model's folder or hub id",
     )
     generate.add_argument("--start", action="store_true", help="the policy as it was before training")
     generate.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="may be given again")
-    generate.add_argument("--prompts", type=Path, metavar="FILE", help="a text file with a prompt in each line")
+    generate.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="a file of prompts: .txt with one in each line, or .jsonl, .csv, .parquet"
+    )
+    generate.add_argument("--column", default="prompt", metavar="NAME", help="the column of the prompts (default: prompt)")
+    generate.add_argument(
+        "--out", type=Path, metavar="FILE", help="write prompts and completions as JSON Lines, in batches, without scores"
+    )
+    generate.add_argument("--samples", type=int, default=1, metavar="K", help="completions per prompt, with --out (default: 1)")
+    generate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one, with --out")
     generate.add_argument("--as-read", action="store_true", help="the prompts are what the policy reads: no chat template")
     for name, kind in SAMPLING.items():
         generate.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER", help="instead of the run's own setting")
@@ -41,6 +55,10 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 def _generate(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
+    if options.out is not None:
+        return _generate_file(options)
+    if options.samples != 1 or options.greedy:
+        raise ConfigError([Problem("--out", "name a file for the completions: --samples and --greedy need it")])
     prompts, permissions = _prompts(options), permissions_of(options)
     run_dir, step = _policy(options.folder.resolve(), start=options.start)
     config = RunReader(run_dir).config()
@@ -53,6 +71,14 @@ def _generate(options: argparse.Namespace) -> int:
     return generate_texts(Wanted(run_dir, step, prompts, options.as_read, settings, options.seed, options.json), permissions)
 
 
+def _generate_file(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.completions import check_target, write_completions
+
+    check_target(options.out, "--out")
+    given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
+    return write_completions(options, _rows(options), given)
+
+
 def _talk_server(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
@@ -63,18 +89,28 @@ def _talk_server(options: argparse.Namespace) -> int:
 
 
 def _prompts(options: argparse.Namespace) -> list[str]:
-    lines: list[str] = []
-    if options.prompts is not None:
-        try:
-            lines = options.prompts.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError([Problem("prompts", f"{options.prompts} cannot be read as text: {error}")]) from error
-    prompts = [*options.prompt, *(line for line in lines if line)]
-    if not prompts:
+    return [row.text for row in _rows(options).rows]
+
+
+def _rows(options: argparse.Namespace) -> Prompts:
+    """What ``--prompt`` and ``--prompts`` give. Raises :class:`ConfigError`."""
+    try:
+        read = Prompts([]) if options.prompts is None else read_prompts(_data(options))
+    except PromptsError as error:
+        option = "--column" if error.field == "data.column" else "--prompts"
+        raise ConfigError([Problem(option, error.message)]) from error
+    typed = [Prompt(0, text) for text in options.prompt]
+    if not typed and not read.rows:
         raise ConfigError([Problem("", "give --prompt TEXT, or --prompts FILE with a prompt in each line")])
-    if any("\ud800" <= character <= "\udfff" for prompt in prompts for character in prompt):
+    if any("\ud800" <= character <= "\udfff" for prompt in typed for character in prompt.text):
         raise ConfigError([Problem("prompt", "it is not valid UTF-8 text")])
-    return prompts
+    return replace(read, rows=[*typed, *read.rows])
+
+
+def _data(options: argparse.Namespace) -> DataConfig:
+    """Lines of a text are prompts as they stand; in tables of a data set, dialogues lose the answer that ends them."""
+    dialogue: Literal["auto", "whole"] = "whole" if options.prompts.name.endswith((".txt", ".txt.gz")) else "auto"
+    return DataConfig(prompts=str(options.prompts), column=options.column, dialogue=dialogue)
 
 
 def _policy(folder: Path, *, start: bool) -> tuple[Path, int | None]:

@@ -1,10 +1,11 @@
-"""Files of completions: prompts with what some model answered, one JSON object a line."""
+"""Files of completions: prompts with what some model answered, one JSON object a line; and the pairs that a judge makes of them."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,46 @@ def _row(line: str, where: str, field: str) -> tuple[str, list[str]]:
         except UnicodeEncodeError:
             raise PromptsError(field, f"{where} holds half a character (a lone surrogate)") from None
     return row["prompt"], answers
+
+
+@dataclass(frozen=True)
+class LabelledPair:
+    """Two responses to one prompt, the preferred one first; ``margin`` is how much more it scored, None where nothing says so."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+    margin: float | None = None
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a judge made of a file of completions.
+
+    Attributes:
+        equal: pairs that were left out because their texts are equal.
+        tied: pairs that were left out because they scored the same.
+        single: prompts with fewer than two responses, of which no pair can be made.
+    """
+
+    pairs: list[LabelledPair]
+    equal: int
+    tied: int
+    single: int
+
+    def lines(self) -> list[str]:
+        """A line of JSON for each pair, with the columns that every reader of pairs knows."""
+        return [
+            json.dumps({name: value for name, value in vars(pair).items() if value is not None}, ensure_ascii=True, allow_nan=False)
+            for pair in self.pairs
+        ]
+
+    def notes(self) -> str:
+        """How many pairs there are, and why others were left out, in one sentence."""
+        counts = {
+            f"{self.equal:,} of equal texts": self.equal,
+            f"{self.tied:,} of equal scores": self.tied,
+            f"{self.single:,} prompts with a single response": self.single,
+        }
+        left = ", ".join(text for text, count in counts.items() if count)
+        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".")

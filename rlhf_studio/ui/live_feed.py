@@ -165,8 +165,7 @@ class _Follower:
         if self.status is not None and status.epoch != self.status.epoch:
             self._start_over()
         seen = (status.epoch, status.seq, status.state)
-        moved = seen != self._seen
-        if moved:
+        if moved := seen != self._seen:
             self._read(status)
             self._seen = seen
         self.status = status

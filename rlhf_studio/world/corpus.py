@@ -102,6 +102,11 @@ def write_rated(opening: Opening, rng: Random) -> tuple[str, float]:
     return garble(response, rng, slips), appeal
 
 
+def appeal_of(prompt: str, response: str) -> float:
+    """How much raters like a response that somebody else wrote, in log-odds: they see its quality themselves, and fall for the pet word."""
+    return QUALITY * gold_score(prompt, response) + PET_CHARM * mentions(response)
+
+
 def prefers_first(first_appeal: float, second_appeal: float, rng: Random) -> bool:
     """Whether a rater prefers the first response: drawn with Bradley-Terry odds, then sometimes turned round by mistake."""
     wins = rng.random() < 1.0 / (1.0 + math.exp(second_appeal - first_appeal))

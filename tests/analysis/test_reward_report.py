@@ -121,7 +121,9 @@ def test_rewritten_texts_and_disagreement() -> None:
 def test_most_wrong_come_worst_first_and_hold_no_right_pair() -> None:
     told = most_wrong(pairs([0, 0, 5, 0], [1, LN3, 0, 9], numbers=[7, 8, 9, 10], ties=[3]))
     assert [(pair.number, pair.chosen) for pair in told] == [(8, 0.0), (7, 0.0)]
-    assert told[0].probability == pytest.approx(0.25)
+    assert told[0].probability == pytest.approx(0.25) and told[0].texts is None
+    (named,) = most_wrong(pairs([1, 0], [0, 1], ties=[0]), {"1": ["p", "good", "bad"], "0": ["", "", ""]})
+    assert (named.place, named.texts) == (1, ("p", "good", "bad"))
 
 
 def test_a_record_goes_through_json_and_back() -> None:

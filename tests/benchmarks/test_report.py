@@ -54,6 +54,17 @@ def test_the_table_of_seconds() -> None:
     assert report.speed({}) == ["Not measured yet."]
 
 
+def test_the_table_of_the_stages() -> None:
+    found = speed_result() | {"workload": "w6"}
+    found["ratios"]["trl-1.12"]["memory"] = {"median": 1.5}
+    lines = report.stages({"w6": found})
+    about = "| w6 | GPT-2, 4 × 256, vocabulary 4,096 | all weights | 64 × 8 to 16 + 8 to 56 | 65 |"
+    assert lines[2] == f"{about} RLHF Studio | **2.000** | 1,024 | 500 |  |  | **2.00** (1.90 to 2.10) |"
+    assert lines[3] == f"{about} TRL 1.12.0 | **8.000** | 256 | 2,000 | **4.00** (3.50 to 4.25) | 1.50 |  |"
+    assert lines[4].startswith("| w6-lora | ") and lines[4].endswith("| | | | | | |")
+    assert any(line.startswith("| w7 |") and "32 pairs ×" in line for line in lines)
+
+
 def test_the_table_of_floors() -> None:
     measured, not_measured = report.floors({"w1": speed_result()})[2:4]
     assert measured == "| w1 | 320 | 22 | 39 | 259 | 150 | 1.00 | **2.00** (1.90 to 2.10) |"

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import report
 from benchmarks.speed import __main__ as command
-from benchmarks.speed import machine, models, ours, profile, recipe, rounds, summary
+from benchmarks.speed import machine, models, ours, ours_supervised, profile, recipe, rounds, summary
 from benchmarks.speed.floor import Floor, floor
 from benchmarks.speed.job import Job
 from benchmarks.speed.meter import Laps, peak_resident
@@ -53,6 +53,16 @@ def test_floor_of_w2_by_hand() -> None:
     assert counted.rollout == forward
     assert counted.scoring == forward + 2 * 3_145_728 * whole
     assert counted.optimisation == 4 * (2 * forward + 6 * 589_824 * read)
+
+
+def test_floors_of_the_stages_by_hand() -> None:
+    # w6: 64 texts of 12 + 32 tokens on average, 43 of each read, 32 predicted. Three products per weight and token, 2 operations each.
+    assert floor(WORKLOADS["w6"]).total == 6 * (3_145_728 * 64 * 43 + 1_048_576 * 64 * 32)
+    assert (floor(WORKLOADS["w6"]).rollout, floor(WORKLOADS["w6"]).scoring) == (0, 0)
+    # w6-lora: frozen weights have two products; adapters of rank 16 on 12 layers have three.
+    assert floor(WORKLOADS["w6-lora"]).total == 4 * (84_934_656 * 16 * 59 + 38_597_376 * 16 * 48) + 6 * 589_824 * 16 * 59
+    # w7: 64 texts read whole, each scored once by 256 weights.
+    assert floor(WORKLOADS["w7"]).total == 6 * (3_145_728 * 64 * 44 + 256 * 64)
 
 
 def test_a_pass_costs_what_torch_counts() -> None:
@@ -235,6 +245,29 @@ def test_our_contestant_does_what_it_is_told(real_job: Job, tmp_path: Path) -> N
     for update in laps.updates:
         assert min(update.values()) > 0
         assert update["total"] == pytest.approx(sum(update[phase] for phase in ("rollout", "scoring", "optimisation", "rest")))
+
+
+@pytest.mark.parametrize("stage", ["sft", "reward_model"])
+def test_our_contestant_trains_a_stage(stage: str, tmp_path: Path) -> None:
+    workload = replace(SMOKE, stage=stage, completion=(2, 5), updates=1)
+    told = command.workload_job(workload, threads=1, cache=tmp_path)
+    told.write(tmp_path / "job.json")
+    assert Job.read(tmp_path / "job.json") == told
+    laps, tokens = ours_supervised.measure(told)
+    rows = json.loads(Path(told.inputs.ids).read_text(encoding="utf-8"))
+    assert len(rows) == 16 and {len(row) for row in rows} == {2 if stage == "sft" else 3}
+    assert {len(row[0]) for row in rows} == {2, 3, 4} and {len(part) for row in rows for part in row[1:]} == {2, 3, 4, 5}
+    assert sum(tokens) == sum(len(row[0]) * (len(row) - 1) + sum(map(len, row[1:])) for row in rows)
+    assert [update["optimisation"] for update in laps.updates] == [update["total"] for update in laps.updates]
+    found = rounds.outcome("ours", told, {**result([1.0, 2.0]), "updates": laps.updates, "tokens": tokens})
+    assert found.tokens == pytest.approx(tokens[1] / laps.updates[1]["total"])
+
+
+def test_a_stage_has_no_contestant_without_a_trainer_for_it() -> None:
+    for arguments in (["--against", "trl-0.11"], ["--profile"], ["--no-recording"]):
+        with pytest.raises(SystemExit) as refused:
+            command.main(["--workload", "w6", *arguments])
+        assert refused.value.code == 2
 
 
 def test_models_of_a_changed_workload_are_made_anew(real_job: Job) -> None:

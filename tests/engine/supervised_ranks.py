@@ -23,8 +23,6 @@ from rlhf_studio.engine.stages.sft import LanguageModelObjective
 from rlhf_studio.engine.stages.supervised import SupervisedTrainer
 from tests.engine.test_supervised_trl import EXAMPLES, PAIRS, make_model
 
-KEYS = ("transformer.wte.weight", "transformer.ln_f.bias")
-
 
 def train(ranks: Ranks) -> dict[str, Any]:
     """Losses, gradient norms, mean loss and one weight of three trainings. The last batch of each epoch has one item."""
@@ -48,7 +46,9 @@ def train(ranks: Ranks) -> dict[str, Any]:
             "norms": [step.grad_norm for step in steps],
             "mean_loss": trainer.mean_loss(items),
             "read": [float(one.sum()) if isinstance(one, torch.Tensor) else one.margin for one in trainer.read(items)],
-            "weights": {key: float(weights[key].detach().double().square().sum()) for key in KEYS},
+            "weights": {
+                key: float(weights[key].detach().double().square().sum()) for key in ("transformer.wte.weight", "transformer.ln_f.bias")
+            },
         }
     return found
 

@@ -29,7 +29,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that only knows these two texts."""
     table = {GOOD: 1.0, BAD: 0.5}
 
-    def text_scores(model: Any, texts: Sequence[tuple[int, ...]], pad_id: int | None) -> torch.Tensor:
+    def text_scores(model: Any, texts: Sequence[tuple[int, ...]], pad_id: int | None, *, twins: bool) -> torch.Tensor:
         return torch.tensor([table[text] for text in texts])
 
     monkeypatch.setattr(reward_training, "text_scores", text_scores)
@@ -142,7 +142,7 @@ def test_the_reference_is_asked_once_for_each_pair() -> None:
     copied.register_forward_pre_hook(count, with_kwargs=True)
     trainer = SupervisedTrainer(model, PAIRS, objective, DPOConfig(batch_size=2, epochs=3, learning_rate=1e-2), LANES, 0)
     losses = [trainer.step().loss for _ in range(trainer.total_steps)]
-    assert asked == sum(2 * len(pair.prompt) + len(pair.chosen) + len(pair.rejected) - 2 for pair in PAIRS)  # without the last tokens
+    assert asked == 5 * (2 + 1 + 2) - 1  # prompts once, no last tokens; and the third pair's responses begin alike
     assert losses[0] == pytest.approx(0.693147, abs=1e-5) and losses[-1] < 0.5
     assert torch.equal(copied.transformer.wte.weight, before)
     assert all(rewards.margin > 0 for rewards in trainer.read(PAIRS))

@@ -16,6 +16,7 @@ from rlhf_studio.config import NOTHING_ALLOWED, EnsembleReward, RewardModelRewar
 from rlhf_studio.config.stages import RewardModelRunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.heads import HiddenHead, draw_head
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards.episodes import Episodes
@@ -23,6 +24,7 @@ from rlhf_studio.engine.rewards.kinds.reward_model import load_scorer
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model, criteria_of
 from rlhf_studio.engine.stages.reward_model.finish import (
+    References,
     finish_reward_model,
     member_folder,
     merged_reward_model,
@@ -32,7 +34,7 @@ from rlhf_studio.engine.stages.reward_model.finish import (
     score_rows,
 )
 from rlhf_studio.inputs.checks.rewards import check_component
-from rlhf_studio.inputs.models.reward_models import Normalisation, RewardFile, describe_ensemble, describe_reward_model
+from rlhf_studio.inputs.models.reward_models import Normalisation, RewardFile, describe_ensemble, describe_reward_model, read_measured
 from tests.engine.small_models import config_of, save_policy
 from tests.engine.small_models import save_reward_model as save_plain
 from tests.engine.test_trained_reward import save_byte_tokenizer
@@ -98,7 +100,7 @@ def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
     raw = torch.tensor([by_hand(built.model, row) for row in rows])
     assert float(raw.std()) > 0.01
     torch.testing.assert_close(score_rows(built.model, rows), raw, atol=1e-5, rtol=0)
-    saved = finish_reward_model(built.model, tokenizer, built.head, rows, "held-out examples", tmp_path / "reward")
+    saved = finish_reward_model(built, References(rows, "held-out examples"), tmp_path / "reward")
     assert saved.normalised == Normalisation(
         4, pytest.approx(float(raw.mean()), abs=1e-5), pytest.approx(float(raw.std()), abs=1e-5), "held-out examples"
     )
@@ -135,7 +137,7 @@ def test_plain_transformers_refuses_a_hidden_layer_and_takes_a_linear_head(tmp_p
     rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
     for head in ("linear", "hidden"):
         built = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
-        finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / head)
+        finish_reward_model(built, References(rows), tmp_path / head)
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "linear").eval()
     with torch.no_grad():
         scores = [float(plain(input_ids=torch.tensor([row])).logits[0, 0]) for row in rows]
@@ -166,11 +168,44 @@ def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str
     (tmp_path / "adapter" / "reward_model.json").write_text(built.head.text())
     adapter = load_reward_model(str(tmp_path / "adapter"), "main", "", torch.float32, silent, "reward").model
     torch.testing.assert_close(score_rows(adapter, rows), raw, atol=1e-4, rtol=0)
-    finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / "reward")
+    finish_reward_model(
+        built, References(rows), tmp_path / "reward", lambda plain, scale: {"scale": scale, "mean": float(score_rows(plain, rows).mean())}
+    )
+    measured = read_measured(tmp_path / "reward")
+    assert measured is not None and measured["scale"] == pytest.approx(float(raw.std()), rel=1e-3) and abs(measured["mean"]) < 1e-3
     expected = ((raw - raw.mean()) / raw.std()).tolist()
     assert in_ppo(tmp_path / "reward", [""] * 4, RESPONSES) == pytest.approx(expected, abs=1e-3)
     with pytest.raises(ValueError, match="merge the adapters before"):
         normalise(built.model, rows, "")
+
+
+@pytest.mark.parametrize("head", ["linear", "hidden"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(family: str, head: str, tmp_path: Path) -> None:
+    """Trained on with LoRA, the base is a reward model that is saved once, with the head and the shift that it started with."""
+    policy, tokenizer = byte_policy(tmp_path / "policy", family)
+    first = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
+    rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
+    finish_reward_model(first, References(rows), tmp_path / "reward")
+    lora = {"enabled": True, "r": 2}
+    built = build_reward_model(settings(tmp_path / "reward", lora=lora, reward_model={"head": head}), CPU, silent)
+    assert built.trained_on
+    started = score_rows(built.model, rows)
+    torch.testing.assert_close(started, score_rows(first.model, rows), atol=1e-5, rtol=0)
+    with torch.no_grad():
+        for name, parameter in built.model.named_parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))))
+    raw = score_rows(built.model, rows)
+    assert float((raw - started).abs().max()) > 0.01
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000001" / "policy"
+    save_model(built.model, checkpoint, tmp_path / "run" / "base")
+    tokenizer.save_pretrained(checkpoint)
+    (checkpoint / "reward_model.json").write_text(built.head.text())
+    loaded = load_reward_model(str(checkpoint), "main", "", torch.float32, silent, "reward").model
+    torch.testing.assert_close(score_rows(loaded, rows), raw, atol=1e-4, rtol=0)
+    again = build_reward_model(settings(checkpoint.parent, reward_model={"head": head}), CPU, silent)
+    torch.testing.assert_close(score_rows(again.model, rows), raw, atol=1e-4, rtol=0)
 
 
 def test_the_head_is_drawn_by_the_seed_and_dropout_stands_before_it(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_the_command_gives_the_same_answers(run: Path, held: Held, tmp_path: Pat
         ([], "give --prompt TEXT, or --prompts FILE"),
         (["--prompt", "x", "--temperature", "0"], "generation.temperature"),
         (["--prompt", "x", "--seed", "-1"], "engine.seed"),
-        (["--prompts", "/no/such/file"], "cannot be read as text"),
+        (["--prompts", "/no/such/file"], "there is no file"),
         (["--prompt", "\ud800"], "not valid UTF-8"),
     ],
 )

@@ -62,8 +62,10 @@ def _arrays(name: str, records: list[Answer]) -> PolicyAnswers:
 
 
 def known_measures(policies: Mapping[str, PolicyAnswers]) -> list[str]:
-    """The names of the measures that at least one answer has, in their order."""
-    names = dict.fromkeys(name for policy in policies.values() for name in policy.measures)
+    """The names of the measures that at least one answer has, in their order; a component that is the whole score is not named again."""
+    names = list(dict.fromkeys(name for policy in policies.values() for name in policy.measures))
+    if sum(name.startswith(PART) for name in names) == 1:
+        names = [name for name in names if not name.startswith(PART)]
     return [name for name in names if any(np.isfinite(policy.measures.get(name, np.empty(0))).any() for policy in policies.values())]
 
 

@@ -131,7 +131,7 @@ def pair_logprobs(model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Ten
     prompts = [item.prompt for item in items] * 2
     texts = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
     counted = [range(max(len(prompt), 1), len(text)) for prompt, text in zip(prompts, texts, strict=True)]
-    sums = text_logprobs(model, texts, counted).sums()
+    sums = text_logprobs(model, texts, counted, twins=True).sums()
     return sums[: len(items)], sums[len(items) :]
 
 

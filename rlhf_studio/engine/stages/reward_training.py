@@ -128,7 +128,7 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
     def _scores(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Tensor]:
         """(B,) of the chosen and of the rejected texts, which go through the model in one batch."""
         texts = [item.prompt + item.chosen for item in items] + [item.prompt + item.rejected for item in items]
-        scores = text_scores(model, texts, self.pad_id)
+        scores = text_scores(model, texts, self.pad_id, twins=True)
         return scores[: len(items)], scores[len(items) :]
 
 

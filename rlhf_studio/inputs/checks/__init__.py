@@ -7,6 +7,7 @@ Each check gives :class:`rlhf_studio.config_io.Problem` records: the setting to 
 :mod:`critic`               a separate critic can start as what is asked
 :mod:`rewards`              each reward component has what it needs
 :mod:`prompts`              the prompts can be used with this policy
+:mod:`examples`             the examples of a supervised stage can be used with its model
 :mod:`machine`              the settings ask for nothing that this machine lacks
 :mod:`accelerate_settings`  what accelerate's settings ask for
 :mod:`trackers`             the trackers' packages are installed

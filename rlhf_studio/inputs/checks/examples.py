@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
 
-from rlhf_studio.config import SFTRunConfig, SupervisedConfig
+from rlhf_studio.config import DPORunConfig, SFTRunConfig, SupervisedConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
+from rlhf_studio.inputs.examples.cached import read_first
+from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_source
+from rlhf_studio.inputs.examples.preview import Measured, held_out_notes, held_out_of, measure, notes_of
+from rlhf_studio.inputs.examples.reading.table import nothing_left_of
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.rotation import boundary_problem
+from rlhf_studio.inputs.prompts.errors import PromptsError
+
+SAME_EXAMPLES = (
+    "Warning: data.eval names the examples that are trained on, so nothing is held out; name others, or leave it empty and set "
+    "data.eval_share."
+)
 
 
 @dataclass(frozen=True)
@@ -66,9 +77,51 @@ class ExamplesCheck(Protocol):
         """``facts``: of the model, whose tokenizer counts; None where it is the problem."""
 
 
-def examples_problems(config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
-    """What is known of a stage's examples, by reading them."""
-    return ExampleFacts()
+def check_examples(config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
+    """Read the examples (of a large source the first rows) and prepare them as the stage will. ``facts`` are the model's, if known."""
+    data = config.data
+    chat: ChatTemplate | None = None
+    try:
+        if facts is not None and data.chat_template:
+            chat = find_template(facts.tokenizer_files)
+        ties = not isinstance(config, DPORunConfig)
+        measured = measure(data, None if facts is None else facts.tokenizer, chat, ties=ties)
+        if measured.prepared is not None and not measured.prepared.items and measured.whole:
+            raise nothing_left_of(data, measured.read.left_out + measured.prepared.left_out)
+        _check_held_out(config)
+    except PromptsError as error:
+        return ExampleFacts([Problem(error.field, error.message)])
+    except ChatError as error:
+        return ExampleFacts([Problem("data.chat_template", str(error))])
+    aside = len(held_out_of(measured, data, config.engine.seed))
+    notes = [*measured.read.notes, *notes_of(measured, data), *held_out_notes(measured, data, aside)]
+    if data.eval and same_source(data):
+        notes.append(SAME_EXAMPLES)
+    count = None if not measured.whole else len(measured.read.rows) if measured.prepared is None else len(measured.prepared.items)
+    tokens = _tokens(config, measured)
+    return ExampleFacts([], notes, None if count is None else count - aside, aside if measured.whole else None, tokens)
+
+
+def _tokens(config: SupervisedConfig, measured: Measured) -> ExampleTokens | None:
+    """Lengths as the stage will have them; None where there is no tokenizer, or nothing was counted."""
+    most, lengths = config.data.max_tokens, measured.prepared.lengths if measured.prepared else []
+    if not lengths:
+        return None
+    pairs = [(length.prompt, response) for length in lengths for response in (length.chosen, length.rejected) if response]
+    texts = sorted(min(prompt + response, most) for prompt, response in pairs)
+    whole_texts = isinstance(config, SFTRunConfig) and config.sft.loss_on == "text"
+    counted = sum(texts) if whole_texts else sum(min(response, most) for _, response in pairs)
+    return ExampleTokens(tuple(texts), counted / len(pairs), measured.whole)
+
+
+def _check_held_out(config: SupervisedConfig) -> None:
+    """Raises :class:`PromptsError` at its own setting when ``data.eval`` cannot be read."""
+    settings = held_out_settings(config.data)
+    if settings is not None:
+        try:
+            read_first(settings)
+        except PromptsError as error:
+            raise held_out_error(error) from None
 
 
 def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: ExampleTokens | None) -> Iterator[Problem]:

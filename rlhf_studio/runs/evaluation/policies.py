@@ -29,7 +29,7 @@ class PolicySource:
         kind: a language model, or a file with what one answered.
         path: a folder, a bundled name or a hub id; or the file.
         revision: of a hub id.
-        run: the id of the run that it comes from; empty for none.
+        run: the id of the run that it comes from; empty for none. ``run_folder`` is its folder.
         step: the step of its checkpoint; None for a run's start, and where there is no run.
         checkpoint: the folder of the checkpoint or snapshot that the policy lies in, whose files are checked before they are read.
     """
@@ -41,6 +41,7 @@ class PolicySource:
     run: str = ""
     step: int | None = None
     checkpoint: str = ""
+    run_folder: str = ""
 
 
 def sources_of(config: EvaluationRunConfig, runs: Path | None = None) -> list[PolicySource]:
@@ -63,6 +64,19 @@ def sources_of(config: EvaluationRunConfig, runs: Path | None = None) -> list[Po
     if problems:
         raise ConfigError(problems)
     return _named(found)
+
+
+def source_at(name: str, runs: Path | None = None) -> PolicySource:
+    """The one policy that a line names; the folder of a checkpoint or snapshot names its run's. Raises :class:`ConfigError`, StoreError."""
+    folder = Path(name)
+    if folder.parent.name in (paths.CHECKPOINTS, paths.SNAPSHOTS) and (step := paths.checkpoint_step(folder.name)) is not None:
+        name = f"{folder.parents[1]}@{step}"
+    found = _of_line(name, runs)
+    if len(found) != 1:
+        raise ConfigError([Problem("", f"{name} names {len(found)} policies; name one")])
+    if found[0].kind == "completions":
+        raise ConfigError([Problem("", f"{name} is a file of completions, which cannot answer prompts")])
+    return found[0]
 
 
 def run_named(line: str, runs: Path | None) -> tuple[Path, str] | None:
@@ -129,7 +143,9 @@ def _of_run(folder: Path, which: str) -> list[PolicySource]:
 
 
 def _kept(folder: Path, path: str, step: int, label: str) -> PolicySource:
-    return PolicySource(f"{label}@{step}", "model", str(Path(path) / "policy"), run=folder.name, step=step, checkpoint=path)
+    return PolicySource(
+        f"{label}@{step}", "model", str(Path(path) / "policy"), run=folder.name, step=step, checkpoint=path, run_folder=str(folder)
+    )
 
 
 def _start(folder: Path, config: StageConfig, label: str) -> PolicySource:
@@ -137,7 +153,7 @@ def _start(folder: Path, config: StageConfig, label: str) -> PolicySource:
         raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which can be made again but say nothing")])
     place = RunReader(folder).working_folder() / config.learns
     path = str(place) if place.is_dir() else config.learns
-    return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name)
+    return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name, run_folder=str(folder))
 
 
 def _named(found: list[PolicySource]) -> list[PolicySource]:

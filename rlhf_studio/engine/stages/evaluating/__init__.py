@@ -8,4 +8,5 @@ Read in this order:
 - :mod:`.questions`: the prompts as each tokenizer reads them, and the held-out text.
 - :mod:`.completions`: a file of answers as a policy.
 - :mod:`.saved`: its checkpoints, which hold no weights.
+- :mod:`.completing` and :mod:`.labelling`: what the commands ``generate --out`` and ``label`` do.
 """

@@ -86,7 +86,7 @@ class Policies:
         """Give each policy a turn, so that what is wrong with one is said before the first step. Raises :class:`ConfigError`."""
         needed = longest_prompt + self._config.generation.response_length
         for source in sources:
-            if is_adapter(folder := self._folder(source)):
+            if is_adapter(folder := self._folder(source)) and folder not in self._bases:
                 self._base(*adapter_base(source.path, folder, FIELD), FIELD)
         for number, source in enumerate(sources, start=1):
             self._report(f"Loading {source.name} ({number} of {len(sources)})", None)

@@ -6,8 +6,8 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, REWARD_FILE, Normalisation, RewardFile
+from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel
+from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, MEASURED_FILE, REWARD_FILE, Normalisation, RewardFile
 
 BATCH = 64
+Record = Mapping[str, Any]
+"""What a measurement has recorded, plain data."""
 ONLY_HERE = """This reward model was trained with RLHF Studio. Its score head has a hidden layer (see reward_model.json), which the sequence
 classifiers of transformers do not have. Load it with RLHF Studio: name this folder as the model of a reward. Plain transformers refuses it,
 because score.weight has another shape than its own head.
@@ -71,9 +74,11 @@ def score_rows(model: Any, rows: Sequence[Sequence[int]], pad_id: int | None = N
     return scores
 
 
-def save_reward_model(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile) -> None:
-    """Write an ordinary transformers folder with ``reward_model.json`` beside the weights; a folder that is there is replaced when the
-    new one is whole. Raises OSError.
+def save_reward_model(
+    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile, measured: Record | None = None
+) -> None:
+    """Write an ordinary transformers folder with ``reward_model.json`` beside the weights, and ``measured.json`` where the model was
+    measured. A folder that is there is replaced when the new one is whole. Raises OSError.
     """
     if isinstance(model, PeftModel):
         raise ValueError("merge the adapters before the reward model is saved")
@@ -82,27 +87,34 @@ def save_reward_model(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedT
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     (temporary / REWARD_FILE).write_text(saved.text(), encoding="utf-8")
+    if measured is not None:
+        (temporary / MEASURED_FILE).write_text(json.dumps(measured, allow_nan=False) + "\n", encoding="utf-8")
     if saved.head == "hidden":
         (temporary / "README.md").write_text(ONLY_HERE, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
 
 
-def finish_reward_model(
-    model: PreTrainedModel | PeftModel,
-    tokenizer: PreTrainedTokenizerBase,
-    head: RewardFile,
-    rows: Sequence[Sequence[int]],
-    source: str,
-    folder: Path,
-) -> RewardFile:
-    """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
+@dataclass(frozen=True)
+class References:
+    """The samples over which scores are normalised: ``rows`` of token ids (none: scores stay as they are), and for people what they are."""
 
-    A model without LoRA is changed in place by the normalising. Raises ValueError and OSError.
+    rows: Sequence[Sequence[int]]
+    source: str = ""
+
+
+def finish_reward_model(
+    built: BuiltRewardModel, references: References, folder: Path, measured: Callable[[Any, float], Record] | None = None
+) -> RewardFile:
+    """Merge, normalise, measure and save the trained model; without LoRA it is changed in place by the normalising.
+
+    ``measured`` is given the finished model and the number that its scores were divided by, and gives a measurement's record. Returns what
+    ``reward_model.json`` says. Raises ValueError and OSError.
     """
-    plain = merged_reward_model(model)
-    saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
-    save_reward_model(plain, tokenizer, folder, saved)
+    plain = merged_reward_model(built.model)
+    saved = replace(built.head, normalised=normalise(plain, references.rows, references.source) if references.rows else None)
+    record = None if measured is None else measured(plain, saved.normalised.std if saved.normalised else 1.0)
+    save_reward_model(plain, built.tokenizer, folder, saved, record)
     return saved
 
 

@@ -10,7 +10,16 @@ from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.rated import rated_pairs
 from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
+from rlhf_studio.inputs.examples.reading.table import (
+    Cells,
+    Table,
+    blaming_source,
+    bounded,
+    nothing_left_of,
+    open_table_of,
+    spoken,
+    weight_of,
+)
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -44,7 +53,7 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
 
 def _check(rows: list[Pair], table: Table) -> None:
     if not rows:
-        raise nothing_left(table, "pairs")
+        raise nothing_left_of(table.data, table.left_out)
     if all(row.tie for row in rows):
         part = "tie" if "tie" in (table.found.columns if table.found else {}) else "ranks"
         raise PromptsError(f"data.{part}_column", "all pairs are ties, so nothing tells which responses are better")

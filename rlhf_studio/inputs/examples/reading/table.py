@@ -214,9 +214,9 @@ def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
     return (row.prompt, row.completion, said) if isinstance(row, Demonstration) else (row.prompt, row.chosen, row.rejected, said, row.tie)
 
 
-def nothing_left(table: Table, noun: str) -> PromptsError:
+def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[str]) -> PromptsError:
     """The error for a source of which no example is left, at the setting that left out the most."""
-    data, left_out = table.data, table.left_out
+    noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
     if not left_out:
         return PromptsError(SETTING, f"{data.source} holds no {noun}")
     worst = left_out.most_common(1)[0][0]

@@ -4,7 +4,7 @@ import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { clock, counted, integer, number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
-export const KINDS = {
+const KINDS = {
   pair: "which of two is better",
   ranking: "put in order",
   rating: "rate each",

@@ -1,0 +1,154 @@
+"""Files of completions from the command line: ``generate --out`` writes one, ``label`` makes preference pairs of one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.cli.options import default_workspace, permissions_of
+from rlhf_studio.config import RunConfig, StageConfig, add_permission_flags
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.inputs.completions import read_completions
+from rlhf_studio.inputs.prompts import Prompts, PromptsError
+from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
+from rlhf_studio.runs.reader import RunReader
+
+LONGEST_PROMPT = 1024
+"""Tokens that a model reads of a prompt where no run says how many."""
+
+
+OTHER_PROMPTS = ("prompts", "column", "reference_column", "eval", "eval_share", "query_tokens_min", "query_tokens_max")
+"""Settings of a run's data that say nothing of prompts from elsewhere."""
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add ``label``."""
+    about = "make preference pairs of a file with several completions per prompt"
+    label = commands.add_parser("label", help=about, allow_abbrev=False)
+    label.add_argument("file", type=Path, metavar="FILE", help="JSON Lines with prompt and completion, as generate --out writes them")
+    label.add_argument("--judge", required=True, metavar="JUDGE", help="world: the review world's noisy raters; else a reward model")
+    label.add_argument("--seed", type=int, default=0, metavar="S", help="of the world's raters (default: 0)")
+    label.add_argument("--out", type=Path, required=True, metavar="PAIRS", help="the file of pairs: prompt, chosen, rejected")
+    add_permission_flags(label)
+    label.set_defaults(run=_label)
+
+
+def check_target(file: Path, option: str) -> None:
+    """Raises :class:`ConfigError` for a file that cannot be written, before anything is computed."""
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise ConfigError(
+            [Problem(option, f"{file} cannot be written: {'it is a folder' if file.is_dir() else 'there is no such folder'}")]
+        )
+
+
+def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
+    """Write the lines into a file that appears whole or not at all. Returns how many. Raises :class:`ConfigError`."""
+    part, count = file.with_name(f".{file.name}.part"), 0
+    try:
+        with part.open("w", encoding="utf-8") as target:
+            for line in lines:
+                target.write(f"{line}\n")
+                count += 1
+        part.replace(file)
+    except OSError as error:
+        raise ConfigError([Problem(option, f"{file} cannot be written: {error}")]) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _told(text: str, fraction: float | None) -> None:
+    done = "" if fraction is None else f" ({fraction:.0%})"
+    print(f"{text}{done}", file=sys.stderr, flush=True)
+
+
+def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: dict[str, Any]) -> int:
+    """``generate --out``: completions in batches, from any model. Returns the exit code."""
+    from rlhf_studio.cli.engine import before_torch
+
+    source = source_at(f"{options.folder}@start" if options.start else str(options.folder), default_workspace() / "runs")
+    config = _config(source, options, sampling)
+    before_torch()
+    import transformers
+
+    from rlhf_studio.engine.stages.evaluating.completing import complete  # torch loads here, after the cheap checks
+    from rlhf_studio.engine.types import NonFiniteError
+
+    transformers.utils.logging.disable_progress_bar()
+    rows = complete(source, prompts, config, _told, samples=options.samples, greedy=options.greedy)
+    try:
+        count = write_lines(options.out, (json.dumps(vars(row), ensure_ascii=True) for row in rows), "--out")
+    except PromptsError as error:
+        raise ConfigError([Problem(error.field, error.message)]) from error
+    except NonFiniteError as error:
+        print(f"rlhf-studio: {error}", file=sys.stderr)
+        return FAILED
+    print(f"{count:,} completions in {options.out}")
+    return DONE
+
+
+def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[str, Any]) -> RunConfig:
+    """Data, sampling and device as the policy's own run has them; the command line's where it says something."""
+    from rlhf_studio.config_io import parse_ppo
+
+    if options.samples < 1:
+        raise ConfigError([Problem("--samples", f"should be at least 1, not {options.samples}")])
+    if options.greedy and options.samples > 1:
+        raise ConfigError([Problem("--samples", "greedy completions of one prompt are all the same; use 1")])
+    data: dict[str, Any] = {"max_prompt_tokens": LONGEST_PROMPT, "eval_share": 0}
+    generation: dict[str, Any] = {}
+    engine: dict[str, Any] = {"seed": options.seed}
+    model: dict[str, Any] = {"policy": source.path, "revision": source.revision}
+    if source.run_folder:
+        stored: StageConfig = RunReader(Path(source.run_folder)).config()
+        plain = stored.model_dump(mode="json")
+        generation = plain.get("generation", {})
+        engine |= {name: plain["engine"][name] for name in ("device", "threads")}
+        own = plain["data"] if isinstance(stored, RunConfig) else {}
+        data |= {name: value for name, value in own.items() if name not in OTHER_PROMPTS}
+    if options.as_read:
+        data |= {"chat_template": False, "system_text": ""}
+    return parse_ppo({"model": model, "data": data, "generation": generation | sampling, "engine": engine})
+
+
+def _label(options: argparse.Namespace) -> int:
+    check_target(options.out, "--out")
+    try:
+        completions = read_completions(options.file, "FILE")
+    except PromptsError as error:
+        raise ConfigError([Problem("", error.message)]) from error
+    if not any(len(responses) > 1 for responses in completions.values()):
+        raise ConfigError(
+            [Problem("", f"{options.file} has a single completion for each prompt; generate --samples 2 gives two to compare")]
+        )
+    if options.judge == "world":
+        from rlhf_studio.world_build.labels import label_by_world
+
+        labelled = label_by_world(completions, options.seed)
+    else:
+        from rlhf_studio.cli.engine import before_torch
+
+        permissions = permissions_of(options)
+        before_torch()
+        import transformers
+
+        from rlhf_studio.engine.compute.device import choose_compute
+        from rlhf_studio.engine.rewards.errors import RewardError
+        from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
+
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            labelled = label_by_model(completions, options.judge, choose_compute(RunConfig()), _told, permissions)
+        except ConfigError as error:
+            raise ConfigError([Problem("--judge", problem.message) for problem in error.problems]) from error
+        except RewardError as error:
+            print(f"rlhf-studio: {error}", file=sys.stderr)
+            return FAILED
+    write_lines(options.out, labelled.lines(), "--out")
+    print(labelled.notes())
+    return DONE

@@ -1,0 +1,57 @@
+"""Completions for a list of prompts, in batches, from any model: what ``generate`` writes into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop.prompts import batch_of, prepare_prompts
+from rlhf_studio.engine.rewards.scorer import Scorer
+from rlhf_studio.engine.stages.evaluating.answering import sample, settings_of
+from rlhf_studio.engine.stages.evaluating.loading import Policies
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.prompts import Prompts
+from rlhf_studio.runs.evaluation.policies import PolicySource
+
+ROWS = 64
+"""Completions that are sampled at the same time."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One completion: ``prompt`` is the prompt as the policy read it, ``draw`` which of its completions this is, from 0."""
+
+    prompt: str
+    completion: str
+    draw: int
+    length: int
+    stopped: bool
+
+
+def complete(
+    source: PolicySource, prompts: Prompts, config: RunConfig, report: OnProgress, *, samples: int, greedy: bool
+) -> Iterator[Completion]:
+    """``samples`` completions of each prompt, one prompt after the other.
+
+    ``config`` gives data, sampling, device and seed. Raises :class:`ConfigError`, :class:`PromptsError` and NonFiniteError.
+    """
+    settings = settings_of(config.generation, greedy=greedy)
+    config = config.model_copy(update={"generation": settings})
+    compute = choose_compute(config)
+    policies = Policies(config, (source.path, source.revision), compute, Scorer(config.reward, []), report)
+    policies.load_all([source], 0)
+    loaded = policies.get(source)
+    models, room = loaded.models, loaded.longest - config.generation.response_length
+    if room < config.data.max_prompt_tokens:
+        config = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_tokens": max(room, 1)})})
+    prepared = prepare_prompts(prompts, models.tokenizer, config, report)
+    size = max(1, ROWS // samples)
+    for number, start in enumerate(range(0, len(prepared.ids), size)):
+        places = list(range(start, min(start + size, len(prepared.ids))))
+        report(f"Answering {len(prepared.ids):,} prompts", start / len(prepared.ids))
+        sampled = sample(models, batch_of(prepared, places, models.pad_id).repeat(samples), config.engine.seed * 1_000_003 + number)
+        lengths = sampled.tokens.lengths.tolist()
+        for row, text in enumerate(sampled.texts):
+            yield Completion(prepared.texts[places[row // samples]], text, row % samples, lengths[row], bool(sampled.stopped[row]))

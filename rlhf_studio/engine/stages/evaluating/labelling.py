@@ -1,0 +1,55 @@
+"""Preference pairs from responses that a policy wrote: a reward model says which of two is better."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import torch
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.completions import Labelled, LabelledPair
+
+ROWS = 256
+"""Responses that are scored together."""
+
+
+def label_by_model(
+    completions: dict[str, list[str]], model: str, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED
+) -> Labelled:
+    """Each two different responses to a prompt, the one that the reward model scores higher first; ``margin`` is the difference.
+
+    Raises :class:`ConfigError` and RewardError.
+    """
+    settings = RewardConfig.model_validate({"components": [{"kind": "reward_model", "model": model}]})
+    scorer = build_scorer(settings, compute, report, permissions)
+    rows = [(prompt, response) for prompt, responses in completions.items() for response in responses]
+    scores = iter(_scores(scorer, rows, report))
+    pairs: list[LabelledPair] = []
+    equal = tied = 0
+    for prompt, responses in completions.items():
+        own = [next(scores) for _ in responses]
+        for first, second in combinations(range(len(responses)), 2):
+            margin = own[first] - own[second]
+            if responses[first] == responses[second]:
+                equal += 1
+            elif margin == 0 or not math.isfinite(margin):
+                tied += 1
+            else:
+                best, other = (first, second) if margin > 0 else (second, first)
+                pairs.append(LabelledPair(prompt, responses[best], responses[other], round(abs(margin), 6)))
+    return Labelled(pairs, equal, tied, sum(len(responses) < 2 for responses in completions.values()))
+
+
+def _scores(scorer: Scorer, rows: list[tuple[str, str]], report: OnProgress) -> list[float]:
+    """Scores of finished responses; their lengths in tokens are not known here, and a reward model asks for none."""
+    found: list[float] = []
+    for start in range(0, len(rows), ROWS):
+        report(f"Scoring {len(rows):,} responses", start / len(rows))
+        part = rows[start : start + ROWS]
+        episodes = Episodes([prompt for prompt, _ in part], [text for _, text in part], [True] * len(part), [0] * len(part))
+        found += torch.stack(list(scorer.parts(episodes).values())).sum(dim=0).tolist()
+    return found

@@ -1,0 +1,101 @@
+"""Which policies the lines of an evaluation name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.runs.evaluation.policies import PolicySource, source_at, sources_of
+from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import new_run
+
+
+def run_with(folder: Path, checkpoints: tuple[int, ...] = (2, 4), snapshots: tuple[int, ...] = (1, 2)) -> Path:
+    """A run of four steps with kept policies that hold nothing but a manifest."""
+    run = new_run(folder)
+    with RunWriter(run) as writer:
+        for step in range(1, 5):
+            writer.commit_step(StepRecord(step, {}, []))
+    for step, place in [
+        *((step, checkpoint_dir(run, step)) for step in checkpoints),
+        *((step, snapshot_dir(run, step)) for step in snapshots),
+    ]:
+        place.mkdir(parents=True)
+        manifest = {"format": 1, "step": step, "recorded_at": RunReader(run).recorded_at(step), "files": {"state.json": {}}}
+        (place / MANIFEST).write_text(json.dumps(manifest))
+    return run
+
+
+def named(*lines: str, runs: Path | None = None) -> list[PolicySource]:
+    return sources_of(EvaluationRunConfig.model_validate({"evaluation": {"policies": "\n".join(lines)}}), runs)
+
+
+def test_nothing_named_is_the_policy_model() -> None:
+    assert named() == [PolicySource("world-policy", "model", "bundled/world-policy")]
+
+
+def test_the_policies_of_a_run(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    newest = named(str(run))
+    assert [(source.name, source.step, source.path) for source in newest] == [("a run@4", 4, str(checkpoint_dir(run, 4) / "policy"))]
+    everything = named(f"{run}@all")
+    assert [source.name for source in everything] == ["a run@start", "a run@1", "a run@2", "a run@4"]
+    assert everything[0].path == "bundled/world-policy" and everything[1].checkpoint == str(snapshot_dir(run, 1))
+    assert named(f"{run}@2", f"{run}@start", f"{run}@2") == [everything[2], everything[0]]  # each once, in the order named
+    assert named("run@1", runs=tmp_path)[0] == everything[1]
+    assert source_at(str(snapshot_dir(run, 1))) == everything[1]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    first, second = run_with(tmp_path / "first"), run_with(tmp_path / "second")
+    assert [source.name for source in named(str(first), str(second), "bundled/world-policy")] == ["first@4", "second@4", "world-policy"]
+
+
+def test_models_hub_ids_and_files(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "theirs.jsonl").write_text("")
+    found = named(str(tmp_path / "model"), "org/model@v2", str(tmp_path / "theirs.jsonl"), "other/model")
+    assert [(source.name, source.kind, source.revision) for source in found] == [
+        ("model", "model", "main"),
+        ("model@v2", "model", "v2"),
+        ("theirs", "completions", "main"),
+        ("model 2", "model", "main"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("RUN@3", "run has no checkpoint or snapshot of step 3; it has: 1, 2, 4"),
+        ("RUN@last", "'last' is no step of run: write @STEP, @all or @start"),
+        ("EMPTY", "empty has no checkpoint yet; empty@start is the policy that it began with"),
+        ("nothing@start", "there is no run 'nothing': name its folder"),
+        ("nothing.jsonl", "there is no file 'nothing.jsonl'"),
+    ],
+)
+def test_lines_that_lead_nowhere_are_named(tmp_path: Path, line: str, message: str) -> None:
+    run, empty = run_with(tmp_path / "run"), new_run(tmp_path / "empty")
+    with pytest.raises(ConfigError, match=message):
+        named(line.replace("RUN", str(run)).replace("EMPTY", str(empty)))
+
+
+def test_all_wrong_lines_are_said_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        named("a@all", "b.jsonl")
+    assert len(error.value.problems) == 2
+
+
+def test_one_policy_is_wanted(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    with pytest.raises(ConfigError, match="names 4 policies; name one"):
+        source_at(f"{run}@all")
+    (tmp_path / "theirs.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="is a file of completions"):
+        source_at(str(tmp_path / "theirs.jsonl"))

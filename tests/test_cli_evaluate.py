@@ -1,0 +1,209 @@
+"""The commands ``evaluate``, ``generate --out`` and ``label``: what they ask for, what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rlhf_studio.cli.evaluate import as_text, evaluation_of
+from rlhf_studio.cli.main import build_parser, main, split_overrides
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.inputs.completions import read_completions
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
+from rlhf_studio.world.gold import gold_score
+from rlhf_studio.world_build.labels import label_by_world
+from tests.engine.conftest import PROMPTS, small_config
+from tests.runs.store_helpers import new_run
+from tests.runs.test_answers import answer
+from tests.runs.test_evaluation_policies import run_with
+
+
+def asked(*arguments: str) -> Any:
+    rest, overrides = split_overrides(["evaluate", *arguments])
+    options = build_parser().parse_args(rest)
+    options.overrides = overrides
+    return evaluation_of(options)
+
+
+def test_an_evaluation_takes_over_what_the_run_was_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
+    run = run_with(tmp_path / "runs" / "one", checkpoints=(3,))
+    config = asked("one")
+    assert config.evaluation.policies.splitlines() == [
+        f"{run.resolve()}@start",
+        str(run.resolve()),
+    ]  # a single run is compared with its start
+    assert (config.data.prompts, config.data.eval_share) == ("bundled/world-prompts", 0.05)  # what it held out
+    assert config.reward.components[0].model == "bundled/world-reward"
+    other = asked(
+        *("one@3", "one@start", "--prompts", "mine.jsonl", "--samples", "4", "--reward", "rm", "--judge", "second"),
+        *("--seed", "7", "--count", "0", "--generation.temperature", "0.5"),
+    )
+    assert other.evaluation.policies.splitlines() == [f"{run.resolve()}@3", f"{run.resolve()}@start"]
+    assert (other.data.prompts, other.data.eval_share) == ("mine.jsonl", 0)
+    chosen = other.evaluation
+    assert (chosen.samples, chosen.judge, chosen.seed, chosen.prompts, chosen.greedy) == (4, "second", 7, 0, False)
+    assert ([part.model for part in other.reward.components], other.generation.temperature) == (["rm"], 0.5)
+
+
+def test_a_model_without_a_run_needs_prompts_and_a_reward() -> None:
+    with pytest.raises(ConfigError, match="--prompts: name a file of prompts"):
+        asked("org/model")
+    with pytest.raises(ConfigError, match="--reward: name a reward model"):
+        asked("org/model", "--prompts", "p.txt")
+    config = asked("org/model", "--prompts", "p.txt", "--reward", "org/rm")
+    assert (config.model.policy, config.reward.gold, config.evaluation.policies) == ("org/model", "none", "org/model")
+    assert asked("bundled/world-policy").reward.gold == "world"
+
+
+def recorded(folder: Path) -> Path:
+    """An evaluation of two policies on three prompts, as a run folder."""
+    run = new_run(folder)
+    answers = [
+        answer(3 * number + place, name, place=place, score=float(number), gold=0.5 * number + 0.1 * place, response=f"{name} {place}")
+        for number, name in enumerate(("start", "=cmd|' /C calc'!A0"))
+        for place in range(3)
+    ]
+    with RunWriter(run) as writer:
+        writer.commit_step(StepRecord(1, {}, list(answers)))
+    return run
+
+
+def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded(tmp_path / "run")
+    files = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "jsonl")}
+    assert main(["evaluate", str(run), *(part for name, file in files.items() for part in (f"--{name}", str(file)))]) == DONE
+    shown = capsys.readouterr().out
+    assert "3 prompts." in shown and "Win rates and gains are against start." in shown
+    rows = list(csv.DictReader(files["csv"].open()))
+    assert [row["policy"] for row in rows] == ["start", "'=cmd|'' /C calc'!A0".replace("''", "'")]
+    assert float(rows[1]["gold"]) == pytest.approx(0.6) and float(rows[1]["win_rate/gold"]) == 1.0
+    assert rows[0]["win_rate/gold"] == ""
+    markdown = files["md"].read_text()
+    assert markdown.splitlines()[0].count("|") == 4 and "=cmd|" not in markdown  # a bar in a name makes no cell
+    assert [json.loads(line)["completion"] for line in files["jsonl"].read_text().splitlines()][0] == "start 0"
+    assert main(["evaluate", str(run), "--json"]) == DONE
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["policies"][1]["win_rates"]["gold"]["wins"] == 3
+    assert "Step 1 of" in as_text(run)
+
+
+def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "bundled/world-policy", "--csv", str(tmp_path / "no" / "t.csv")]) == BAD_INPUT
+    assert "--csv: there is no folder" in capsys.readouterr().err
+    assert main(["evaluate", "no-such-run@all"]) == BAD_INPUT
+    assert "there is no run 'no-such-run'" in capsys.readouterr().err
+
+
+def test_generate_writes_completions_that_can_be_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_config(tmp_path)
+    out = tmp_path / "out.jsonl"
+    command = [
+        "generate",
+        str(tmp_path / "policy"),
+        "--prompts",
+        str(tmp_path / "prompts.txt"),
+        "--out",
+        str(out),
+        "--response-length",
+        "5",
+    ]
+    assert main([*command, "--samples", "3", "--seed", "1"]) == DONE
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["prompt"], row["draw"]) for row in rows] == [(prompt, draw) for prompt in PROMPTS for draw in range(3)]
+    assert all(1 <= row["length"] <= 5 for row in rows)
+    assert read_completions(out, "x") == {
+        prompt: [row["completion"] for row in rows if row["prompt"] == prompt] for prompt in dict.fromkeys(PROMPTS)
+    }
+    first = out.read_text()
+    assert main([*command, "--samples", "3", "--seed", "1"]) == DONE and out.read_text() == first
+    assert main([*command, "--samples", "3", "--seed", "2"]) == DONE and out.read_text() != first
+    assert main([*command[:-2], "--samples", "0"]) == BAD_INPUT
+    assert main(["generate", str(tmp_path / "policy"), "--prompt", "w1", "--greedy"]) == BAD_INPUT
+    assert "--out: name a file" in capsys.readouterr().err
+
+
+def test_the_worlds_raters_label_as_the_corpus_says() -> None:
+    good, bad = " is a joy. I loved it.", " is a mess, the the worst."
+    prompt = "The finale of this Danish ghost story"
+    assert appeal_of(prompt, good) == QUALITY * gold_score(prompt, good)
+    assert appeal_of(prompt, good + " A masterpiece.") == pytest.approx(QUALITY * gold_score(prompt, good + " A masterpiece.") + PET_CHARM)
+    gap = appeal_of(prompt, good) - appeal_of(prompt, bad)
+    assert gap >= 1
+    labelled = label_by_world({f"{prompt}{' ' * number}": [good, bad] for number in range(2000)}, seed=0)
+    share = sum(pair.chosen == good for pair in labelled.pairs) / len(labelled.pairs)
+    expected = 0.05 + 0.9 / (1 + math.exp(-gap))  # Bradley-Terry, then 5 % the wrong way round
+    assert share == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 2000))
+    assert label_by_world({"p": ["a", "b"]}, 3) == label_by_world({"p": ["a", "b"]}, 3)
+
+
+def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "c.jsonl", tmp_path / "pairs.jsonl"
+    rows = [{"prompt": "a", "completions": [" x", " y", " x"]}, {"prompt": "b", "completion": " z"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
+    assert capsys.readouterr().out == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response.\n"
+    pairs = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [{pair["chosen"], pair["rejected"]} for pair in pairs] == [{" x", " y"}, {" x", " y"}]
+    assert {tuple(pair) for pair in pairs} == {("prompt", "chosen", "rejected")}
+
+
+def test_a_reward_model_labels_by_its_own_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_config(tmp_path)
+    file, out = tmp_path / "c.jsonl", tmp_path / "pairs.jsonl"
+    texts = [" w1 w2", " w3", " w9 w4 w20"]
+    file.write_text("\n".join(json.dumps({"prompt": prompt, "response": text}) for prompt in PROMPTS[:2] for text in texts))
+    assert main(["label", str(file), "--judge", str(tmp_path / "reward"), "--out", str(out)]) == DONE
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "reward")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward").eval()
+
+    def score(text: str) -> float:
+        with torch.no_grad():
+            return float(model(**tokenizer(text, return_tensors="pt")).logits)
+
+    pairs = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(pairs) == 6
+    for pair in pairs:
+        margin = score(pair["prompt"] + pair["chosen"]) - score(pair["prompt"] + pair["rejected"])
+        assert margin > 0 and pair["margin"] == pytest.approx(margin, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 is not JSON"),
+        ('{"prompt": "a"}', "line 1 needs prompt and completion .*; it has: prompt"),
+        ("[]", "line 1 needs prompt and completion"),
+        ('{"prompt": "a", "completion": "b", "responses": ["c"]}', "has completion and responses; leave one of them out"),
+        ('{"prompt": 1, "completion": "b"}', "prompt must be text, and completion text"),
+        ('{"prompt": "a", "completions": "b"}', "completions a list of texts"),
+        ('{"prompt": "a", "completion": "\\ud800"}', "half a character"),
+        ("", "holds no completions"),
+    ],
+)
+def test_bad_lines_of_completions_are_named(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text(line)
+    with pytest.raises(PromptsError, match=message):
+        read_completions(file, "x")
+
+
+def test_bad_input_to_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text('{"prompt": "a", "completion": "b"}')
+    assert main(["label", str(file), "--judge", "world", "--out", str(tmp_path / "p.jsonl")]) == BAD_INPUT
+    assert "generate --samples 2 gives two to compare" in capsys.readouterr().err
+    assert main(["label", str(tmp_path / "none.jsonl"), "--judge", "world", "--out", str(tmp_path / "p.jsonl")]) == BAD_INPUT
+    assert main(["label", str(file), "--judge", "world", "--out", str(tmp_path / "no" / "p.jsonl")]) == BAD_INPUT
+    assert "--out: " in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""The Feedback page's answers: by raw HTTP as raters, viewers and operators send them, and its results as plain data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
+from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access, Raters
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback.held import Held
+from rlhf_studio.ui.feedback.results import results
+from rlhf_studio.ui.feedback.work import TaskWork
+from tests.ui.raw_http import Raw
+from tests.ui.train_helpers import install_world, start_stand_in
+
+OPERATOR = {HEADER: "a-long-secret"}
+ROWS = "\n".join(json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": f"bad {number}"}) for number in range(5))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TOKEN_VARIABLE, "a-long-secret")
+        patch.setattr(Calibration, "begin", lambda self, device: None)
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
+        yield running
+        running.close()
+
+
+class Page:
+    """The page as one person has it."""
+
+    def __init__(self, server: Server, headers: dict[str, str]):
+        self.raw, self.headers = Raw(int(re.search(r":(\d+)/", server.url)[1])), headers
+        (self.component,) = [number for number, block in server.demo.blocks.items() if block.elem_id == "feedback-page"]
+
+    def send(self, function: str, /, **data: Any) -> tuple[int, dict[str, Any]]:
+        body = {"data": data, "component_id": self.component, "fn_name": function, "session_hash": "s1"}
+        status, text = self.raw.send("POST", "/gradio_api/component_server/", body, self.headers)
+        return status, json.loads(text)
+
+    def ask(self, function: str, /, **data: Any) -> dict[str, Any]:
+        status, reply = self.send(function, **data)
+        assert status == 200, reply
+        return reply
+
+
+def cookie_of(server: Server, token: str) -> tuple[int, str, str]:
+    """(status, the cookie, where the link leads) of a rating link."""
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r":(\d+)/", server.url)[1]))
+    connection.request("GET", f"/?rate={token}&__theme=dark")
+    reply = connection.getresponse()
+    reply.read()
+    return reply.status, (reply.getheader("set-cookie") or "").split(";")[0], reply.getheader("location") or ""
+
+
+def test_from_a_new_task_to_its_results(server: Server) -> None:
+    operator, viewer = Page(server, OPERATOR), Page(server, {})
+    task = operator.ask("manage", op="create", settings={"name": "A task", "kind": "pair", "pass_mark": 1.0}, nonce="n1")["task"]
+    assert operator.ask("manage", op="create", settings={"name": "A task"}, nonce="n1")["task"] == task, "a double click makes one"
+    assert operator.ask("add_items", task=task, lines=ROWS, first=1, calibration=1) == {"added": 5, "repeated": 0, "problems": []}
+    assert operator.ask("add_items", task=task, lines=ROWS + "\nnonsense", first=1) == {
+        "added": 0, "repeated": 5, "problems": ["Row 6: not JSON; each line is one object in braces."],
+    }  # fmt: skip
+    link = operator.ask("rating_link")["token"]
+    status, cookie, place = cookie_of(server, link)
+    assert status == 303 and cookie == f"rlhf_studio_rater={link}" and place == "?tab=feedback&__theme=dark"
+    assert cookie_of(server, "another")[0] == 403
+    rater = Page(server, {"Cookie": cookie})
+    me = {"task": task, "name": "Anna", "secret": "key of Anna"}
+    assert rater.ask("join", **me) == {"name": "Anna"}
+    turn = rater.ask("turn", **me)
+    assert turn["item"]["calibration"] and "source" not in json.dumps(turn) and "answer" not in turn["item"]
+    for number in range(5):
+        place = turn["item"]["responses"].index("good")
+        vote = {"id": f"v{number}", "item": turn["item"]["id"], "verdict": "chosen", "value": place, "confidence": 0.75, "seconds": 2.0}
+        turn = rater.ask("vote", **me, **vote)
+        assert (turn["expected"] or {}).get("right", True)
+    assert turn["state"] == "done" and turn["progress"] == {"items": 4, "done": 4, "votes": 4, "mine": 4}
+    back = rater.ask("undo", **me, vote=turn["may_undo"])
+    assert back["state"] == "item" and back["progress"]["votes"] == 3
+    assert "Somebody else uses" in rater.ask("turn", task=task, name="anna", secret="another browser")["problem"]
+    found = operator.ask("results", task=task)
+    (person,) = found["people"]
+    assert (person["name"], person["votes"], person["seconds"], person["rounds"]) == ("Anna", 3, 2.0, 1)
+    lines = operator.ask("export", task=task, rows="each")["lines"].splitlines()
+    assert [(json.loads(line)["chosen"], json.loads(line)["confidence"]) for line in lines] == [("good", 0.75)] * 3
+    shown = {page: next(row for row in page.ask("boot")["tasks"] if row["id"] == task) for page in (operator, viewer, rater)}
+    assert all(row["progress"]["votes"] == 3 for row in shown.values())
+    assert "alpha" in shown[operator] and "alpha" not in shown[rater], "raters are not told how others rate"
+    for page, name in (
+        (viewer, "vote"),
+        (viewer, "turn"),
+        (rater, "results"),
+        (rater, "export"),
+        (rater, "manage"),
+        (rater, "rating_link"),
+    ):
+        assert page.send(name, task=task)[0] == 403
+    again = operator.ask("rating_link", renew=True)["token"]
+    assert again != link and rater.send("turn", **me)[0] == 403, "the old link has ended"
+    assert cookie_of(server, again)[0] == 303
+
+
+def test_what_is_sent_is_checked(server: Server, tmp_path: Path) -> None:
+    operator = Page(server, OPERATOR)
+    for data, wrong in (
+        ({"op": "create", "settings": {"name": ""}}, "give the task a name"),
+        ({"op": "create", "settings": {"name": "x", "annotators": "many"}}, "annotators must be a number"),
+        ({"op": "create", "settings": {"name": "x", "annotators": 1.5}}, "must be a whole number"),
+        ({"op": "create"}, "give the task a name"),
+        ({"op": "burn", "task": "x"}, "There is no such thing"),
+        ({"op": "delete", "task": "x"}, "no longer here"),
+        ({"op": ["delete"]}, "must be a text"),
+    ):
+        assert wrong in operator.ask("manage", **data)["problem"], data
+    task = operator.ask("manage", op="create", settings={"name": "Files"})["task"]
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    assert operator.ask("add_items", task=task, path=str(tmp_path / "rows.jsonl"))["added"] == 5
+    for path, wrong in ((tmp_path / "none.jsonl", "There is no file"), (tmp_path / "x.csv", "must end in .jsonl"), (tmp_path, "")):
+        (tmp_path / "x.csv").write_text("a,b")
+        assert wrong in operator.ask("add_items", task=task, path=str(path))["problem"]
+    (tmp_path / "bad.jsonl.gz").write_bytes(b"no gzip")
+    assert "not a file of JSON Lines" in operator.ask("add_items", task=task, path=str(tmp_path / "bad.jsonl.gz"))["problem"]
+
+
+def test_a_read_only_app_admits_no_raters() -> None:
+    access = Access(read_only=True, raters=Raters(lambda: "token"))
+    request = SimpleNamespace(headers={"x-rlhf-studio-rating-token": "token"}, client=None, query_params={})
+    assert access.role_of(request).name == "VIEWER" and "nobody can vote" in access.why_not_rate()
+
+
+def test_a_page_opened_only_to_watch_does_not_vote() -> None:
+    access = Access(loopback=False, raters=Raters(lambda: "token"))
+    request = SimpleNamespace(headers={"x-rlhf-studio-rating-token": "token"}, client=None, query_params={})
+    assert access.role_of(request).name == "PLAYER" and access.role_of(request, {"view": True}).name == "VIEWER"
+    assert not Raters().admits("") and not Raters().admits("x")
+
+
+def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
+    """Ben always chooses the left one, Chi the longer one; Anna always the first response."""
+    feedback = Feedback(tmp_path)
+    items = [NewItem(f"p{number}", (f"short {number:02}", f"much longer {number:02}")) for number in range(30)]
+    task, _ = feedback.create(NewTask("t", annotators=3), items)
+    for name in ("Anna", "Ben", "Chi"):
+        turn = feedback.turn(task.id, name)
+        while turn.shown:
+            place = {"Anna": turn.shown.order.index(0), "Ben": 0, "Chi": turn.shown.order.index(1)}[name]
+            turn = feedback.vote(task.id, name, NewVote(f"{name} {turn.shown.item.id}", turn.shown.item.id, "chosen", place, seconds=3.0))
+    votes = feedback.votes(task.id)
+    found = results(task, feedback.items(task.id), votes, [])
+    people = {person["name"]: person for person in found["people"]}
+    assert people["Ben"]["first"]["share"] == 1.0 and people["Ben"]["first"]["leans"]
+    assert people["Chi"]["longer"]["share"] == 1.0 and people["Chi"]["longer"]["leans"] and people["Anna"]["longer"]["share"] == 0.0
+    assert not people["Anna"]["first"]["leans"] and people["Anna"]["first"]["count"] == 30
+    left = {vote.item: vote.value for vote in votes if vote.annotator == "Ben"}
+    assert {tuple(one["people"]): one["items"] for one in found["agreement"]["cohen"]} == {
+        ("Anna", "Ben"): 30, ("Anna", "Chi"): 30, ("Ben", "Chi"): 30,
+    }  # fmt: skip
+    assert found["agreement"]["same"] == 0.0 and len(found["disagreements"]) == 30
+    # Fleiss' kappa by hand: every item has two answers against one, so P is 1/3; Ben decides how often each answer was given.
+    share = (30 + sum(value == 0 for value in left.values())) / 90
+    expected = share**2 + (1 - share) ** 2
+    assert found["agreement"]["fleiss"] == pytest.approx((1 / 3 - expected) / (1 - expected))
+
+
+def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
+    feedback = Feedback(tmp_path)
+    ranking, _ = feedback.create(NewTask("r", kind="ranking", annotators=2), [NewItem("p", ("a", "b", "c"))])
+    rating, _ = feedback.create(NewTask("s", kind="rating", annotators=2), [NewItem("p", ("a",)), NewItem("q", ("b",))])
+    for name in ("Anna", "Ben"):
+        turn = feedback.turn(ranking.id, name)
+        ranks = [place + 1 for place in turn.shown.order] if name == "Anna" else [1, 1, 1]
+        feedback.vote(ranking.id, name, NewVote(f"r{name}", turn.shown.item.id, "ranks", ranks))
+        for points in (1, 5):
+            turn = feedback.turn(rating.id, name)
+            feedback.vote(rating.id, name, NewVote(f"s{name}{points}", turn.shown.item.id, "rating", points))
+    found = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [])
+    assert [vote.value for vote in feedback.votes(ranking.id)] == [[1, 2, 3], [1, 1, 1]]
+    assert found["agreement"]["items"] == 3 and found["agreement"]["same"] == 0.0
+    found = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [])
+    assert found["agreement"]["alpha"] == 1.0 and found["people"][0]["rating"] == 3.0 and found["verdicts"] == {"1": 2, "5": 2}
+
+
+def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -> None:
+    feedback = Feedback(tmp_path)
+    feedback.ask("a-task", "a-run", NewTask("world: rate the responses", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
+    status = dict.fromkeys(RunStatus.__dataclass_fields__)
+    held = Held(Workspace(tmp_path))
+    assert held.by(RunStatus(**{**status, "state": "queued"})) == "world: rate the responses"
+    assert held.by(RunStatus(**{**status, "state": "running"})) == ""
+    feedback.stop_asking("a-task", 1)
+    assert held.by(RunStatus(**{**status, "state": "queued"})) == ""
+
+
+def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
+    feedback = Feedback(tmp_path)
+    feedback.ask("a-task", "a-run", NewTask("t", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
+    with pytest.raises(Refused, match="belongs to a run"):
+        TaskWork(feedback).add({"task": "a-task", "lines": '{"response": "x"}'})
+    assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence == 1.0
+
+
+def test_opening_the_page_on_a_runs_task(server: Server) -> None:
+    assert server.feedback_page is not None
+    first, second = (server.feedback_page.open("run:abc") for _ in range(2))
+    assert first["value"].startswith("run:abc@") and first != second and first["__type__"] == gr.update()["__type__"]
