@@ -181,7 +181,10 @@ export class CompareView {
       runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
     const body = names.length
       ? table(
-          [ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now", ...runs.map((run) => runHead(run))],
+          [
+            ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now",
+            ...runs.map((run) => runHead(run)),
+          ],
           names.map((name) => [el("th", { scope: "row" }, titles[name] || name), ...cells(name)]),
           "Figures",
         )
