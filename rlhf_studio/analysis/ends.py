@@ -29,10 +29,8 @@ def first_and_last(reader: RunReader, stage: str, names: Sequence[str]) -> Ends:
     """
     if stage == "ppo":
         return reader.first_and_last(names)
-    with reader.snapshot():
-        steps, columns = reader.columns(names)
-        events = reader.events_since(0, FIRST_EVENTS)
-    start = next((event.data for event in events if event.kind == "start"), {})
+    steps, columns = reader.columns(names)  # who wants both of one moment calls this inside a snapshot, which cannot be nested
+    start = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "start"), {})
     found: Ends = {}
     for name in names:
         values = columns[name][np.isfinite(columns[name])]
