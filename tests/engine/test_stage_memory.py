@@ -59,8 +59,18 @@ def lengths(stage: str) -> list[int]:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["sft", "reward_model"])
-@pytest.mark.parametrize(("micro", "lora", "dropout"), [(4, False, 0.0), (16, False, 0.0), (8, True, 0.0), (8, False, 0.1)])
+@pytest.mark.parametrize(
+    ("stage", "micro", "lora", "dropout"),
+    [
+        ("sft", 4, False, 0.0),
+        ("sft", 16, False, 0.0),
+        ("sft", 8, True, 0.0),
+        ("sft", 8, False, 0.1),
+        ("reward_model", 4, False, 0.0),
+        ("reward_model", 16, False, 0.0),
+        ("reward_model", 8, False, 0.1),
+    ],
+)
 def test_the_measured_peak_lies_within_the_estimate(stage: str, micro: int, lora: bool, dropout: float, tmp_path: Path) -> None:
     from rlhf_studio.config_io import parse_config
     from rlhf_studio.estimate.counts import RunModels
