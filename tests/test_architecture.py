@@ -48,6 +48,7 @@ export: analysis config config_io engine.models.merging inputs logs metrics runs
 inputs: child_process config config_io world
 estimate: config config_io inputs
 preflight: config config_io estimate inputs
+evaluation: config config_io inputs runs
 world:
 engine: config inputs ppo
 engine/distributed: inputs
@@ -72,10 +73,10 @@ engine/stages/evaluating: config config_io engine.compute engine.loop engine.mod
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world
-ui: analysis child_process config config_io estimate exit_codes export glossary inputs logs metrics preflight recipes runs
-cli: analysis child_process config config_io engine estimate.disk exit_codes export from_trl inputs logs preflight recipes road runs ui
-    world_build
-road: config config_io exit_codes preflight recipes runs world.corpus
+ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs logs metrics preflight recipes road runs
+cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs logs preflight recipes road
+    runs ui world_build
+road: analysis.evaluation config config_io exit_codes preflight recipes runs world.corpus
 library: config config_io engine inputs
 __main__: cli
 __init__:

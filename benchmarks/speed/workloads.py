@@ -113,7 +113,7 @@ _W4 = Workload(
 )  # fmt: skip
 _W6 = Workload(
     "w6", "fine-tuning a tiny model, all weights", _TINY, _DOLL,
-    batch=64, prompt=(8, 16), response=0, micro=64, updates=10, stage="sft", completion=(8, 56),
+    batch=64, prompt=(8, 16), response=0, micro=64, updates=10, stage="sft", completion=(8, 56), peer_micro=16,
 )  # fmt: skip
 _W7 = Workload(
     "w7", "training a tiny reward model, all weights", _DOLL, _TINY,
@@ -132,7 +132,9 @@ WORKLOADS = {
         _W4,
         replace(_W4, name="w4-lora", title="Pythia-1B's shape, LoRA, GPU", lora=("query_key_value",)),
         _W6,
-        replace(_W6, name="w6-lora", title="fine-tuning GPT-2 of 124 M weights, LoRA", policy=_GPT2, batch=16, micro=16, **_LORA),
+        replace(
+            _W6, name="w6-lora", title="fine-tuning GPT-2 of 124 M weights, LoRA", policy=_GPT2, batch=16, micro=16, peer_micro=16, **_LORA
+        ),
         _W7,
         replace(_W7, name="w7-lora", title="a reward model of GPT-2's shape, LoRA", reward=_GPT2, batch=8, micro=8, **_LORA),
     )

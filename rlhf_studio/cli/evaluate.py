@@ -7,19 +7,18 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from rlhf_studio.cli.options import default_workspace, permissions_of
-from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, add_permission_flags
-from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
+from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.evaluation import Asked, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.evaluation.policies import run_named, sources_of
+from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
 
-WORLD = "bundled/world-policy"
-SHARED = ("policy", "revision", "dtype", "quantization", "gradient_checkpointing", "attention")
-OF_RUN = ("device", "threads", "seed")
+OPTIONS = {name: name for name in ("samples", "seed", "judge", "reference", "text")} | {"prompts": "count"}
+"""Settings of ``evaluation`` that have an option of their own."""
 POLICY_HELP = (
     "RUN (its newest policy), RUN@STEP, RUN@start, RUN@all, a model's folder or hub id, or a .jsonl file of completions; a run is a folder "
     "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start. The "
@@ -95,81 +94,16 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
 
 
 def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
-    """The configuration that the options ask for; what they leave open is the first run's. Raises :class:`ConfigError` and StoreError."""
-    workspace = default_workspace() / "runs"
-    named = [run_named(policy, workspace) for policy in options.policies]
-    run = next((found[0] for found in named if found is not None), None)
-    lines = [
-        policy if found is None else "@".join(filter(None, map(str, found))) for policy, found in zip(options.policies, named, strict=True)
-    ]
-    if len(lines) == 1 and named[0] is not None and not named[0][1]:
-        lines.insert(0, f"{lines[0]}@start")
-    sources_of(EvaluationRunConfig.model_validate({"evaluation": {"policies": "\n".join(lines)}}))  # a wrong name is said first
-    settings = _of_model(options.policies[0]) if run is None else _of_run(run)
-    _prompts(settings, options)
-    _rewards(settings, options)
-    given = {
-        "policies": "\n".join(lines),
-        "prompts": options.count,
-        "samples": options.samples,
-        "seed": options.seed,
-        "greedy": options.greedy or None,
-        "judge": options.judge,
-        "reference": options.reference,
-        "text": options.text,
-    }
-    settings["evaluation"] |= {name: value for name, value in given.items() if value is not None}
-    config = parse_config(apply_overrides({"stage": "evaluation", **settings}, options.overrides))
-    assert isinstance(config, EvaluationRunConfig)  # the stage says so
-    return config
-
-
-def _of_run(run: Path) -> dict[str, Any]:
-    """Model, prompts, rewards and sampling of a run, as seen from here."""
-    from rlhf_studio.inputs.places import as_seen_from
-
-    reader = RunReader(run)
-    stored: StageConfig = reader.config()
-    config = as_seen_from(stored, reader.working_folder()) if isinstance(stored, RunConfig) else stored
-    plain = config.model_dump(mode="json")
-    model = {name: plain["model"][name] for name in SHARED}
-    found: dict[str, Any] = {
-        "model": model,
-        "generation": plain.get("generation", {}),
-        "engine": {name: plain["engine"][name] for name in OF_RUN} | {"checkpoint_every": 1},
-        "evaluation": {"reference": plain["model"].get("reference", "")},
-    }
-    if isinstance(config, RunConfig):
-        return found | {"data": plain["data"], "reward": plain["reward"]}
-    return found | _of_world(model["policy"])
-
-
-def _of_model(name: str) -> dict[str, Any]:
-    model = WORLD if name.endswith((".jsonl", ".jsonl.gz")) else name
-    return {"model": {"policy": model}, "engine": {"checkpoint_every": 1}, "evaluation": {}, **_of_world(model)}
-
-
-def _of_world(model: str) -> dict[str, Any]:
-    """Prompts and rewards where no PPO run says which: those of the review world for its own policy, else none."""
-    if model != WORLD:
-        return {}
-    return {"data": {"prompts": "bundled/world-prompts-heldout", "eval_share": 0}, "reward": {"gold": "world"}}
-
-
-def _prompts(settings: dict[str, Any], options: argparse.Namespace) -> None:
-    if options.prompts is not None:
-        other = {"prompts": options.prompts, "eval": "", "eval_share": 0, "subset": "", "split": "train", "revision": "main"}
-        settings["data"] = {**settings.get("data", {}), **other}
-    elif "data" not in settings and not any(name.startswith("data.") for name in options.overrides):
-        raise ConfigError([Problem("--prompts", "name a file of prompts: none of these policies is from a PPO run, which would have some")])
-
-
-def _rewards(settings: dict[str, Any], options: argparse.Namespace) -> None:
-    if options.reward is not None:
-        settings["reward"] = {**settings.get("reward", {}), "components": [{"kind": "reward_model", "model": options.reward}]}
-    elif "reward" not in settings and not any(name.startswith("reward.") for name in options.overrides):
-        message = "name a reward model that scores the answers: none of these policies is from a PPO run, which would have rewards"
-        raise ConfigError([Problem("--reward", message)])
+    """The configuration that the options ask for. Raises :class:`ConfigError` and StoreError."""
+    settings = {name: getattr(options, option) for name, option in OPTIONS.items()}
+    asked = Asked(
+        tuple(options.policies),
+        prompts=options.prompts,
+        reward=options.reward,
+        settings={name: value for name, value in settings.items() if value is not None} | ({"greedy": True} if options.greedy else {}),
+        overrides=options.overrides,
+    )
+    return settings_for(asked, default_workspace() / "runs")
 
 
 def _show(run_dir: Path, options: argparse.Namespace) -> int:

@@ -53,7 +53,8 @@ class ExamplesConfig(Section):
     )  # fmt: skip
     eval: str = setting(
         "", "Held-out data",
-        "File, folder or dataset of examples that training never sees, with the same columns. Empty: a share of the data is set aside.",
+        "File, folder or dataset of examples that training never sees, with the same columns; its first 1,000 rows are read. Empty: a "
+        "share of the data is set aside.",
         max_length=4096,
     )  # fmt: skip
     eval_split: str = setting(

@@ -80,8 +80,9 @@ def _in(folder: Path, name: str) -> str:
 def hash_of(path: Path) -> str:
     """SHA-256 over a file, or over a model folder's weights, configuration and tokenizer by name; empty for too much, or for nothing.
 
-    Raises OSError.
+    Raises OSError, also where there is nothing.
     """
+    path.stat()
     files = [path] if path.is_file() else sorted({file for pattern in _WEIGHTS for file in path.glob(pattern) if file.is_file()})
     if path.is_dir() and not files:  # a folder of data files
         files = sorted(file for file in path.rglob("*") if file.is_file())

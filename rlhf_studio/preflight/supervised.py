@@ -15,7 +15,7 @@ from rlhf_studio.estimate.supervised.disk import training_disk_bytes
 from rlhf_studio.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import planned_steps
-from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_problems, length_problems
+from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
 from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
@@ -28,8 +28,8 @@ def is_supervised(config: StageConfig) -> TypeGuard[SupervisedConfig]:
     return isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig)
 
 
-def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: ExamplesCheck = examples_problems) -> Preflight:
-    """Check model, examples, machine and disk. ``check_examples`` can be replaced in tests."""
+def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: ExamplesCheck = examples_facts) -> Preflight:
+    """Check model, examples, machine and disk. ``examples_facts`` can be replaced in tests."""
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
@@ -37,7 +37,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: Exa
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
-    examples = check_examples(config, facts)
+    examples = examples_facts(config, facts)
     problems.extend(examples.problems)
     if facts is not None:
         problems.extend(_model_problems(config, facts))
@@ -51,7 +51,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, check_examples: Exa
     memory, change = _memory(config, models, examples, look) if models else (None, None)
     return Preflight(
         problems=problems,
-        notes=[*examples.notes, *_notes(config, facts, examples, steps)],
+        notes=[*examples.notes, *_notes(config, facts, examples, steps, look.device(config.engine).kind)],
         policy=facts,
         download_bytes=download,
         disk_bytes=disk,
@@ -101,13 +101,18 @@ def _as_cut(tokens: ExampleTokens | None, config: SupervisedConfig) -> ExampleTo
     return ExampleTokens(tuple(min(length, most) for length in tokens.texts), min(tokens.counted, most), tokens.whole)
 
 
-def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None) -> Iterator[str]:
+def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None, device: str) -> Iterator[str]:
     if facts is not None and facts.base:
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
     if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if facts is not None and facts.has_end is None and not isinstance(config, RewardModelRunConfig):
         yield "The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop."
+    if facts is not None and facts.attention_dropout and device == "cpu":
+        yield (
+            f"config.json of {config.model.policy} sets a dropout of {facts.attention_dropout:g} in attention, which is on while this "
+            "stage trains: on a CPU attention then takes many times as long, and more memory. With 0 in config.json it trains without."
+        )
     if steps is not None and steps <= config.training.warmup_steps:
         warmup = config.training.warmup_steps
         yield f"{steps:,} steps and a warm-up of {warmup:,}: the learning rate never reaches its full value."

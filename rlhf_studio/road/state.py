@@ -137,9 +137,19 @@ def driven(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def driver_pid(folder: Path) -> int | None:
+    """The process that goes along the road; None when none does."""
+    if not is_driven(folder):
+        return None
+    text = (folder / LOCK).read_text(encoding="ascii", errors="replace").strip()
+    return int(text) if text.isdecimal() else None
 
 
 def is_driven(folder: Path) -> bool:

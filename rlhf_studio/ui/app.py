@@ -35,6 +35,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
@@ -42,13 +43,14 @@ from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
+from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS, TALK, FEEDBACK = "train", "live", "runs", "talk", "feedback"
+TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD = "train", "live", "runs", "talk", "feedback", "evaluate", "road"
 QUEUE_SECONDS = 0.05
 
 
@@ -90,10 +92,15 @@ def build_app(
                 talk = talk_page.build(playground.functions())
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = feedback_page.build()
+            with gr.Tab("Evaluate", id=EVALUATE):
+                EvaluatePage(workspace, access, wake).build()
+            with gr.Tab("Road", id=ROAD):
+                road = RoadPage(workspace, access).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
         _connect_talk(talk, talk_page, tabs, live)
         _connect_feedback(feedback, feedback_page, tabs, live)
+        _connect_road(road, tabs, live)
     return demo
 
 
@@ -150,6 +157,13 @@ def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_
 
     talk.talk_train(talk_train, outputs=tabs, **quiet)
     live.component.open_talk(open_talk, outputs=[tabs, talk], **quiet)
+
+
+def _connect_road(road: gr.HTML, tabs: gr.Tabs, live: live_page.LivePage) -> None:
+    def open_road_run(event: gr.EventData) -> list[Any]:
+        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event._data, "run") or "")[:100])]
+
+    road.open_road_run(open_road_run, outputs=[tabs, live.component], queue=False, show_progress="hidden", api_visibility="private")
 
 
 def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:

@@ -39,6 +39,8 @@ STYLES = {
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
     "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
+    "road": (*_SHARED_STYLES, "road/road.css"),
+    "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
@@ -47,7 +49,9 @@ _TEMPLATES = {
     "runs": '<div class="rs-page rs-runs"></div>',
     "shell": '<div class="rs-page rs-shell"><h1 class="rs-brand">RLHF Studio</h1></div>',
     "talk": '<div class="rs-page rs-talk"></div>',
+    "road": '<div class="rs-page rs-road"></div>',
     "feedback": '<div class="rs-page rs-feedback"></div>',
+    "evaluate": '<div class="rs-page rs-evaluate"></div>',
 }
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)

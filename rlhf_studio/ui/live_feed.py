@@ -18,8 +18,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlhf_studio.analysis.ends import summary_ends
 from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
@@ -201,9 +201,7 @@ class _Follower:
             self._checkpoints = self.reader.checkpoints()
         if any(event["kind"] == "setting" for event in new_events):
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
-        self._first_and_last = {}
-        if status.state in ENDED:
-            self._first_and_last = self.reader.first_and_last(SUMMARIES[self._config.stage])
+        self._first_and_last = summary_ends(self.reader, self._config.stage) if status.state in ENDED else {}
 
 
 class LiveFeed:

@@ -8,6 +8,7 @@ from typing import Any
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import (
+    STAGES,
     DPORunConfig,
     EvaluationRunConfig,
     RewardModelRunConfig,
@@ -134,7 +135,7 @@ def _use(changes: Mapping[str, Any]) -> str:
     values = {name: _value(value) for name, value in changes.items()}
     if len(values) <= 1:
         return "".join(f"Use {value}" for value in values.values())
-    titles = {name: field.title or name for name, field in walk_fields()}
+    titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
     return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
 
 

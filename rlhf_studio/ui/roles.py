@@ -70,6 +70,11 @@ FUNCTIONS: dict[str, Role] = {
     **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
     # Feedback
     "open_feedback": _VIEWER,
+    # Road
+    "open_road_run": _VIEWER,
+    "road-page.road_news": _VIEWER,
+    "road-page.road_lineage": _VIEWER,
+    **{f"road-page.{name}": _OPERATOR for name in ("road_start", "road_go", "road_stop")},
     "feedback-page.boot": _VIEWER,
     **{f"feedback-page.{name}": _PLAYER for name in ("join", "turn", "vote", "undo", "begin_again")},
     # results would lead raters; the others make, change and read whole tasks, also from files of this machine
@@ -85,6 +90,9 @@ FUNCTIONS: dict[str, Role] = {
     # the reward playground, on the Talk page
     "talk-page.playground_boot": _VIEWER,
     **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
+    # Evaluate
+    **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
+    **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
 }
 
 # Where a request's body names a function of the table above; that function's row decides as well.

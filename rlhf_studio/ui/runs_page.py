@@ -14,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.metrics.stages import HEADLINES
 from rlhf_studio.runs.errors import StoreError
@@ -96,7 +97,7 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
     told = HEADLINES.get(stage)
     if told is None or stage == "ppo":
         return None
-    found = reader.first_and_last(told.names)
+    found = first_and_last(reader, stage, told.names)
     name = next((name for name in told.names if found[name][1] is not None), None)
     if name is None:
         return None

@@ -212,7 +212,7 @@ def test_word_differences_give_both_texts_back(first: str, second: str) -> None:
 
 
 def test_word_differences_by_hand() -> None:
-    expected = [Piece("same", "The film is "), Piece("only first", "dull"), Piece("only second", "great"), Piece("same", ".")]
+    expected = [Piece("same", "The film is"), Piece("only first", " dull"), Piece("only second", " great"), Piece("same", ".")]
     assert word_differences("The film is dull.", "The film is great.") == expected
     long = "word " * MOST_WORDS
     assert [piece.change for piece in word_differences(long + "a", long + "b")] == ["same", "only first", "only second"]

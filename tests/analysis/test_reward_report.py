@@ -12,7 +12,7 @@ import pytest
 from rlhf_studio.analysis.reward_model.accuracy import by_group, correlation, fit, gold_agreement, length_bias, ranks, share_of
 from rlhf_studio.analysis.reward_model.calibration import best_temperature, calibration, histogram
 from rlhf_studio.analysis.reward_model.consistency import disagreement, rewritten
-from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, scored_pairs
+from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, normalised_record, scored_pairs
 from rlhf_studio.analysis.reward_model.report import most_wrong, reward_report
 
 LN3 = math.log(3)  # a margin of ln 3 is a probability of 3/4
@@ -121,7 +121,9 @@ def test_rewritten_texts_and_disagreement() -> None:
 def test_most_wrong_come_worst_first_and_hold_no_right_pair() -> None:
     told = most_wrong(pairs([0, 0, 5, 0], [1, LN3, 0, 9], numbers=[7, 8, 9, 10], ties=[3]))
     assert [(pair.number, pair.chosen) for pair in told] == [(8, 0.0), (7, 0.0)]
-    assert told[0].probability == pytest.approx(0.25)
+    assert told[0].probability == pytest.approx(0.25) and told[0].texts is None
+    (named,) = most_wrong(pairs([1, 0], [0, 1], ties=[0]), {"1": ["p", "good", "bad"], "0": ["", "", ""]})
+    assert (named.place, named.texts) == (1, ("p", "good", "bad"))
 
 
 def test_a_record_goes_through_json_and_back() -> None:
@@ -129,6 +131,16 @@ def test_a_record_goes_through_json_and_back() -> None:
     after = scored_pairs(json.loads(json.dumps(before.record())))
     assert after.chosen.tolist() == [1.23457, 2.0] and after.ties.tolist() == [False, True] and after.groups == ("a", "")
     assert after.chosen_gold is not None and after.chosen_gold.tolist() == [1, 0] and after.scale == 1.5
+
+
+def test_a_record_after_normalising_has_other_scores_and_the_same_findings() -> None:
+    rewrites = {"capitals": {"before": [1.0], "after": [3.0], "others": [2.0]}}
+    before = {"pairs": pairs([3, 1], [1, 2]).record(), "consistency": {"rewrites": rewrites, "padding": 0.1}}
+    after = normalised_record(before, mean=1.0, std=2.0)
+    assert (after["pairs"]["chosen"], after["pairs"]["rejected"], after["pairs"]["scale"]) == ([1.0, 0.0], [0.0, 0.5], 2.0)
+    assert after["consistency"] == {"rewrites": {"capitals": {"before": [0.0], "after": [1.0], "others": [0.5]}}, "padding": 0.05}
+    old, new = reward_report(before), reward_report(after)
+    assert new.fit.log_loss == pytest.approx(old.fit.log_loss) and new.calibration == old.calibration and new.words[:-1] == old.words[:-1]
 
 
 @pytest.mark.parametrize("record", [{}, {"chosen": 3}, {"chosen": [1], "rejected": [1, 2], "chosen_tokens": [1], "rejected_tokens": [1]}])

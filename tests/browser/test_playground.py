@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.ui.app import Server, launch
 from tests.ui.playground_stand_in import COMMAND
 
@@ -71,3 +75,19 @@ def test_what_goes_wrong_and_a_model_without_beginnings(open_page: Callable[...,
     page.locator("#rs-playground-model").blur()
     expect(page.get_by_role("alert").filter(has_text="no folder nowhere at all")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_measured_model_shows_its_report(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(resolve("bundled/world-reward"), folder)
+    lengths = {"chosen_tokens": [3] * 20, "rejected_tokens": [4] * 20}
+    pairs = {"chosen": [1.0] * 16 + [0.0] * 4, "rejected": [0.0] * 16 + [1.0] * 4, **lengths}
+    (folder / "measured.json").write_text(json.dumps({"pairs": pairs, "texts": {"16": ["a prompt", "<b>good</b>", "bad"]}}))
+    page = open_playground(open_page)
+    page.locator("#rs-playground-model").fill(str(folder))
+    page.locator("#rs-playground-model").blur()
+    summary = page.locator(".rs-measured summary")
+    expect(summary).to_contain_text("80")
+    summary.click()
+    expect(page.locator(".rs-measured-words li").first).to_contain_text("scores higher in 80 % of 20 held-out pairs")
+    expect(page.locator(".rs-measured-worst article").first).to_contain_text("<b>good</b>")

@@ -226,6 +226,9 @@ class Known(TrainingObjective[float]):
     def count(self, items: Sequence[float]) -> int:
         return len(items)
 
+    def mean_of(self, items: Sequence[float], results: Sequence[float]) -> float:
+        raise NotImplementedError
+
     def tokens(self, items: Sequence[float]) -> int:
         return len(items)
 

@@ -29,7 +29,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that only knows these two texts."""
     table = {GOOD: 1.0, BAD: 0.5}
 
-    def text_scores(model: Any, texts: Sequence[tuple[int, ...]], pad_id: int | None) -> torch.Tensor:
+    def text_scores(model: Any, texts: Sequence[tuple[int, ...]], pad_id: int | None, *, twins: bool) -> torch.Tensor:
         return torch.tensor([table[text] for text in texts])
 
     monkeypatch.setattr(reward_training, "text_scores", text_scores)
@@ -55,7 +55,9 @@ def test_bradley_terry_by_hand(scores: None, pair: dict[str, Any], settings: dic
     objective, items = BradleyTerryObjective(None, **settings), [EncodedPair((), GOOD, BAD, **pair)]
     assert float(objective.loss_sum(None, items)) == pytest.approx(expected, abs=2e-6)
     assert objective.count(items) == pair.get("weight", 1.0) and objective.tokens(items) == 4
-    assert objective.read(None, items)[0].margin == 0.5
+    read = objective.read(None, items)
+    assert read[0].margin == 0.5
+    assert objective.mean_of(items, read) == pytest.approx(expected / pair.get("weight", 1.0), abs=2e-6)
 
 
 def test_weights_are_summed_exactly_however_a_batch_is_cut(scores: None) -> None:
@@ -86,6 +88,7 @@ def test_dpo_by_hand(monkeypatch: pytest.MonkeyPatch, pair: dict[str, Any], smoo
     rewards = objective.read(policy, items)[0]
     assert (rewards.chosen, rewards.rejected) == pytest.approx((0.2, -0.1)) and rewards.margin == pytest.approx(0.3)
     assert (rewards.chosen_logprob, rewards.rejected_logprob) == (-8.0, -21.0)
+    assert objective.mean_of(items, [rewards]) == pytest.approx(expected / pair.get("weight", 1.0), abs=2e-6)
 
 
 def test_a_chat_counts_in_several_places() -> None:
@@ -142,7 +145,7 @@ def test_the_reference_is_asked_once_for_each_pair() -> None:
     copied.register_forward_pre_hook(count, with_kwargs=True)
     trainer = SupervisedTrainer(model, PAIRS, objective, DPOConfig(batch_size=2, epochs=3, learning_rate=1e-2), LANES, 0)
     losses = [trainer.step().loss for _ in range(trainer.total_steps)]
-    assert asked == sum(2 * len(pair.prompt) + len(pair.chosen) + len(pair.rejected) - 2 for pair in PAIRS)  # without the last tokens
+    assert asked == 5 * (2 + 1 + 2) - 1  # prompts once, no last tokens; and the third pair's responses begin alike
     assert losses[0] == pytest.approx(0.693147, abs=1e-5) and losses[-1] < 0.5
     assert torch.equal(copied.transformer.wte.weight, before)
     assert all(rewards.margin > 0 for rewards in trainer.read(PAIRS))
@@ -165,6 +168,11 @@ def test_dpo_goes_on_bit_for_bit() -> None:
     resumed.optimizer.load_state_dict(optimizer)
     resumed.restore(numbers, tensors)
     assert [resumed.step().loss for _ in range(2)] == expected
+
+
+def test_dpo_takes_its_settings() -> None:
+    objective = DPOObjective.of(make_model(), DPOConfig(beta=0.7, label_smoothing=0.3))
+    assert (objective.beta, objective.label_smoothing) == (0.7, 0.3)
 
 
 def test_dpo_needs_a_reference() -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config import RewardConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import Lanes
-from rlhf_studio.engine.compute.packing import _sliding_mask, attention_for, enable_packing, pack, pack_texts
+from rlhf_studio.engine.compute.packing import _sliding_mask, attention_for, enable_packing, pack, pack_texts, pack_twins
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.policy import ResponseModel
@@ -54,6 +54,22 @@ def test_texts_lie_end_to_end_and_are_read_at_their_ends() -> None:
     assert row.positions.tolist() == [[0, 0, 0, 1, 2, 0, 1, 2]]
     assert row.groups == [(2, 1), (2, 3)]
     assert row.wanted.tolist() == [4, 0, 7, 1]
+
+
+def test_what_two_texts_begin_with_stands_in_the_row_once() -> None:
+    """The pairs are 4 5 6 with 4 5 7 8, and 9 with 9 3."""
+    row = pack_twins([[4, 5, 6], [9], [4, 5, 7, 8], [9, 3]], CPU, [[2], [0], [1, 3], [1]])
+    assert row.ids.tolist() == [[4, 5, 6, 9, 7, 8, 3]] and row.positions.tolist() == [[0, 1, 2, 0, 2, 3, 1]]
+    assert row.wanted.tolist() == [2, 3, 1, 5, 6]
+    assert row.groups == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert row.starts is not None
+    texts = row.starts.to_texts(row.ids[0].double()).tolist()
+    assert texts == [9, 9, 3, 4, 5, 6, 4, 5, 7, 8]
+    assert row.starts.to_row(torch.tensor(texts)).tolist() == row.ids[0].tolist()
+    x = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(row.starts.to_texts, x)
+    assert torch.autograd.gradcheck(row.starts.to_row, torch.randn(10, 2, dtype=torch.float64, requires_grad=True))
+    assert pack_twins([[4, 5], [6, 7]], CPU, [[1], [1]]).starts is None
 
 
 def test_a_window_is_cut_out_of_the_past() -> None:

@@ -79,6 +79,11 @@ def test_rewriting_and_gold(tmp_path: Path) -> None:
     assert {name: len(lists["before"]) for name, lists in told.record["consistency"]["rewrites"].items()} == {
         "synonyms": 1, "punctuation": 1, "capitals": 1
     }  # fmt: skip
+    for wrong in told.report.wrong:
+        assert wrong.texts == tuple(getattr(texts[wrong.place], part) for part in ("prompt", "chosen", "rejected"))
+    assert len(told.report.wrong) == sum(
+        margin < 0 for margin in np.subtract(*(told.record["pairs"][side] for side in ("chosen", "rejected")))
+    )
     with pytest.raises(ValueError, match="1 texts for 2 pairs"):
         measure(model, pairs, texts=texts[:1])
     with pytest.raises(ValueError, match="no held-out pairs"):

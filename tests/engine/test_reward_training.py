@@ -111,6 +111,19 @@ def test_learns_a_preference_and_reports_it(tokenizer: PreTrainedTokenizerFast) 
     assert not model.training
 
 
+@pytest.mark.parametrize(("centering", "label_smoothing"), [(0.5, 0.0), (0.0, 0.2)])
+def test_centering_and_smoothing_reach_the_loss(centering: float, label_smoothing: float, tokenizer: PreTrainedTokenizerFast) -> None:
+    """The first loss, from the scores before training: a model of Llama's kind has no dropout here."""
+    model = make_llama()
+    good, bad = (score_texts(model, tokenizer, [pair.prompt + getattr(pair, side) for pair in PAIRS]) for side in ("chosen", "rejected"))
+    expected = 0.0
+    for chosen, rejected in zip(good.tolist(), bad.tolist(), strict=True):
+        right, wrong = (math.log(1 + math.exp(x)) for x in (rejected - chosen, chosen - rejected))
+        expected += ((1 - label_smoothing) * right + label_smoothing * wrong + centering * (chosen + rejected) ** 2) / len(PAIRS)
+    config = RewardTrainingConfig(centering=centering, label_smoothing=label_smoothing)
+    assert train_reward_model(model, tokenizer, PAIRS, config).losses[0] == pytest.approx(expected, rel=1e-4)
+
+
 def test_no_eval_pairs_no_eval_figures(tokenizer: PreTrainedTokenizerFast) -> None:
     record = train_reward_model(make_model(), tokenizer, PAIRS, RewardTrainingConfig())
     assert (record.eval_loss, record.eval_accuracy, record.eval_margin) == (None, None, None)

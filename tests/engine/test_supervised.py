@@ -14,6 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.gradient_checkpointing import computes_again, enable_gradient_checkpointing
 from rlhf_studio.engine.compute.lanes import Lanes
 from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.stages.batch_passes import BatchPasses, draws_random_numbers
@@ -151,6 +152,7 @@ def test_numbers_are_read_in_the_order_of_the_items() -> None:
     for ours, expected in zip(trainer.read(items), alone, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     assert trainer.mean_loss(items) == pytest.approx(float(torch.cat(alone).mean()), rel=1e-5)
+    assert trainer.objective.mean_of(items, trainer.read(items)) == pytest.approx(float(torch.cat(alone).mean()), rel=1e-5)
 
 
 def test_dropout_takes_one_lane() -> None:
@@ -160,6 +162,29 @@ def test_dropout_takes_one_lane() -> None:
         assert draws_random_numbers(model) is (dropout > 0)
         passes = BatchPasses(model, LanguageModelObjective(), LANES, 8)
         assert passes._training_compute.lanes.count == lanes and passes.compute.lanes.count == 2
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("own", [True, False])
+def test_gradient_checkpointing_changes_nothing(dropout: float, own: bool) -> None:
+    """Ours and transformers' own; with dropout the second forward pass must draw what the first one drew."""
+    found = []
+    for checkpointing in (False, True):
+        model = make_model(dropout)
+        if checkpointing and own:
+            assert enable_gradient_checkpointing(model) == 2
+        elif checkpointing:
+            model.gradient_checkpointing_enable()
+        assert computes_again(model) is checkpointing
+        passes = BatchPasses(model, LanguageModelObjective(), LANES, 8)
+        assert passes.packs is not checkpointing
+        passes.packs = False
+        model.set_attn_implementation("sdpa")
+        torch.manual_seed(1)
+        found.append((passes.add_gradients(examples()), [gradient.clone() for gradient in passes.gradients()]))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for plain, again in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(again, plain, atol=1e-6, rtol=1e-4)
 
 
 class OneOf(Ranks):

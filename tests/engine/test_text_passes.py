@@ -73,3 +73,26 @@ def test_texts_on_either_side_of_a_rotation_boundary_go_apart() -> None:
     together = text_logprobs(model, TEXTS, [[1]] * len(TEXTS)).sums()
     torch.testing.assert_close(together, torch.stack(alone), **CLOSE)
     assert text_logprobs(model, TEXTS, [[]] * len(TEXTS)).sums().tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("family", sorted(TESTED_FAMILIES))
+@pytest.mark.parametrize("kind", ["logprobs", "scores"])
+def test_a_shared_start_that_is_read_once_changes_nothing(family: str, kind: str) -> None:
+    """Numbers and gradients of pairs, beside those of texts that are read whole."""
+    texts = [(2, 3, 4, 5, 6), (7, 8, 9), (2, 3, 4, 10, 11, 12), (7, 8, 9, 13)]
+    model = make(AutoModelForCausalLM if kind == "logprobs" else AutoModelForSequenceClassification, family)
+    assert enable_packing(model)
+    found, read = [], []
+    for twins in (False, True):
+        hook = model.get_input_embeddings().register_forward_pre_hook(lambda _, given: read.append(given[0].numel()))
+        model.zero_grad()
+        if kind == "logprobs":
+            values = text_logprobs(model, texts, [range(1, len(text)) for text in texts], twins=twins).values
+        else:
+            values = text_scores(model, texts, None, twins=twins)
+        (values * torch.arange(1.0, len(values) + 1)).sum().backward()
+        hook.remove()
+        found.append([values.detach(), *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)])
+    assert read == ([14, 9] if kind == "logprobs" else [18, 12])
+    for shared, whole in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(shared, whole, atol=1e-4, rtol=1e-4)

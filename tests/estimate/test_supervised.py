@@ -87,6 +87,15 @@ def test_padding_costs_where_texts_are_not_packed() -> None:
     assert table(settings("sft"), device=GPU)["Activations"] == (4 * 14 * SAVED * 2, int(1.6 * 4 * 14 * SAVED * 2))
 
 
+def test_attention_that_drops_keeps_its_weights_on_a_cpu() -> None:
+    """4 texts of 8 tokens, or 14: 2 blocks, 2 heads, two float32 matrices and one of yes and no."""
+    drops = facts(attention_dropout=0.1, heads=2)
+    plain, more = (table(settings("sft"), policy)["Activations"] for policy in (facts(), drops))
+    low, high = (after - before for after, before in zip(more, plain, strict=True) if after is not None and before is not None)
+    assert (low, high) == (4 * 8**2 * 2 * 2 * 9, 4 * 14**2 * 2 * 2 * 9)
+    assert table(settings("sft"), drops, GPU)["Activations"] == table(settings("sft"), device=GPU)["Activations"]
+
+
 def test_checkpointing_and_smaller_pieces_save() -> None:
     def high(**sections: dict[str, Any]) -> int:
         made = estimate_training_memory(settings("dpo", **sections), RunModels(facts()), CPU, TOKENS, 100)

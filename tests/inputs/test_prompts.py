@@ -40,6 +40,20 @@ def test_json_lines(tmp_path: Path) -> None:
     assert read_prompts(data(write(tmp_path, "p.jsonl", "".join(rows)))).texts == ["één", "two"]
 
 
+def test_a_json_array_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"number {row} ],[ {{}}" for row in range(40)]
+    monkeypatch.setattr(lines, "START_CHARACTERS", 12)
+    for size in (1, 7, 65_536):
+        monkeypatch.setattr(lines, "PIECE_CHARACTERS", size)
+        for indent in (None, 2):
+            path = write(
+                tmp_path, "p.json", " \n" * 5 + json.dumps([{"prompt": text, "more": [[1]]} for text in texts], indent=indent) + "\n"
+            )
+            assert read_prompts(data(path)).texts == texts
+    packed = write(tmp_path, "p.json.gz", gzip.compress(b'\xef\xbb\xbf[{"prompt": "one"}]'))
+    assert read_prompts(data(packed)).texts == ["one"]
+
+
 def test_text_one_prompt_a_line_with_a_byte_order_mark_and_windows_ends(tmp_path: Path) -> None:
     path = write(tmp_path, "p.TXT", b"\xef\xbb\xbfone\r\n\r\n two \r\n")
     assert read_prompts(data(path)).texts == ["one", " two "]
@@ -103,7 +117,12 @@ BAD_FILES = {
     "not text": ("p.jsonl", '{"prompt": 3}\n', "data.column", "row 1 holds int in 'prompt', not text"),
     "not an object": ("p.jsonl", '"a"\n', "data.prompts", "row 1 is not an object"),
     "not json": ("p.jsonl", '{"prompt": "a"}\n{oops\n', "data.prompts", "row 2 is not valid JSON"),
-    "json array": ("p.json", "[\n{}]", "data.prompts", "a JSON array must be rewritten as one object a line"),
+    "json array": ("p.jsonl", "[\n{}]", "data.prompts", "a JSON array must be rewritten as one object a line"),
+    "empty objects": ("p.json", "[\n{}]", "data.column", "there is no column 'prompt'; the columns are: (none)"),
+    "no objects": ("p.json", '["a"]', "data.prompts", "row 1 is not an object"),
+    "array without end": ("p.json", '[{"prompt": "a"}, {"prompt": "b"}', "data.prompts", "row 3 is not valid JSON"),
+    "array with an error": ("p.json", '[{"prompt": "a"}, {oops}]' + " " * 400_000, "data.prompts", "row 2 is not valid JSON, or longer"),
+    "deep array": ("p.json", "[" * 100_000, "data.prompts", "row 1 is not valid JSON"),
     "deep json": ("p.jsonl", "[" * 100_000, "data.prompts", "row 1 is not valid JSON"),
     "not utf-8": ("p.txt", b"one\ntwo\ncaf\xe9\n", "data.prompts", "row 3 is not UTF-8 text (byte 0xe9)"),
     "not utf-8 far down": (

@@ -228,6 +228,16 @@ def test_an_evaluation_counts_its_steps_memory_and_disk(evaluation: Any, tmp_pat
     assert not any("lora" in problem.message for problem in found), "nothing is trained"
 
 
+def test_dropout_that_slows_a_cpu_down_is_told(make_model: MakeModel, tmp_path: Path) -> None:
+    shape = {"n_layer": 1, "n_embd": 4, "n_head": 2}
+
+    def told(name: str, **dropout: float) -> bool:
+        report = inspect_run(config("sft", make_model(name, **shape, **dropout)), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+        return any("dropout of 0.1 in attention" in note for note in report.notes)
+
+    assert told("said", attn_pdrop=0.1) and told("unsaid") and not told("none", attn_pdrop=0.0)
+
+
 def test_lengths_are_of_what_was_looked_at() -> None:
     lengths = tokens(*range(1, 101))
     assert (lengths.usual, lengths.longest, lengths.longest_of(1), lengths.longest_of(9)) == (51, 100, 51, 91)

@@ -100,8 +100,6 @@ def measurement(pairs: int = 200) -> dict[str, object]:
             "numbers": list(range(1, pairs + 1)),
             "ties": [False] * pairs,
             "groups": ["plot" if number % 3 else "acting" for number in range(pairs)],
-            "chosen_gold": None,
-            "rejected_gold": None,
             "scale": 1.0,
         }
     }

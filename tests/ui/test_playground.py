@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.page import RewardPlayground
@@ -113,3 +115,17 @@ def test_models_of_runs_are_offered_and_described(make: Callable[..., RewardPlay
     assert told["architecture"] == "GPT2ForSequenceClassification" and told["scored"].startswith("The last token")
     json.dumps(told, allow_nan=False)
     assert "no folder" in page.playground_model({"model": "nowhere at all"}, OPERATOR)["error"]
+
+
+def test_a_measured_model_has_a_report(make: Callable[..., RewardPlayground], tmp_path: Path) -> None:
+    page, folder = make(), tmp_path / "model"
+    shutil.copytree(resolve(MODEL), folder)
+    assert page.playground_model({"model": str(folder)}, OPERATOR)["report"] is None
+    pairs = {"chosen": [1.0, 0.0], "rejected": [0.0, 1.0], "chosen_tokens": [3, 3], "rejected_tokens": [3, 3]}
+    (folder / "measured.json").write_text(json.dumps({"pairs": pairs, "texts": {"1": ["<b>", "good", "bad"]}}))
+    report = page.playground_model({"model": str(folder)}, OPERATOR)["report"]
+    assert report["fit"]["accuracy"]["share"] == 0.5 and report["wrong"][0]["texts"] == ("<b>", "good", "bad")
+    json.dumps(report, allow_nan=False)
+    for damaged, part in (("{", "is not valid JSON"), ("{}", "it has no pairs"), ('{"pairs": {"chosen": 1}}', "no scored pairs")):
+        (folder / "measured.json").write_text(damaged)
+        assert part in page.playground_model({"model": str(folder)}, OPERATOR)["error"]

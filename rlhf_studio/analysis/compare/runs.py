@@ -14,6 +14,7 @@ import numpy as np
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, fields_of, shown, telling, title, what_teaches
+from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
@@ -196,7 +197,7 @@ def _compared(
     stage: Stage,
     summary: Sequence[str],
 ) -> ComparedRun:
-    tenths = reader.first_and_last(summary)
+    ends = first_and_last(reader, stage, summary)
     return ComparedRun(
         run_id=status.run_id,
         label=label,
@@ -206,8 +207,8 @@ def _compared(
         settings_known=all_known(settings),
         step=status.step,
         total_steps=status.total_steps,
-        first={name: first for name, (first, _) in tenths.items()},
-        last={name: last for name, (_, last) in tenths.items()},
+        first={name: first for name, (first, _) in ends.items()},
+        last={name: last for name, (_, last) in ends.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
         stage=stage,
     )

@@ -54,6 +54,8 @@ def table_of(report: Report) -> Table:
     return Table([made[place][0] for place in used], [(name, [cells[place] for place in used]) for name, cells in rows])
 
 
+AGREEMENTS = {"own": "within", "first": "against"}
+
 _Made = list[tuple[Column, Callable[[PolicyReport], Cell]]]
 
 
@@ -123,12 +125,12 @@ def _against(report: Report) -> _Made:
         if measure == GOLD or GOLD not in report.measures:
             continue
         title = title_of(measure)
-        for key, where in (("within", "of its own answers"), ("against", f"of its answers and those of {report.first}")):
+        for key, where in (("own", "of its own answers"), ("first", f"of its answers and those of {report.first}")):
             meaning = f"How often {title.lower()} orders two {where} to one prompt as gold does."
             made.append(
                 (
-                    Column(f"agreement/{key}/{measure}", f"{title} agrees ({key})", meaning, True, 0),
-                    lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], key),  # type: ignore[misc]
+                    Column(f"agreement/{key}/{measure}", f"{title} agrees with gold ({key})", meaning, True, 0),
+                    lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], AGREEMENTS[key]),  # type: ignore[misc]
                 )
             )
     return made

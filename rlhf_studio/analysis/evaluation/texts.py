@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 _WORDS = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-_PARTS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
+_PARTS = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s])|\s+")  # a word with the blank before it, so that blanks alone never match
 REPEATED = 4
 """Words of a phrase whose repetition counts."""
 MOST_WORDS = 2000

@@ -87,6 +87,20 @@ def _rounded(values: Numbers) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
+def normalised_record(record: Mapping[str, Any], mean: float, std: float) -> dict[str, Any]:
+    """A measurement's record as it is once every score s has become (s − mean) / std. Probabilities stay what they were."""
+
+    def moved(scores: Sequence[float]) -> list[float]:
+        return _rounded((_numbers(scores) - mean) / std)
+
+    pairs = record["pairs"]
+    done = {**record, "pairs": {**pairs, **{side: moved(pairs[side]) for side in ("chosen", "rejected")}, "scale": pairs["scale"] * std}}
+    if steady := record.get("consistency"):
+        rewrites = {name: {side: moved(scores) for side, scores in lists.items()} for name, lists in steady["rewrites"].items()}
+        done["consistency"] = {**steady, "rewrites": rewrites, "padding": steady["padding"] / std}
+    return done
+
+
 def scored_pairs(record: Mapping[str, Any]) -> ScoredPairs:
     """What :meth:`ScoredPairs.record` has written. Raises ValueError when it is something else."""
     try:

@@ -32,13 +32,23 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class WrongPair:
-    """A pair that the model gets wrong: the row of the data, both scores, and the probability it gives to what people chose."""
+    """A pair that the model gets wrong.
 
+    Attributes:
+        place: among the pairs, from 0.
+        number: the row of the data.
+        chosen, rejected: both scores.
+        probability: what the model gives to what people chose.
+        texts: prompt, chosen and rejected response, where they were recorded.
+    """
+
+    place: int
     number: int
     chosen: float
     rejected: float
     probability: float
     group: str
+    texts: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,8 @@ class RewardReport:
 
 
 def reward_report(record: Mapping[str, Any]) -> RewardReport:
-    """All measures of a measurement's record: ``pairs`` (see :meth:`.pairs.ScoredPairs.record`) and, where it was looked at,
-    ``consistency``. Raises ValueError when it is no such record.
+    """All measures of a measurement's record: ``pairs`` (see :meth:`.pairs.ScoredPairs.record`) and, where they were looked at,
+    ``consistency`` and the ``texts`` of the worst pairs. Raises ValueError when it is no such record.
     """
     if not isinstance(record.get("pairs"), Mapping):
         raise ValueError("this is no measurement of a reward model: it has no pairs")
@@ -81,25 +91,37 @@ def reward_report(record: Mapping[str, Any]) -> RewardReport:
         by_group(pairs),
         measured[3],
         steady,
-        most_wrong(pairs),
+        most_wrong(pairs, record.get("texts")),
         in_words(*measured, steady),
     )
 
 
-def most_wrong(pairs: ScoredPairs, most: int = MOST_WRONG) -> list[WrongPair]:
-    """The pairs whose preferred response the model finds least probable, worst first; none that it gets right."""
-    decided = pairs.without_ties()
-    order = [place for place in np.argsort(decided.margins, kind="stable")[:most].tolist() if decided.margins[place] < 0]
+def most_wrong(pairs: ScoredPairs, texts: Mapping[str, Any] | None = None, most: int = MOST_WRONG) -> list[WrongPair]:
+    """The pairs whose preferred response the model finds least probable, worst first; none that it gets right, and no ties.
+
+    ``texts`` maps the place of a pair, as a word, to its prompt and both responses.
+    """
+    margins = np.where(pairs.ties, np.inf, pairs.margins)
+    order = [place for place in np.argsort(margins, kind="stable")[:most].tolist() if margins[place] < 0]
     return [
         WrongPair(
-            int(decided.numbers[place]),
-            float(decided.chosen[place]),
-            float(decided.rejected[place]),
-            float(1 / (1 + np.exp(-decided.margins[place]))),
-            decided.groups[place],
+            place,
+            int(pairs.numbers[place]),
+            float(pairs.chosen[place]),
+            float(pairs.rejected[place]),
+            float(1 / (1 + np.exp(-margins[place]))),
+            pairs.groups[place],
+            _texts(texts or {}, place),
         )
         for place in order
     ]
+
+
+def _texts(texts: Mapping[str, Any], place: int) -> tuple[str, str, str] | None:
+    if str(place) not in texts:
+        return None
+    prompt, chosen, rejected = texts[str(place)]
+    return str(prompt), str(chosen), str(rejected)
 
 
 def in_words(headline: Fit, curve: Calibration, length: LengthBias, gold: GoldAgreement | None, steady: Consistency | None) -> list[str]:

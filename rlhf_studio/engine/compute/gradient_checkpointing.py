@@ -25,6 +25,12 @@ def enable_gradient_checkpointing(model: nn.Module) -> int:
     return len(layers)
 
 
+def computes_again(model: nn.Module) -> bool:
+    """Whether layers of the model compute their forward pass a second time in the backward pass: by our switch, or by transformers' own."""
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    return any(layer.gradient_checkpointing or getattr(layer.forward, "__func__", None) is _recomputed_forward for layer in layers)
+
+
 def _recomputed_forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
     forward = type(layer).forward
     if not torch.is_grad_enabled():

@@ -10,6 +10,7 @@ Shapes: N tokens in the packed row, M positions whose hidden states are wanted, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rlhf_studio.engine.compute.shared_starts import SharedStarts, common_start
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.families import TESTED_FAMILIES
 
 ATTENTION = "sdpa_of_packed_rows"  # the name under which our attention function is registered
+
+WORTH_SHARING = 0.05  # of all tokens: for fewer, copying queries, keys and values costs more than it saves
 
 Groups = list[tuple[int, int]]
 """For each group of neighbouring episodes of equal length: the number of episodes, and the tokens of each."""
@@ -38,12 +42,14 @@ class PackedRow:
         ids, positions: (1, N) int64 token ids and position ids; position ids start at 0 in each episode.
         groups: where the episodes are in the row.
         wanted: (M,) int64, the places in the row whose hidden states are wanted, in the order in which the caller wants them.
+        starts: of texts that share their starts; ``groups`` are then those of the whole texts. None: nothing is shared.
     """
 
     ids: Tensor
     positions: Tensor
     groups: Groups
     wanted: Tensor
+    starts: SharedStarts | None = None
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments for the model. The mask is a placeholder: with four dimensions transformers builds none of its own from it,
@@ -86,6 +92,42 @@ def pack_texts(texts: Sequence[Sequence[int]], device: torch.device, wanted: Seq
     return PackedRow(ids[None], positions[None], groups, torch.tensor(places, device=device))
 
 
+def pack_twins(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]]) -> PackedRow:
+    """Texts of which the first half and the second half are pairs; what a pair has in common at its beginning stands in the row once.
+
+    Where that is less than :data:`WORTH_SHARING` of all tokens, the texts are packed whole.
+    ``wanted`` names the wanted places of each text, counted from its start.
+    """
+    half = len(texts) // 2
+    shared = [0] * half + [common_start(one, other) for one, other in zip(texts[:half], texts[half:], strict=True)]
+    if sum(shared) < WORTH_SHARING * sum(map(len, texts)):
+        return pack_texts(texts, device, wanted)
+    own_lengths = [len(text) - start for text, start in zip(texts, shared, strict=True)]
+    in_row = [0, *itertools.accumulate(own_lengths)]
+
+    def places(row: int) -> tuple[range, range]:
+        """Where the tokens of a text are in the packed row: those of its start, and its own."""
+        first = in_row[row % half]  # the twin in the first half has the start as its own
+        return range(first, first + shared[row]), range(in_row[row], in_row[row + 1])
+
+    lengths, order = torch.tensor([len(text) for text in texts]).sort(stable=True)
+    spread, own, copies, originals = [], [0] * in_row[-1], [], []
+    for row in order.tolist():
+        start, rest = places(row)
+        copies += range(len(spread), len(spread) + len(start))
+        originals += start
+        own[rest.start : rest.stop] = range(len(spread) + len(start), len(spread) + len(texts[row]))
+        spread += [*start, *rest]
+    ids = [token for text, start in zip(texts, shared, strict=True) for token in text[start:]]
+    positions = [place for text, start in zip(texts, shared, strict=True) for place in range(start, len(text))]
+    found = [
+        [*start, *rest][place] for (start, rest), within in zip(map(places, range(len(texts))), wanted, strict=True) for place in within
+    ]
+    tensors = (torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (spread, own, copies, originals))
+    as_row = [torch.tensor(numbers, device=device) for numbers in (ids, positions, found)]
+    return PackedRow(as_row[0][None], as_row[1][None], _groups(lengths), as_row[2], SharedStarts(*tensors))
+
+
 def _starts(lengths: Tensor, order: Tensor) -> Tensor:
     """(B,) the place in the row where each episode starts, in the batch's order; ``lengths`` (B,) and ``order`` are in the row's order."""
     starts = torch.empty_like(lengths)
@@ -99,9 +141,10 @@ def _groups(lengths: Tensor) -> Groups:
 
 
 class _ThreadState(threading.local):
-    """The groups of the packed row that the calling thread's model is computing; None for a padded batch."""
+    """The groups and the shared starts of the packed row that the calling thread's model is computing; None for a padded batch."""
 
     groups: Groups | None = None
+    starts: SharedStarts | None = None
 
 
 _current = _ThreadState()
@@ -110,11 +153,12 @@ _current = _ThreadState()
 @contextlib.contextmanager
 def attention_for(layout: object) -> Iterator[None]:
     """Inside, attention in this thread's forward passes stays within each episode of a :class:`PackedRow`. Others change nothing."""
-    _current.groups = layout.groups if isinstance(layout, PackedRow) else None
+    if isinstance(layout, PackedRow):
+        _current.groups, _current.starts = layout.groups, layout.starts
     try:
         yield
     finally:
-        _current.groups = None
+        _current.groups, _current.starts = None, None
 
 
 def enable_packing(model: nn.Module) -> bool:
@@ -155,16 +199,21 @@ def _attention(
     groups = _current.groups
     if groups is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    starts = _current.starts
     tokens = [count * width for count, width in groups]
     # Transposed so that the split is along the tokens as they are in memory: the backward pass then joins the pieces in one copy.
-    parts = zip(groups, *(x.transpose(1, 2).split(tokens, dim=1) for x in (query, key, value)), strict=True)
+    inputs = [x.transpose(1, 2) for x in (query, key, value)]
+    if starts is not None:
+        inputs = [starts.to_texts(x.squeeze(0))[None] for x in inputs]
+    parts = zip(groups, *(x.split(tokens, dim=1) for x in inputs), strict=True)
     results = []
     for (count, width), *pieces in parts:
         episodes = [piece.unflatten(1, (count, width)).squeeze(0).transpose(1, 2) for piece in pieces]
         mask = _sliding_mask(width, settings.get("sliding_window"), query.device)
         result, _ = sdpa_attention_forward(module, *episodes, mask, **settings)
         results.append(result.flatten(0, 1))
-    return torch.cat(results)[None], None
+    joined = torch.cat(results)
+    return (joined if starts is None else starts.to_row(joined))[None], None
 
 
 def _sliding_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -181,9 +181,9 @@ def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None
     shutil.rmtree(temporary, ignore_errors=True)
     everything = model.state_dict() if weights is None else weights
     base = {
-        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", "."): tensor
         for name, tensor in everything.items()
-        if ".lora_" not in name
+        if ".lora_" not in name and ".modules_to_save." not in name
     }
     model.get_base_model().save_pretrained(temporary, state_dict=base)
     os.replace(temporary, folder)

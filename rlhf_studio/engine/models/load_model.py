@@ -39,7 +39,7 @@ from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
-from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
+from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
@@ -329,15 +329,22 @@ def _adapted_classifier(
             [Problem(field, f"{name} is a LoRA adapter of a language model, not of a reward model; train a reward model first")]
         )
     base, revision = adapter_base(name, folder, field)
-    loaded = load_causal_lm(base, revision, dtype, report, field)
-    model = classifier_of(loaded, base, field)
-    if saved.head == "hidden":
-        model.score = HiddenHead(model.score.in_features, saved.activation, device=loaded.model.device)
-    model.score.to(dtype)
+    base_folder = fetch(base, revision, report, field)
+    if is_reward_model(base_folder):
+        model, tokenizer = _saved_classifier(base, base_folder, saved, dtype, field), None
+    else:
+        loaded = load_causal_lm(base, revision, dtype, report, field)
+        model, tokenizer = classifier_of(loaded, base, field), loaded.tokenizer
+        if saved.head == "hidden":
+            model.score = HiddenHead(model.score.in_features, saved.activation, device=loaded.model.device)
+        model.score.to(dtype)
     head = {part.removeprefix("score."): tensor for part, tensor in head_tensors(folder, "base_model.model.").items() if "score." in part}
+    if tokenizer is None or (folder / "tokenizer_config.json").is_file():
+        tokenizer = load_tokenizer(folder)
+    if "bias" in head and model.score.bias is None:
+        model.score.bias = nn.Parameter(torch.zeros_like(model.score.weight[:, 0]))
     if head.keys() != model.score.state_dict().keys():
         raise ConfigError([Problem(field, f"the adapter {name} has no whole score head; it is not a trained reward model")])
-    tokenizer = load_tokenizer(folder) if (folder / "tokenizer_config.json").is_file() else loaded.tokenizer
     with torch.no_grad():
         model.score.load_state_dict(head)
     return merge_adapter(model, folder, name, field), tokenizer

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rlhf_studio.engine.compute.fused import consume_logits
-from rlhf_studio.engine.compute.packing import PackedRow, attention_for, pack_texts, takes_packed_rows
+from rlhf_studio.engine.compute.packing import PackedRow, attention_for, pack_texts, pack_twins, takes_packed_rows
 from rlhf_studio.engine.models.classifiers import last_token_logits
 from rlhf_studio.engine.models.policy import OutputSelector, plain_model
 from rlhf_studio.engine.models.position_ids import position_scheme_of
@@ -75,16 +75,17 @@ class TokenLogprobs:
         return list(self.values.detach()[order].cpu().split(lengths.tolist()))
 
 
-def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]]) -> TokenLogprobs:
+def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], *, twins: bool = False) -> TokenLogprobs:
     """Log-probability of every token that counts, given the tokens before it.
 
     Args:
         model: any causal LM of transformers, with or without LoRA.
         texts: token ids.
         counted: for each text the places of the tokens that count, ascending and from 1 on: nothing predicts the first token.
+        twins: the second half of the texts are other responses to the prompts of the first: what a pair shares is read once, if it can be.
     """
     parts = [
-        (rows, _logprobs(model, [texts[row] for row in rows], [counted[row] for row in rows]))
+        (rows, _logprobs(model, [texts[row] for row in rows], [counted[row] for row in rows], twins and len(rows) == len(texts)))
         for rows in _passes(model, [row for row, places in enumerate(counted) if places], texts)
     ]
     if not parts:
@@ -94,36 +95,36 @@ def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[
     return TokenLogprobs(torch.cat([values for _, values in parts]), torch.tensor(numbers, device=model.device), len(texts))
 
 
-def _logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]]) -> Tensor:
+def _logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], twins: bool) -> Tensor:
     """(M,) text by text. What follows the last token that is predicted is not read."""
     device = model.device
-    layout = _lay_out(
-        model, [text[: places[-1]] for text, places in zip(texts, counted, strict=True)], [[p - 1 for p in c] for c in counted]
-    )
+    cut = [text[: places[-1]] for text, places in zip(texts, counted, strict=True)]
+    layout = _lay_out(model, cut, [[place - 1 for place in places] for places in counted], twins)
     ids = torch.tensor([text[place] for text, places in zip(texts, counted, strict=True) for place in places], device=device)
     with _selector_of(plain_model(model))(layout.predicting), attention_for(layout):
         logits = model(**_inputs(model, layout), use_cache=False).logits.squeeze(0)
     return consume_logits(logits, ids, 1.0, with_entropy=False)[0]
 
 
-def text_scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None) -> Tensor:
+def text_scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None, *, twins: bool = False) -> Tensor:
     """(B,) float32 scores of a classifier with one output; padding has no influence.
 
     A classifier that takes packed rows scores the last token of each text. ``pad_id`` fills the padding of any other, unless it occurs in a
-    text; None when there is no pad token.
+    text; None when there is no pad token. ``twins`` as in :func:`text_logprobs`.
     """
     scores = torch.empty(0, device=model.device)
     passes = _passes(model, range(len(texts)), texts)
     for rows in passes:
-        scores = torch.cat([scores, _scores(model, [texts[row] for row in rows], pad_id)])
+        scores = torch.cat([scores, _scores(model, [texts[row] for row in rows], pad_id, twins and len(rows) == len(texts))])
     order = torch.tensor([row for rows in passes for row in rows], device=model.device)
     return scores if len(passes) == 1 else scores.new_empty(len(texts)).index_copy(0, order, scores)
 
 
-def _scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None) -> Tensor:
+def _scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None, twins: bool) -> Tensor:
     if not scores_packed_rows(model):
         return last_token_logits(model, texts, pad_id)[:, 0]
-    row, classifier = pack_texts(texts, model.device), plain_model(model)
+    classifier: Any = plain_model(model)
+    row = _packed(texts, model.device, [[len(text) - 1] for text in texts], twins)
     with attention_for(row):
         hidden = classifier.base_model(**_inputs(model, row), use_cache=False).last_hidden_state
         return classifier.score(row.predicting(hidden))[:, 0].float()
@@ -137,10 +138,14 @@ def scores_packed_rows(model: Any) -> bool:
 # --- layouts -----------------------------------------------------------------------------------------------------------------
 
 
-def _lay_out(model: Any, texts: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> PackedRow | PaddedTexts:
+def _packed(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]], twins: bool) -> PackedRow:
+    return pack_twins(texts, device, wanted) if twins else pack_texts(texts, device, wanted)
+
+
+def _lay_out(model: Any, texts: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], twins: bool) -> PackedRow | PaddedTexts:
     """The texts as the model takes them; ``wanted`` are the places in each text whose hidden states are wanted."""
     if takes_packed_rows(model):
-        return pack_texts(texts, model.device, wanted)
+        return _packed(texts, model.device, wanted, twins)
     ids, mask = pad_right(texts, _FILL, model.device), pad_right([[1] * len(text) for text in texts], 0, model.device)
     places = [row * ids.shape[1] + place for row, within in enumerate(wanted) for place in within]
     return PaddedTexts(ids, mask, torch.tensor(places, device=model.device))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.gradient_checkpointing import computes_again
 from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
 from rlhf_studio.engine.compute.packing import enable_packing
@@ -41,7 +42,9 @@ class BatchPasses:
     def __init__(self, model: Any, objective: TrainingObjective[Any], compute: Compute, micro_batch: int):
         self.model, self.objective, self.compute, self.micro_batch = model, objective, compute, micro_batch
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.packs = compute.device.type == "cpu" and not compute.ranks.sharded and isinstance(model, nn.Module) and enable_packing(model)
+        # The second forward pass of gradient checkpointing would no longer know where the texts of a packed row end.
+        packable = compute.device.type == "cpu" and not compute.ranks.sharded and not computes_again(model)
+        self.packs = packable and enable_packing(model)
         # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
         self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(model) else compute
 

@@ -76,7 +76,12 @@ class DPOObjective(TrainingObjective[EncodedPair]):
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
         chosen, rejected = self._log_ratios(model, items)
-        margins = self.beta * (chosen - rejected)
+        return self._loss_sum(self.beta * (chosen - rejected), items)
+
+    def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairRewards]) -> float:
+        return float(self._loss_sum(torch.tensor([rewards.margin for rewards in results]), items)) / self.count(items)
+
+    def _loss_sum(self, margins: Tensor, items: Sequence[EncodedPair]) -> Tensor:
         weights, wrong = margins.new_tensor([item.weight for item in items]), wrong_way_round(items, self.label_smoothing, margins)
         return (weights * (-(1 - wrong) * logsigmoid(margins) - wrong * logsigmoid(-margins))).sum()
 
@@ -131,7 +136,7 @@ def pair_logprobs(model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Ten
     prompts = [item.prompt for item in items] * 2
     texts = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
     counted = [range(max(len(prompt), 1), len(text)) for prompt, text in zip(prompts, texts, strict=True)]
-    sums = text_logprobs(model, texts, counted).sums()
+    sums = text_logprobs(model, texts, counted, twins=True).sums()
     return sums[: len(items)], sums[len(items) :]
 
 

@@ -42,6 +42,10 @@ class TrainingObjective(ABC, Generic[Item]):
     def read(self, model: Any, items: Sequence[Item]) -> list[Any]:
         """What people look at, for each item: the numbers that its loss is made from. Called without gradients."""
 
+    @abstractmethod
+    def mean_of(self, items: Sequence[Item], results: Sequence[Any]) -> float:
+        """The mean loss of these items, from what :meth:`read` gave for them: without another pass. The items must count something."""
+
     def prepare(self, model: Any, items: Sequence[Item], read: Read) -> None:
         """Called before the loss of ``items``, outside of lanes, for what must be known of them first."""
 

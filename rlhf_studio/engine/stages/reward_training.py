@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
-from rlhf_studio.engine.models.classifiers import last_token_logits, own_pad, rescale_scores, score_head
+from rlhf_studio.engine.models.classifiers import own_pad, rescale_scores, score_head
 from rlhf_studio.engine.models.text_passes import text_scores
 from rlhf_studio.engine.stages.objective import TrainingObjective
 from rlhf_studio.engine.stages.training_loop import OnStep, run_training
@@ -110,7 +110,13 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
-        chosen, rejected = self._scores(model, items)
+        return self._loss_sum(*self._scores(model, items), items)
+
+    def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairScores]) -> float:
+        chosen, rejected = torch.tensor([(scores.chosen, scores.rejected) for scores in results]).T
+        return float(self._loss_sum(chosen, rejected, items)) / self.count(items)
+
+    def _loss_sum(self, chosen: Tensor, rejected: Tensor, items: Sequence[EncodedPair]) -> Tensor:
         margins, weights = (
             chosen.new_tensor(column) for column in zip(*((item.margin or 0.0, item.weight) for item in items), strict=True)
         )
@@ -128,7 +134,7 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
     def _scores(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Tensor]:
         """(B,) of the chosen and of the rejected texts, which go through the model in one batch."""
         texts = [item.prompt + item.chosen for item in items] + [item.prompt + item.rejected for item in items]
-        scores = text_scores(model, texts, self.pad_id)
+        scores = text_scores(model, texts, self.pad_id, twins=True)
         return scores[: len(items)], scores[len(items) :]
 
 
@@ -216,7 +222,7 @@ def score_texts(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
     model.eval()
     rows = [tuple(tokenizer(text)["input_ids"][-max_tokens:]) or (tokenizer.eos_token_id or 0,) for text in texts]
     parts = [rows[first : first + batch_size] for first in range(0, len(rows), batch_size)]
-    scores = [last_token_logits(model, part, tokenizer.pad_token_id)[:, 0].cpu() for part in parts]
+    scores = [text_scores(model, part, tokenizer.pad_token_id).cpu() for part in parts]
     model.train(was_training)
     return torch.cat(scores) if scores else torch.zeros(0)
 

@@ -142,5 +142,8 @@ class LanguageModelObjective(TrainingObjective[EncodedExample]):
         """The loss of each token that counts, in the order of :func:`counted_places`, float32 on the CPU."""
         return [-values for values in self._logprobs(model, items).of_each()]
 
+    def mean_of(self, items: Sequence[EncodedExample], results: Sequence[Tensor]) -> float:
+        return math.fsum(float(losses.double().sum()) for losses in results) / self.count(items)
+
     def _logprobs(self, model: Any, items: Sequence[EncodedExample]) -> TokenLogprobs:
         return text_logprobs(model, [item.ids for item in items], [counted_places(item) for item in items])

@@ -23,6 +23,7 @@ from rlhf_studio.estimate.memory.phases import activations_part, read_per_token,
 from rlhf_studio.estimate.memory.total import MemoryEstimate, whole
 from rlhf_studio.estimate.supervised.sizes import MicroBatch, is_packed, micro_batch, texts_per_example
 from rlhf_studio.inputs.checks.examples import ExampleTokens
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
 
 PER_TOKEN = (8, 80)  # bytes of a token's id and label: a place in each list, and often a number of its own; its piece of the text
@@ -45,7 +46,7 @@ def estimate_training_memory(
         [
             *_lasting(config, models, device, size),
             *_examples(config, tokens, examples, device),
-            *_learning(config, models.policy.shape, batch, device, size),
+            *_learning(config, models.policy, batch, device, size),
             *_reading(config, models, batch, size),
             *_writing(config, models.policy.shape, tokens, device, size),
         ],
@@ -99,8 +100,9 @@ def _examples(config: SupervisedConfig, tokens: ExampleTokens | None, examples: 
     yield MemoryPart(EXAMPLES, 0, least * each * PER_TOKEN[0], most * (each * PER_TOKEN[1] + PER_EXAMPLE))
 
 
-def _learning(config: SupervisedConfig, shape: ModelShape | None, batch: MicroBatch, device: Device, size: int) -> Iterable[MemoryPart]:
+def _learning(config: SupervisedConfig, facts: ModelFacts, batch: MicroBatch, device: Device, size: int) -> Iterable[MemoryPart]:
     """What one micro-batch needs."""
+    shape = facts.shape
     if shape is None:
         yield from (MemoryPart(name, None, None, None, lasting=False) for name in (LOGITS, ACTIVATIONS))
         return
@@ -108,7 +110,21 @@ def _learning(config: SupervisedConfig, shape: ModelShape | None, batch: MicroBa
         # The logits where a token counts, and a copy whose memory is used again in place for their gradient.
         logits = [count * shape.vocabulary * FLOAT32 for count in batch.counted]
         yield MemoryPart(LOGITS, 0, logits[0], 5 * logits[1], lasting=False)
-    yield activations_part(config, [shape], batch.read, device, size)
+    part = activations_part(config, [shape], batch.read, device, size)
+    dropped = [count * _kept_per_pair(config, facts, device) for count in batch.pairs]
+    yield MemoryPart(ACTIVATIONS, 0, (part.low or 0) + dropped[0], (part.high or 0) + dropped[1], lasting=False)
+
+
+def _kept_per_pair(config: SupervisedConfig, facts: ModelFacts, device: Device) -> int:
+    """Bytes that attention keeps for each two tokens of a text: none, unless it drops some of its weights, on a CPU.
+
+    There the fast way of attention knows no dropout: the weights of every head are kept, the same after dropping, and which were dropped.
+    With gradient checkpointing that is so in one block at a time.
+    """
+    if not facts.attention_dropout or device.kind != "cpu" or facts.shape is None:
+        return 0
+    blocks = 1 if config.model.gradient_checkpointing else facts.shape.layers
+    return blocks * (facts.heads or 1) * (2 * FLOAT32 + 1)
 
 
 def _reading(config: SupervisedConfig, models: RunModels, batch: MicroBatch, size: int) -> Iterable[MemoryPart]:

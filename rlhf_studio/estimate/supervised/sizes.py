@@ -19,10 +19,12 @@ class MicroBatch:
     Attributes:
         read: tokens that the model reads, padding included.
         counted: tokens that the loss is taken over, and for which there are logits.
+        pairs: of tokens of one text, which attention compares: the squares of the texts' lengths together.
     """
 
     read: tuple[int, int]
     counted: tuple[int, int]
+    pairs: tuple[int, int]
 
 
 def planned_steps(config: SupervisedConfig, examples: int | None) -> int | None:
@@ -53,11 +55,11 @@ def micro_batch(config: SupervisedConfig, tokens: ExampleTokens | None, packed: 
     items = min(training.micro_batch, training.batch_size, examples or training.batch_size)
     rows = items * texts_per_example(config)
     if tokens is None:
-        return MicroBatch((rows * most, rows * most), (rows * most, rows * most))
+        return MicroBatch((rows * most, rows * most), (rows * most, rows * most), (rows * most**2, rows * most**2))
     longest = min(most, tokens.longest) if tokens.whole else most
-    usual = tokens.usual if packed else max(tokens.usual, tokens.longest_of(rows))
-    share = tokens.counted / tokens.usual
-    return MicroBatch((rows * min(usual, longest), rows * longest), (int(rows * tokens.counted), ceil(rows * longest * share)))
+    usual = min(tokens.usual if packed else max(tokens.usual, tokens.longest_of(rows)), longest)
+    counted = (int(rows * tokens.counted), ceil(rows * longest * tokens.counted / tokens.usual))
+    return MicroBatch((rows * usual, rows * longest), counted, (rows * usual**2, rows * longest**2))
 
 
 def tokens_per_step(config: SupervisedConfig, tokens: ExampleTokens) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rlhf_studio.config import SFTRunConfig, SupervisedConfig
 from rlhf_studio.config_io import Problem
+from rlhf_studio.inputs.examples.check import check_examples
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.rotation import boundary_problem
 
@@ -66,9 +67,11 @@ class ExamplesCheck(Protocol):
         """``facts``: of the model, whose tokenizer counts; None where it is the problem."""
 
 
-def examples_problems(config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
+def examples_facts(config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
     """What is known of a stage's examples, by reading them."""
-    return ExampleFacts()
+    found = check_examples(config, facts)
+    tokens = ExampleTokens(found.texts, found.counted, found.whole) if found.texts else None
+    return ExampleFacts(found.problems, found.notes, found.count, found.held_out, tokens)
 
 
 def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: ExampleTokens | None) -> Iterator[Problem]:

@@ -7,6 +7,7 @@
 :mod:`prepare`   token ids, labels, and cuts by length; :mod:`pieces` encodes, :mod:`encoded` is what comes of it
 :mod:`cached`    the same, remembered, so that a form can ask at every change
 :mod:`preview`   what a person sees of it before anything is loaded
+:mod:`check`     what is wrong with it before a stage starts, and how long the examples are
 """
 
 from __future__ import annotations

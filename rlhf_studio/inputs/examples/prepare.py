@@ -21,8 +21,8 @@ from rlhf_studio.inputs.prompts.prepare import Encoder, cut
 Row = TypeVar("Row", Demonstration, Pair)
 Numbers = dict[int, int]
 """One object for each token id: else every token of every example would be a number object of its own."""
-PACK_ROWS = 20_000
-"""Rows that are prepared at once: their texts and ids are in memory several times."""
+PACK_ROWS, CHAT_PACK_ROWS = 4_000, 20_000
+"""Rows that are prepared at once: their texts and ids are in memory several times. Each pack of chats starts a process to write them."""
 
 
 def prepare_demonstrations(
@@ -48,7 +48,7 @@ def prepare_demonstrations(
     Raises :class:`PromptsError` when the template refuses a row.
     """
     done, numbers = PreparedDemonstrations(), Numbers()
-    for pack in _packs(rows):
+    for pack in _packs(rows, data):
         texts = demonstration_parts(pack, data, chat, done.counts, tick)
         ids = encode_pieces([[text for text, _ in parts] for parts in texts], encoder, not data.chat_template, tick)
         for row, parts, pieces in zip(pack, texts, ids, strict=True):
@@ -84,7 +84,7 @@ def prepare_pairs(
     if len(usable) < len(rows):
         done.left_out["tie"] = len(rows) - len(usable)
     end = None if data.chat_template and not whole_texts else end
-    for pack in _packs(usable):
+    for pack in _packs(usable, data):
         texts = pair_texts(pack, data, chat, done.counts, tick)
         ids = _whole_pairs(texts, encoder, data, end, tick) if whole_texts else _apart_pairs(texts, encoder, data, end, tick)
         for row, shown, three in zip(pack, texts, ids, strict=True):
@@ -93,9 +93,10 @@ def prepare_pairs(
     return done
 
 
-def _packs(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for first in range(0, len(rows), PACK_ROWS):
-        yield rows[first : first + PACK_ROWS]
+def _packs(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig) -> Iterator[Sequence[Row]]:
+    size = CHAT_PACK_ROWS if data.chat_template else PACK_ROWS
+    for first in range(0, len(rows), size):
+        yield rows[first : first + size]
 
 
 def _ended(ids: list[int], end: int | None) -> list[int]:

@@ -13,6 +13,7 @@ from rlhf_studio.inputs.prompts.cells import OBJECT_BYTES, Message
 
 REASONS = {
     "blank": "{n} blank",
+    "no_prompt": "{n} without a prompt",
     "no_rating": "{n} without a rating",
     "empty_response": "{n} with an empty response",
     "equal": "{n} whose chosen and rejected responses are the same",

@@ -12,7 +12,7 @@ from rlhf_studio.inputs.families import family_problem, mapping_source
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, moved_base, read_json
 from rlhf_studio.inputs.models.rotation import rotation_boundary
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
-from rlhf_studio.inputs.models.shape import ModelShape, read_shape
+from rlhf_studio.inputs.models.shape import HEADS, ModelShape, read_shape
 from rlhf_studio.inputs.models.size_checks import check_against_weights, check_numbers
 from rlhf_studio.inputs.models.tokenizer_files import TOKENIZER_FILES, check_vocabulary, has_tokenizer, pad_and_end
 from rlhf_studio.inputs.models.weights import pickle_advice, read_tensors, weight_files
@@ -21,6 +21,8 @@ ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
 }  # fmt: skip
+
+DROPS_UNLESS_TOLD = {"gpt2", "gpt_bigcode"}
 
 COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
 
@@ -45,6 +47,8 @@ class ModelFacts:
         base: the whole model behind a LoRA adapter, which is merged into it; empty for a whole model.
         shape: layers, widths and heads; None when config.json does not tell.
         rotation_boundary: see :func:`rotation.rotation_boundary`.
+        attention_dropout: share of attention's weights that is dropped in training mode; 0 for none. PPO never trains in that mode.
+        heads: of attention; None when config.json does not tell.
     """
 
     path: Path | None
@@ -65,6 +69,8 @@ class ModelFacts:
     base: str = ""
     shape: ModelShape | None = None
     rotation_boundary: int | None = None
+    attention_dropout: float = 0.0
+    heads: int | None = None
 
 
 def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
@@ -155,6 +161,8 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         download_bytes=sum(files.sizes[weight] for weight in weights) if files.folder is None else 0,
         shape=read_shape(text_config),
         rotation_boundary=rotation_boundary(text_config),
+        attention_dropout=_attention_dropout(text_config),
+        heads=next((heads for key in HEADS if (heads := _whole_number(text_config, key))), None),
     )
 
 
@@ -270,6 +278,14 @@ def _max_positions(config: dict[str, Any]) -> int | None:
         if value := _whole_number(config, key):
             return max(value - _first_position(config), 1)
     return None
+
+
+def _attention_dropout(config: dict[str, Any]) -> float:
+    """As transformers reads it: some old kinds of models drop a tenth when config.json says nothing."""
+    keys = ("attn_pdrop", "attention_dropout", "attn_dropout", "attention_probs_dropout_prob")
+    unsaid = 0.1 if config.get("model_type") in DROPS_UNLESS_TOLD else 0.0
+    value = next((config[key] for key in keys if key in config), unsaid)
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else 0.0
 
 
 def _attends_to(config: dict[str, Any]) -> int | None:

@@ -1,7 +1,7 @@
 """What the files of a reward model tell without loading it: its class, its score head, its pad token, and the token that is scored.
 
-Beside the weights, reward models that are trained here have a small file, ``reward_model.json``: see :class:`RewardFile`. A folder of an
-ensemble has ``ensemble.json``, which names the folders of its members.
+Beside the weights, reward models that are trained here have a small file, ``reward_model.json``: see :class:`RewardFile`, and
+``measured.json`` with the scores of held-out pairs. A folder of an ensemble has ``ensemble.json``, which names the folders of its members.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_mo
 
 REWARD_FILE = "reward_model.json"
 ENSEMBLE_FILE = "ensemble.json"
+MEASURED_FILE = "measured.json"
+MOST_BYTES = 20_000_000  # of such a file
 ACTIVATIONS = ("gelu", "tanh")
 HEADS = ("score.", "classifier.", "qa_outputs.", "sequence_summary.", "logits_proj.")
 """How the names of a score head's weights begin in transformers' sequence classifiers."""
@@ -70,6 +72,19 @@ def read_reward_file(folder: Path) -> RewardFile | None:
     return _reward_file(_object(path, str(folder)), str(folder))
 
 
+def read_measured(folder: Path) -> dict[str, Any] | None:
+    """The last measurement of the model in ``folder``, as :mod:`rlhf_studio.analysis.reward_model` reads it; None where there is none.
+
+    Raises :class:`ModelError` when the file is damaged.
+    """
+    path = folder / MEASURED_FILE
+    if not path.is_file():
+        return None
+    if path.stat().st_size > MOST_BYTES:
+        raise ModelError(f"{MEASURED_FILE} of {folder} is larger than any measurement")
+    return _object(path, str(folder))
+
+
 def _object(path: Path, name: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -109,6 +124,18 @@ def _reward_file(data: dict[str, Any], name: str) -> RewardFile:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
+
+
+def is_reward_model(folder: Path) -> bool:
+    """Whether the folder holds a sequence classifier, whole or as a LoRA adapter. A folder that cannot be read holds none."""
+    adapter = folder / "adapter_config.json"
+    try:
+        if adapter.is_file():
+            return bool(_object(adapter, str(folder)).get("task_type") == "SEQ_CLS")
+        named = _object(folder / "config.json", str(folder)).get("architectures")
+    except ModelError:  # loading it says what is wrong
+        return False
+    return isinstance(named, list) and bool(named) and str(named[0]).endswith("ForSequenceClassification")
 
 
 # --- what is shown of a model ------------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.bundled import resolve
@@ -35,10 +36,10 @@ def read_once(data: DataConfig) -> Prompts:
     about = DataConfig(**{name: getattr(data, name) for name in TEXT_SETTINGS})
     if is_remote(data.prompts):
         return _remote.get(about)
-    return _local(about, _state(resolve(data.prompts)))
+    return _local(about, state_of(resolve(data.prompts)))
 
 
-def _state(path: str) -> tuple[tuple[str, int, int], ...]:
+def state_of(path: str) -> tuple[tuple[str, int, int], ...]:
     """Name, time and size of a file, or of the files in a folder: changes when the prompts do. Empty when there is nothing."""
     try:
         paths = sorted(str(entry) for entry in Path(path).rglob("*"))[:1000] if os.path.isdir(path) else [path]
@@ -53,30 +54,41 @@ def _local(data: DataConfig, state: tuple[tuple[str, int, int], ...]) -> Prompts
     return read_prompts(data, limit=limit, keep_bytes=KEPT_BYTES, seconds=REMOTE_SECONDS)
 
 
-class RemoteMemory:
+Settings = TypeVar("Settings", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class RemoteMemory(Generic[Settings, Answer]):
     """Answers of the hub, for some minutes; problems for less, since a person will try to mend them.
 
     Two questions at once wait for one answer. ``read`` and ``now`` can be replaced in tests.
     """
 
-    def __init__(self, read: Callable[[DataConfig], Prompts], now: Callable[[], float] = time.monotonic):
+    def __init__(self, read: Callable[[Settings], Answer], now: Callable[[], float] = time.monotonic):
         self._read, self._now = read, now
         self._lock = threading.Lock()
-        self._answers: dict[DataConfig, tuple[float, Prompts | PromptsError]] = {}
+        self._answers: dict[Settings, tuple[float, Answer | PromptsError]] = {}
 
-    def get(self, data: DataConfig) -> Prompts:
-        """The prompts, asked for or remembered. Raises :class:`PromptsError`."""
+    def get(self, data: Settings) -> Answer:
+        """What these settings read, asked for or remembered. Raises :class:`PromptsError`."""
         with self._lock:
-            until, answer = self._answers.get(data, (float("-inf"), None))
-            if answer is None or self._now() > until:
-                try:
-                    answer, keep = self._read(data), REMEMBER_SECONDS
-                except PromptsError as error:
-                    answer, keep = error, REMEMBER_PROBLEM_SECONDS
-                self._answers = {**dict(list(self._answers.items())[-19:]), data: (self._now() + keep, answer)}
+            known = self._answers.get(data)
+            if known is None or self._now() > known[0]:
+                known = self._ask(data)
+                self._answers = {**dict(list(self._answers.items())[-19:]), data: known}
+        answer = known[1]
         if isinstance(answer, PromptsError):
             raise PromptsError(answer.field, answer.message)
         return answer
 
+    def _ask(self, data: Settings) -> tuple[float, Answer | PromptsError]:
+        try:
+            answer: Answer | PromptsError = self._read(data)
+        except PromptsError as error:
+            return self._now() + REMEMBER_PROBLEM_SECONDS, error
+        return self._now() + REMEMBER_SECONDS, answer
 
-_remote = RemoteMemory(lambda data: read_prompts(data, limit=REMOTE_ROWS, keep_bytes=REMOTE_KEPT_BYTES, seconds=REMOTE_SECONDS))
+
+_remote: RemoteMemory[DataConfig, Prompts] = RemoteMemory(
+    lambda data: read_prompts(data, limit=REMOTE_ROWS, keep_bytes=REMOTE_KEPT_BYTES, seconds=REMOTE_SECONDS)
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -74,12 +75,12 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
         texts = prompt_texts(first, data, chat)
         counted = Prepared(prompts.texts, [], [], None, prompts.left_out, prompts.answered, prompts.notes, dialogues=prompts.dialogues)
         notes = counted.notes(data)
-        rows = [PreviewRow(_shortened(text), None, False) for text in texts]
+        rows = [PreviewRow(shortened(text), None, False) for text in texts]
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
     shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
-    rows = [PreviewRow(_shortened(text), length, len(ids) < length) for text, ids, length in shown]
+    rows = [PreviewRow(shortened(text), length, len(ids) < length) for text, ids, length in shown]
     whole = measures_all(prompts) and not prompts.partial
-    return Preview(rows, len(prepared.ids), whole, prompts.columns, _lengths(prepared), prepared.notes(data))
+    return Preview(rows, len(prepared.ids), whole, prompts.columns, lengths_of(prepared.lengths), prepared.notes(data))
 
 
 def measure(prompts: Prompts, data: DataConfig, tokenizer: Path | None, chat: ChatTemplate | None, seed: int) -> Prepared | None:
@@ -110,16 +111,17 @@ def _measured_rows(prompts: Prompts) -> int:
     return sum(characters < MEASURED_CHARACTERS for characters, _ in zip(before, rows, strict=False))
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Beginning and end of a text that is too long to look at."""
     half = SHOWN_CHARACTERS // 2
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
 
 
-def _lengths(prepared: Prepared) -> Lengths | None:
-    if not prepared.ids:
+def lengths_of(lengths: Sequence[int]) -> Lengths | None:
+    """Quantiles and histogram of these numbers of tokens; None of none."""
+    if not lengths:
         return None
-    counts = sorted(prepared.lengths)
+    counts = sorted(lengths)
     bins = [0] * BINS
     for count in counts:
         bins[count * BINS // (counts[-1] + 1)] += 1

@@ -124,6 +124,7 @@ class Comparing:
                 {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in found.settings
             ],
             "metrics": [{"name": name, **_word(words, name)} for name in found.metrics],
+            "titles": {name: _word(words, name)["title"] for name in found.runs[0].last},
             "prompts": [prompt.prompt for prompt in found.watched],
             "verdict": without_secrets(found.verdict),
             "notes": [without_secrets(note) for note in found.notes],

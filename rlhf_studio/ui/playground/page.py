@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.config import RunConfig
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.files import ModelError
-from rlhf_studio.inputs.models.reward_models import describe_reward_model
+from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
@@ -88,19 +91,25 @@ class RewardPlayground:
             if isinstance(config, RunConfig):
                 return [name for component in config.reward.components for name in component.model_names()]
             kept = reader.policies() if config.stage == "reward_model" else []
-            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "policy") for info in kept[-1:]]
+            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "reward_model") for info in kept[-1:]]
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
 
     def playground_model(self, data: Any, request: gr.Request) -> Json:
-        """What a model's files tell: see :class:`rlhf_studio.inputs.models.reward_models.RewardModelDescription`."""
+        """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, those of a ``RewardReport``.
+
+        The report is None where the model was not measured.
+        """
         if not self._access.is_operator(request, data):
             return {"error": self._access.why_not()}
         try:
             name, label = model_of(data if isinstance(data, dict) else {})
-            return {"model": asdict(describe_reward_model(name, label=label))}
-        except (Refused, ModelError) as error:
+            told, folder = describe_reward_model(name, label=label), Path(resolve(name))
+            measured = read_measured(folder) if folder.is_dir() else None
+            report = None if measured is None else reward_report(measured).as_data()
+        except (Refused, ModelError, ValueError) as error:
             return {"error": str(error)}
+        return {"model": asdict(told), "report": report}
 
     def playground_ask(self, data: Any, request: gr.Request) -> Json:
         """Score a text (or, without a response, only load the model). Gives the ``key`` for the news, or ``error`` and ``field``."""

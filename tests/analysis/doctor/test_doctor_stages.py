@@ -28,7 +28,11 @@ def rises(lowest: int, by: float) -> Any:
 
 
 def apart(longer: float, shorter: float, pairs: int = 200) -> dict[str, Any]:
-    return {"length_accuracy": {"longer": {"accuracy": longer, "pairs": pairs}, "shorter": {"accuracy": shorter, "pairs": pairs}}}
+    """A measurement of so many pairs of each kind, of which these shares are told apart rightly; one tie, and one of equal length."""
+    right = [index < longer * pairs for index in range(pairs)] + [index < shorter * pairs for index in range(pairs)]
+    scores = {"chosen": [float(one) for one in right] + [9.0, 9.0], "rejected": [0.5] * (2 * pairs + 2), "ties": [2 * pairs]}
+    lengths = {"chosen_tokens": [9] * pairs + [5] * pairs + [9, 7], "rejected_tokens": [7] * (2 * pairs + 2)}
+    return {"reward_model_measured": {"pairs": {**scores, **lengths}}}
 
 
 # check -> (the ill run, level, since, changes)

@@ -115,10 +115,14 @@ def test_files_of_every_kind_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_as_a_dataset(tmp_path: Path) -> None:
-    write(tmp_path, [{"prompt": "Two?", "completion": " 2", "other": 1}], "train.jsonl")
-    write(tmp_path, [{"prompt": "Three?", "completion": " 3", "other": 1}], "test.jsonl")
-    assert read(tmp_path)[0][1:3] == ("Two?", " 2")
-    assert read(tmp_path, split="test")[0][1:3] == ("Three?", " 3")
+    for kind in ("lines", "parquet"):
+        (tmp_path / kind).mkdir()
+    write(tmp_path / "lines", [{"prompt": "Two?", "completion": " 2", "other": 1}], "train.jsonl")
+    write(tmp_path / "lines", [{"prompt": "Three?", "completion": " 3", "other": 1}], "test.jsonl")
+    assert read(tmp_path / "lines", split="test")[0][1:3] == ("Three?", " 3")
+    rows = [{"other": 1, "completion": " 2", "prompt": "Two?"}]
+    pandas.DataFrame(rows).to_parquet(tmp_path / "parquet" / "train.parquet")
+    assert read(tmp_path / "parquet")[0][1:3] == ("Two?", " 2")
 
 
 def test_a_text_file_holds_one_text_a_line(tmp_path: Path) -> None:
@@ -134,10 +138,11 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         {"prompt": "Four?", "completion": None},
         {"prompt": "", "completion": ""},
         {"prompt": "", "completion": "x"},
+        {"completion": "y"},
     ]
     found = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, rows))))
     assert [(row.number, row.completion) for row in found.rows] == [(1, " 2"), (6, "x")]
-    assert found.left_out == {"repeated": 1, "empty_response": 2, "blank": 1}
+    assert found.left_out == {"repeated": 1, "empty_response": 2, "blank": 1, "no_prompt": 1}
     assert found.columns == ["prompt", "completion"] and found.shape == "prompts with completions (prompt, completion)"
     assert len(read(tmp_path / "d.jsonl", drop_duplicates=False)) == 3
     assert len(read(tmp_path / "d.jsonl", max_rows=1)) == 1

@@ -191,6 +191,16 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert found.left_out == {"no_shared_prompt": 1} and len(found) == 1
 
 
+def test_a_row_whose_prompt_is_missing_is_left_out(tmp_path: Path) -> None:
+    for kind in (PAIR, {"prompt": "a", "response": "b", "rating": 1}, {"prompt": "a", "responses": ["b", "c"], "ranks": [1, 2]}):
+        rows: list[dict[str, Any]] = [{key: value for key, value in kind.items() if key != "prompt"}, kind | {"prompt": None}]
+        rows = [kind, *rows, kind | ({"response": "d", "rating": 2} if "rating" in kind else {"prompt": "e"})]
+        found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+        assert found.left_out == {"no_prompt": 2} and len(found) == (1 if "rating" in kind else 2)
+    rows = [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"chosen": SHARED + " b", "rejected": SHARED + " c"}]
+    assert [pair.prompt for pair in read(write(tmp_path, rows))] == ["a", SHARED]
+
+
 def test_rated_rows_that_make_no_pair_are_counted(tmp_path: Path) -> None:
     rows = rated(("a", "1", 1), ("a", "2", 2), ("b", "3", 1), ("c", "4", 3), ("c", "5", 3), ("d", "", 1), ("e", "6", None))
     found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
@@ -327,6 +337,12 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
         "2 pairs came as whole dialogues: what both share up to the mark of the last answer is the prompt.",
         "The column 'tie' is not used; name it in data.tie_column to use it.",
     ]
+
+
+def test_pairs_that_contradict_each_other_are_kept_and_told(tmp_path: Path) -> None:
+    rows = [PAIR, {"prompt": "a", "chosen": "c", "rejected": "b"}, {"prompt": "b", "chosen": "c", "rejected": "b"}]
+    found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+    assert len(found) == 3 and found.notes == ["2 pairs stand there the other way round too: people disagreed on them."]
 
 
 def test_the_fingerprint_changes_with_any_of_it(tmp_path: Path) -> None:

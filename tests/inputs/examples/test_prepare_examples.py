@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from rlhf_studio.inputs.examples import (
 )
 from rlhf_studio.inputs.examples.encoded import Length
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_source
-from rlhf_studio.inputs.prompts import Prompts
+from rlhf_studio.inputs.prompts import Prompts, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.prepare import prepare
 from rlhf_studio.inputs.prompts.written import written, written_chat
@@ -174,6 +175,14 @@ def test_chats_are_written_in_the_form_turn_by_turn() -> None:
     done = prepare_demonstrations([row], DemonstrationsConfig(prompt_format=FORM), Words(), None, "response", end=END, keep_texts=1)
     assert done.texts == [(text, " Bye.")] and done.items[0].counted == 3  # Hello., Bye. and the end token
     assert pairs(Pair(1, "", "5", "6", messages), prompt_format=FORM).texts == [(text, " 5", " 6")]
+
+
+def test_ppo_reads_chats_in_the_form_too(tmp_path: Path) -> None:
+    messages = [USER | {"content": "Hi"}, ASSISTANT | {"content": "Hello."}, USER | {"content": "And?"}, ASSISTANT | {"content": "Bye."}]
+    (tmp_path / "p.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    data = DataConfig(prompts=str(tmp_path / "p.jsonl"), column="messages", prompt_format=FORM)
+    prepared = prepare(read_prompts(data), data, Words(), None, 0)
+    assert prepared.texts == ["Human: Hi\n\nAssistant: Hello.\n\nHuman: And?\n\nAssistant:"] and prepared.answered == 1
 
 
 def test_without_a_form_a_missing_space_is_told() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
-from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, levels, streak, window_mean
-from rlhf_studio.analysis.doctor.stages.losses import FEWEST_PAIRS, at_all_steps, chance_error, held_out_pairs, late, whole_number
+from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, carried, levels, streak, window_mean
+from rlhf_studio.analysis.doctor.stages.losses import FEWEST_PAIRS, MEASURED, at_all_steps, chance_error, held_out_pairs, late
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
 
@@ -227,31 +227,58 @@ def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
     cause="In the training pairs the longer response is preferred more often, and length is easier to see than quality. PPO will write "
     "longer and longer answers.",
     advice="Balance the pairs: drop some in which the longer one was chosen. In PPO a length component can pull the other way.",
-    stages=PAIRS,
+    stages=("reward_model",),
 )
 def length_bias(run: Recorded) -> Course | None:
-    told = run.told("length_accuracy")
-    longer, shorter = (_share(told.get(name)) for name in ("longer", "shorter"))
-    if longer is None or shorter is None:
+    looked: dict[int, int] = {}
+    told: dict[int, str] = {}
+    for event in run.events:
+        shares = _by_length(event.data) if event.kind == MEASURED else None
+        if shares is not None:
+            looked[event.step], told[event.step] = _length_level(*shares)
+    if not looked:
         return None
+    found = carried(run.steps, looked)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        step = max((step for step in told if step <= run.steps[last]), default=max(told))
+        return [Evidence(told[step], step=step)]
+
+    return Course(found, evidence, from_start=True)
+
+
+Share = tuple[float, int]
+"""An accuracy, and of how many pairs it is."""
+
+
+def _by_length(data: Mapping[str, Any]) -> tuple[Share, Share] | None:
+    """Accuracy on the pairs whose chosen response is the longer one, and on those where it is the shorter one; ties are left out.
+
+    ``data`` of the event :data:`MEASURED` has, under ``pairs``, the scores ``chosen`` and ``rejected``, their lengths ``chosen_tokens`` and
+    ``rejected_tokens``, and the places of ``ties``. None where it is not that, or one of the two has fewer than :data:`FEWEST_PAIRS`.
+    """
+    pairs = data.get("pairs")
+    try:
+        names = ("chosen", "rejected", "chosen_tokens", "rejected_tokens")
+        chosen, rejected, first, second = (np.asarray(pairs[name], dtype=np.float64) for name in names)  # type: ignore[index]
+        clear = ~np.isin(np.arange(len(chosen)), pairs.get("ties", []))  # type: ignore[union-attr]
+        right, longer = (chosen > rejected) + 0.5 * (chosen == rejected), first - second
+        masks = [clear & (longer > 0), clear & (longer < 0)]
+        many, few = [(float(right[mask].mean()), int(mask.sum())) for mask in masks if mask.sum() >= FEWEST_PAIRS]
+    except (TypeError, KeyError, ValueError, AttributeError):  # another kind of data, unequal lengths, or too few of one of them
+        return None
+    return many, few
+
+
+def _length_level(longer: Share, shorter: Share) -> tuple[int, str]:
+    """The level of a difference, and the evidence in words."""
     (first, many), (second, few) = longer, shorter
     error = float(np.hypot(chance_error(many, first), chance_error(few, second)))
-    apart = abs(first - second)
-    biased = apart > LENGTH_GAP and apart > LENGTH_SURE * error
-    below = min((first, many), (second, few))
-    worse = biased and below[0] < 0.5 - LENGTH_SURE * chance_error(below[1])
+    biased = abs(first - second) > max(LENGTH_GAP, LENGTH_SURE * error)
+    lower, count = min(longer, shorter)
+    worse = biased and lower < 0.5 - LENGTH_SURE * chance_error(count)
     text = f"{first:.1%} of {many:,} pairs whose chosen response is longer, {second:.1%} of {few:,} where it is shorter"
-    at = max((event.step for event in run.events if event.kind == "length_accuracy"), default=0)
-    found = np.where(run.steps >= at, ALARM if worse else WARNING if biased else 0, 0).astype(np.int8)
-    return Course(found, lambda since, last: [Evidence(text, step=at or None)], from_start=True)
-
-
-def _share(told: Any) -> tuple[float, int] | None:
-    """(accuracy, pairs) of ``{"accuracy": 0.7, "pairs": 120}``; None where it is not that."""
-    if not isinstance(told, Mapping):
-        return None
-    pairs, accuracy = whole_number(dict(told), "pairs"), told.get("accuracy")
-    return (float(accuracy), pairs) if pairs and isinstance(accuracy, int | float) and 0 <= accuracy <= 1 else None
+    return (ALARM if worse else WARNING if biased else 0), text
 
 
 @check(

@@ -156,9 +156,15 @@ def whole_number(data: dict[str, Any], name: str) -> int | None:
 FEWEST_PAIRS = 20  # of fewer held-out pairs hardly anything can be said
 
 
+MEASURED = "reward_model_measured"
+"""The kind of the event that has the scores of all held-out pairs."""
+
+
 def held_out_pairs(run: Recorded) -> int | None:
-    """How many pairs the held-out accuracy is of, as the event ``examples`` counts them; None where it does not tell, or there are none."""
-    return whole_number(run.told("examples"), "held_out") or None
+    """How many pairs the held-out accuracy is of, as the events ``examples`` or :data:`MEASURED` tell; None where neither does."""
+    scores = run.told(MEASURED).get("pairs")
+    scored = len(scores.get("chosen", [])) if isinstance(scores, dict) else 0
+    return whole_number(run.told("examples"), "held_out") or scored or None
 
 
 def chance_error(count: int, share: float = 0.5) -> float:

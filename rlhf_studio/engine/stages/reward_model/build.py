@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,17 @@ from rlhf_studio.config import RewardModelRunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
-from rlhf_studio.engine.models.adapters import add_lora, is_adapter, name_base
+from rlhf_studio.engine.models.adapters import add_lora, name_base
 from rlhf_studio.engine.models.classifiers import own_pad, sum_of_outputs
 from rlhf_studio.engine.models.heads import HiddenHead, draw_head, set_head_dropout
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, classifier_of, fetch, load_causal_lm, load_options, load_reward_model
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
-from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
+from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 
 ACTIVATION = "gelu"
 """Of a new hidden layer. Unlike tanh it has no upper bound, so a score never runs into one."""
-WEIGHTS_IN_A_CHECKPOINT = "policy"
+IN_A_CHECKPOINT = ("policy", "reward_model")  # folders of a checkpoint with a model that others can use
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class BuiltRewardModel:
         model: transformers' classifier, or the same with LoRA adapters.
         trained_on: whether it was a reward model before; its head is then kept.
         head: what ``reward_model.json`` will say of its head.
+        base_on_disk: whether the named folder holds the trunk as it starts: of a LoRA adapter it does not.
         notes: sentences for people.
     """
 
@@ -43,6 +43,7 @@ class BuiltRewardModel:
     tokenizer: PreTrainedTokenizerBase
     trained_on: bool
     head: RewardFile
+    base_on_disk: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -68,10 +69,10 @@ def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: O
                 [Problem("lora.enabled", f"{name} has no layer named score, which LoRA needs here; train all weights instead")]
             )
         model = add_lora(model, config.lora, head="score")
-        name_base(model, None if built.trained_on else name, config.model.revision)
+        name_base(model, name if built.base_on_disk else None, config.model.revision)
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(model):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{name} has no layers that can be computed again")])
-    return BuiltRewardModel(model.eval(), built.tokenizer, built.trained_on, built.head, built.notes)
+    return replace(built, model=model.eval())
 
 
 def member_seed(config: RewardModelRunConfig, member: int) -> int:
@@ -82,25 +83,9 @@ def member_seed(config: RewardModelRunConfig, member: int) -> int:
 def start_folder(name: str) -> str:
     """The folder of the model in a checkpoint or snapshot of a run, when ``name`` is the folder of one; else ``name`` as it is."""
     folder = Path(resolve(name))
-    inner = folder / WEIGHTS_IN_A_CHECKPOINT
-    is_model = any((folder / file).is_file() for file in ("config.json", "adapter_config.json"))
-    return str(inner) if not is_model and os.path.isdir(inner) else name
-
-
-def is_reward_model(folder: Path) -> bool:
-    """Whether the folder holds a sequence classifier, whole or as an adapter. A folder that cannot be read holds none."""
-    if is_adapter(folder):
-        return bool(_json(folder / "adapter_config.json").get("task_type") == "SEQ_CLS")
-    named = _json(folder / "config.json").get("architectures")
-    return isinstance(named, list) and bool(named) and str(named[0]).endswith("ForSequenceClassification")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # loading it says what is wrong
-        return {}
-    return data if isinstance(data, dict) else {}
+    if any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+        return name
+    return next((str(folder / inner) for inner in IN_A_CHECKPOINT if os.path.isdir(folder / inner)), name)
 
 
 def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress, member: int) -> BuiltRewardModel:
@@ -115,7 +100,7 @@ def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report:
         saved = RewardFile("hidden", ACTIVATION, config.reward_model.append_eos)
         model.score = HiddenHead(model.score.in_features, ACTIVATION, device=loaded.model.device)
     draw_head(model.score, torch.Generator().manual_seed(member_seed(config, member)))
-    return BuiltRewardModel(model, loaded.tokenizer, False, saved, list(loaded.notes))
+    return BuiltRewardModel(model, loaded.tokenizer, False, saved, not loaded.merged, list(loaded.notes))
 
 
 def _train_on(config: RewardModelRunConfig, name: str, folder: Path, report: OnProgress) -> BuiltRewardModel:
@@ -148,7 +133,7 @@ def _train_on(config: RewardModelRunConfig, name: str, folder: Path, report: OnP
         message = f"{name} was trained {what} an end token behind each text; use {str(saved.append_eos).lower()} here too"
         raise ConfigError([Problem("reward_model.append_eos", message)])
     head = RewardFile(saved.head, saved.activation, config.reward_model.append_eos, None, weights or saved.criteria)
-    return BuiltRewardModel(model, loaded.tokenizer, True, head, notes)
+    return BuiltRewardModel(model, loaded.tokenizer, True, head, notes=notes)
 
 
 def _loaded_whole(name: str, revision: str, report: OnProgress) -> LoadedRewardModel:

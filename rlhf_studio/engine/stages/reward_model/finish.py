@@ -6,7 +6,7 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,21 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.analysis.reward_model.pairs import normalised_record
 from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.inputs.models.reward_models import ENSEMBLE_FILE, REWARD_FILE, Normalisation, RewardFile
+from rlhf_studio.inputs.models.reward_models import (
+    ENSEMBLE_FILE,
+    MEASURED_FILE,
+    REWARD_FILE,
+    Normalisation,
+    RewardFile,
+    describe_reward_model,
+)
 
 BATCH = 64
+Record = Mapping[str, Any]
+"""What a measurement has recorded, plain data."""
 ONLY_HERE = """This reward model was trained with RLHF Studio. Its score head has a hidden layer (see reward_model.json), which the sequence
 classifiers of transformers do not have. Load it with RLHF Studio: name this folder as the model of a reward. Plain transformers refuses it,
 because score.weight has another shape than its own head.
@@ -71,9 +81,11 @@ def score_rows(model: Any, rows: Sequence[Sequence[int]], pad_id: int | None = N
     return scores
 
 
-def save_reward_model(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile) -> None:
-    """Write an ordinary transformers folder with ``reward_model.json`` beside the weights; a folder that is there is replaced when the
-    new one is whole. Raises OSError.
+def save_reward_model(
+    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile, measured: Record | None = None
+) -> None:
+    """Write an ordinary transformers folder with ``reward_model.json`` beside the weights, and ``measured.json`` where the model was
+    measured. A folder that is there is replaced when the new one is whole. Raises OSError.
     """
     if isinstance(model, PeftModel):
         raise ValueError("merge the adapters before the reward model is saved")
@@ -82,6 +94,8 @@ def save_reward_model(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedT
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     (temporary / REWARD_FILE).write_text(saved.text(), encoding="utf-8")
+    if measured is not None:
+        (temporary / MEASURED_FILE).write_text(json.dumps(measured, allow_nan=False) + "\n", encoding="utf-8")
     if saved.head == "hidden":
         (temporary / "README.md").write_text(ONLY_HERE, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
@@ -95,14 +109,18 @@ def finish_reward_model(
     rows: Sequence[Sequence[int]],
     source: str,
     folder: Path,
+    measured: Record | None = None,
 ) -> RewardFile:
     """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
 
-    A model without LoRA is changed in place by the normalising. Raises ValueError and OSError.
+    A model without LoRA is changed in place by the normalising. ``measured`` is the record of a measurement of the model as it is given;
+    what is saved of it has the scores as they are afterwards. Raises ValueError and OSError.
     """
     plain = merged_reward_model(model)
     saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
-    save_reward_model(plain, tokenizer, folder, saved)
+    if measured is not None and saved.normalised is not None:
+        measured = normalised_record(measured, saved.normalised.mean, saved.normalised.std)
+    save_reward_model(plain, tokenizer, folder, saved, measured)
     return saved
 
 
@@ -122,3 +140,26 @@ def save_ensemble(folder: Path, members: Sequence[Path]) -> None:
     temporary = folder / f".{ENSEMBLE_FILE}.part"
     temporary.write_text(json.dumps({"format": 1, "members": names}, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, folder / ENSEMBLE_FILE)
+
+
+def gather_ensemble(folder: Path, models: Sequence[Path]) -> None:
+    """Copy finished reward models, for instance of runs that differ in their seed, into a new ensemble in ``folder``.
+
+    Raises ValueError for fewer than two, for a model that is there twice or reads its texts unlike the first one, and for a folder that
+    exists; :class:`ModelError` for one that is no reward model; OSError.
+    """
+    if len({model.resolve() for model in models}) < max(2, len(models)):
+        raise ValueError("an ensemble has at least two members, and each counts once")
+    if folder.exists():
+        raise ValueError(f"{folder} exists already; choose another folder")
+    told = [describe_reward_model(str(model)) for model in models]
+    if unlike := next((one for one in told if one.append_eos != told[0].append_eos), None):
+        raise ValueError(
+            f"{unlike.name} and {told[0].name} differ in whether texts end with an end token, so they cannot be scored together"
+        )
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    for number, model in enumerate(models):
+        shutil.copytree(model, member_folder(temporary, number))
+    save_ensemble(temporary, [member_folder(temporary, number) for number in range(len(models))])
+    os.replace(temporary, folder)

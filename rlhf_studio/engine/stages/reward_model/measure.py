@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs
-from rlhf_studio.analysis.reward_model.report import RewardReport, reward_report
+from rlhf_studio.analysis.reward_model.report import RewardReport, most_wrong, reward_report
 from rlhf_studio.engine.models.classifiers import last_token_logits
 from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.stages.reward_model.finish import score_rows
@@ -25,6 +25,7 @@ EVENT = "reward_model_measured"
 """The kind of the event whose data is a measurement's record."""
 MOST_REWRITTEN = 64  # pairs
 MOST_PADDED = 32  # texts
+LONGEST_SHOWN = 2000  # characters of a text that is kept to be read
 EXTRA_PADDING = 5  # tokens beyond the longest text
 
 Encode = Callable[[str, str], Sequence[int]]
@@ -119,6 +120,11 @@ def measure(
     if thorough:
         rewrites = {} if texts is None or encode is None else _rewrites(model, texts, scored, encode, tail, seed)
         record["consistency"] = {"rewrites": rewrites, "padding": padding_difference(model, rows[: 2 * MOST_PADDED : 2])}
+    if thorough and texts is not None:
+        worst = [(wrong.place, texts[wrong.place]) for wrong in most_wrong(scored)]
+        record["texts"] = {
+            str(place): [text[:LONGEST_SHOWN] for text in (pair.prompt, pair.chosen, pair.rejected)] for place, pair in worst
+        }
     report = reward_report(record)
     return Measurement(metrics_of(report), record, report)
 

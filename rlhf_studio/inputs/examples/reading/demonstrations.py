@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlhf_studio.config import DemonstrationsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.shapes import CHAT, COMPLETIONS
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left_of, open_table_of, spoken
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -33,7 +33,7 @@ def read_demonstrations(
     except PromptsError as error:
         raise blaming_source(error) from None
     if not rows and not table.partial:
-        raise nothing_left(table, "demonstrations")
+        raise nothing_left_of(table.data, table.left_out)
     shape = table.found.sentence if table.found else ""
     return Demonstrations(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
 

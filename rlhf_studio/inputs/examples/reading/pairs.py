@@ -10,7 +10,16 @@ from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.rated import rated_pairs
 from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left, open_table_of, spoken, weight_of
+from rlhf_studio.inputs.examples.reading.table import (
+    Cells,
+    Table,
+    blaming_source,
+    bounded,
+    nothing_left_of,
+    open_table_of,
+    spoken,
+    weight_of,
+)
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -38,13 +47,20 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
+    table.counts["both_ways"] = _both_ways(rows)
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
 
 
+def _both_ways(rows: list[Pair]) -> int:
+    """How many pairs are there the other way round too, as two of them."""
+    said = {(row.prompt, row.chosen, row.rejected) for row in rows if not row.tie}
+    return sum((prompt, rejected, chosen) in said for prompt, chosen, rejected in said)
+
+
 def _check(rows: list[Pair], table: Table) -> None:
     if not rows:
-        raise nothing_left(table, "pairs")
+        raise nothing_left_of(table.data, table.left_out)
     if all(row.tie for row in rows):
         part = "tie" if "tie" in (table.found.columns if table.found else {}) else "ranks"
         raise PromptsError(f"data.{part}_column", "all pairs are ties, so nothing tells which responses are better")
@@ -99,6 +115,9 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
     pair = _responses(cells, table)
     if pair is None:
         table.left_out["no_shared_prompt"] += 1
+        return None
+    if cells.lacks_prompt() and not pair.prompt:
+        table.left_out["no_prompt"] += 1
         return None
     tie, group = cells.is_true("tie"), cells.text_or_number("group")
     return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))

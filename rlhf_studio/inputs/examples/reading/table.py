@@ -11,7 +11,7 @@ from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import WRITTEN
-from rlhf_studio.inputs.examples.reading.shapes import Found, named_columns, recognise, setting_of, usual_columns
+from rlhf_studio.inputs.examples.reading.shapes import PAIRS, PREFERRED, Found, named_columns, recognise, setting_of, usual_columns
 from rlhf_studio.inputs.examples.reading.world import open_world
 from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
@@ -51,6 +51,10 @@ class Cells:
         """As :meth:`text`; a number, true or false as its text."""
         cell = self.parts.get(part)
         return str(cell) if isinstance(cell, bool | int | float) else self.text(part)
+
+    def lacks_prompt(self) -> bool:
+        """Whether the row has nothing in the prompt's column; an empty text is a prompt."""
+        return "prompt" in self.parts and self.parts["prompt"] is None
 
     def is_list(self, part: str) -> bool:
         """Whether it holds a list, such as chat messages."""
@@ -136,6 +140,8 @@ class Table:
                 cells = self._cells(raw)
                 if cells.is_blank():
                     self._note_blank()
+                elif cells.lacks_prompt() and cells.found.shape not in (PAIRS, PREFERRED):  # which may be dialogues
+                    self.left_out["no_prompt"] += 1
                 else:
                     yield cells
                 if self.seen == most:
@@ -214,9 +220,9 @@ def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
     return (row.prompt, row.completion, said) if isinstance(row, Demonstration) else (row.prompt, row.chosen, row.rejected, said, row.tie)
 
 
-def nothing_left(table: Table, noun: str) -> PromptsError:
+def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[str]) -> PromptsError:
     """The error for a source of which no example is left, at the setting that left out the most."""
-    data, left_out = table.data, table.left_out
+    noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
     if not left_out:
         return PromptsError(SETTING, f"{data.source} holds no {noun}")
     worst = left_out.most_common(1)[0][0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Generator, Iterator
 from io import TextIOWrapper
@@ -24,10 +25,13 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 LINE_COLUMN = "text"
 """What the only column of a text file is called where it is read as a table."""
 MAX_BLANK_CHARACTERS = 2_000_000
+START_CHARACTERS, PIECE_CHARACTERS = 4_096, 65_536
+BETWEEN_OBJECTS = re.compile(r"[\s,]*")
+"""What may stand between the objects of an array."""
 
 
 def open_lines(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
-    """The rows of a file; ``kind`` is ``.csv``, ``.tsv``, ``.txt`` or anything else for JSON Lines.
+    """The rows of a file; ``kind`` is ``.csv``, ``.tsv``, ``.txt``, ``.json`` for JSON Lines or one JSON array, or ``.jsonl``.
 
     Where a column called "text" is a usual one, a text file is a table with that column alone.
     Drawing rows raises :class:`PromptsError` for what is not UTF-8, not in the format, or has no such column.
@@ -46,7 +50,8 @@ def _guarded(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, .
             elif kind == ".txt":
                 yield from _text_rows(lines, usual, found)
             else:
-                yield from _json_rows(lines, columns, usual, found)
+                objects = _array_objects(file) if kind == ".json" and _begins_with_bracket(file) else _line_objects(lines)
+                yield from _json_rows(objects, columns, usual, found)
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
@@ -147,29 +152,65 @@ def _csv_rows(
         raise PromptsError(SOURCE, f"row {reader.line_num} is not valid CSV: {error}") from None
 
 
-def _json_rows(lines: Lines, columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
-    example = next(iter([*columns.values(), *usual]))
-    for line in lines:
-        if not line.strip():
-            continue
-        row = _json_object(line, lines.number, example, first=not found)
+def _json_rows(
+    objects: Iterator[tuple[int, Any]], columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+) -> Generator[RawRow, None, None]:
+    wanted = [*columns.values(), *usual]
+    for number, row in objects:
+        if not isinstance(row, dict):
+            raise PromptsError(SOURCE, f'row {number} is not an object; each should be like {{"{wanted[0]}": "text"}}')
         for field, column in columns.items():
             if column not in row:
-                raise PromptsError(field, f"row {lines.number} has no {column!r}") if found else no_column(field, column, list(row))
+                raise PromptsError(field, f"row {number} has no {column!r}") if found else no_column(field, column, list(row))
         if not found:
             found.extend(row)
-        yield RawRow(lines.number, [row.get(column) for column in (*columns.values(), *usual)])
+        yield RawRow(number, [row.get(column) for column in wanted])
 
 
-def _json_object(line: str, number: int, column: str, *, first: bool) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
-        raise PromptsError(SOURCE, f"row {number} is not valid JSON{hint}") from None
-    if not isinstance(row, dict):
-        raise PromptsError(SOURCE, f'row {number} is not an object; each line should be like {{"{column}": "text"}}')
-    return row
+def _line_objects(lines: Lines) -> Iterator[tuple[int, Any]]:
+    """(line, what it holds) of JSON Lines."""
+    first = True
+    for line in lines:
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
+                raise PromptsError(SOURCE, f"row {lines.number} is not valid JSON{hint}") from None
+            first = False
+            yield lines.number, row
+
+
+def _begins_with_bracket(file: TextIOWrapper) -> bool:
+    start = file.read(START_CHARACTERS).lstrip()
+    file.seek(0)
+    return start.startswith("[")
+
+
+def _array_objects(file: TextIOWrapper) -> Iterator[tuple[int, Any]]:
+    """(place from 1, object) of one JSON array, of which only a piece and one object are in memory at a time."""
+    decoder = json.JSONDecoder()
+    text, number = file.read(START_CHARACTERS).lstrip()[1:], 0
+    while True:
+        place = 0
+        while rest := BETWEEN_OBJECTS.match(text, place):
+            place = rest.end()
+            if place == len(text) or text[place] == "]":
+                break
+            try:
+                row, place = decoder.raw_decode(text, place)
+            except (ValueError, RecursionError):
+                break
+            number += 1
+            yield number, row
+        text = text[place:]
+        if text.startswith("]"):
+            return
+        piece = file.read(PIECE_CHARACTERS)
+        if not piece or len(text) > MAX_ROW_CHARACTERS:
+            long = f", or longer than {MAX_ROW_CHARACTERS:,} characters" if piece else ""
+            raise PromptsError(SOURCE, f"row {number + 1} is not valid JSON{long}")
+        text += piece
 
 
 def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:

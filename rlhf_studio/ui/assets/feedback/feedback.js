@@ -9,6 +9,7 @@ import { Results } from "./results.js";
 import { TaskList } from "./tasks.js";
 
 const LOOK_AGAIN = 4000; // milliseconds between two looks at how far the tasks are
+const WHILE_RATING = 15000;
 
 class FeedbackPage {
   constructor({ host, server, props }) {
@@ -62,7 +63,7 @@ class FeedbackPage {
     this.create.update(reply);
     if (this.wanted) this.openRun();
     this.showView();
-    return LOOK_AGAIN;
+    return this.view === "rate" ? WHILE_RATING : LOOK_AGAIN;
   }
 
   /** A run's button leads to the task that it waits for, once that is in the list. */

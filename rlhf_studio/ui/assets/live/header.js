@@ -129,7 +129,8 @@ export function bannerOf(status, operator) {
 }
 
 /** What the summary's numbers are. */
-function comparedLine({ step }) {
+function comparedLine({ step, stage }) {
+  if (stage !== "ppo") return "At the beginning, and now:";
   const last = Math.max(1, Math.floor(step / 10));
   return `Step 1 compared with ${last === 1 ? "the last step" : `the mean of the last ${last} steps`}:`;
 }

@@ -82,7 +82,7 @@ export class SampleTable {
       );
     });
     const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
-    fill(this.head, cells);
+    fill(this.head, cells, this.beside && cells.map((cell) => cell.cloneNode(true)));
     if (focused) this.head.querySelector(`[data-sort=${focused}]`)?.focus();
   }
 
@@ -92,10 +92,14 @@ export class SampleTable {
     this.draw();
   }
 
-  /** @param pairs  whether the rows are chosen and rejected responses in turn: they stay together */
-  set(rows, pairs = false) {
+  /**
+   * @param pairs   whether the rows are chosen and rejected responses in turn: they stay together
+   * @param beside  whether there is room for the two beside each other
+   */
+  set(rows, pairs = false, beside = false) {
     this.rows = rows;
     this.pairs = pairs;
+    this.beside = beside;
     this.draw();
   }
 

@@ -164,8 +164,9 @@ export class WorkArea {
     show(this.hint, false);
     this.shown = { step, sample: null, epoch };
     this.scales = reply.scales;
-    this.table.set(reply.rows, reply.pairs);
-    this.node.classList.toggle("rs-plain", Boolean(reply.pairs && !reply.chosen?.tokens));
+    const plain = Boolean(reply.pairs && !reply.chosen?.tokens);
+    this.table.set(reply.rows, reply.pairs, plain);
+    this.node.classList.toggle("rs-plain", plain);
     await this.showSample(reply.chosen);
   }
 

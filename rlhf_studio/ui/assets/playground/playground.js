@@ -7,6 +7,7 @@ import { Legend, TokenView } from "../shared/tokens.js";
 import { NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
 import { follow } from "../talk/exchange.js";
 import { loadedPanel } from "./loaded.js";
+import { measuredPanel } from "./measured.js";
 import { WordChanges } from "./words.js";
 
 const SCALE_WORDS = {
@@ -173,7 +174,7 @@ export class RewardPlayground {
       .catch(() => ({ error: NO_ANSWER }));
     if (asked !== this.model.value) return;
     this.fail(reply.error || "");
-    fill(this.loaded, reply.model ? loadedPanel(reply.model) : null);
+    fill(this.loaded, reply.model ? loadedPanel(reply.model) : null, reply.report ? measuredPanel(reply.report) : null);
   }
 
   example() {

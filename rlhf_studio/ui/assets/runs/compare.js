@@ -174,15 +174,18 @@ export class CompareView {
     fill(this.settings, el("h3", {}, "Settings that differ"), body);
   }
 
-  drawSummary({ runs }) {
+  drawSummary({ runs, titles }) {
     const names = Object.keys(runs[0].last).filter((name) => runs.some((run) => run.last[name] !== null));
-    const titles = this.curves.titles;
+    const ppo = runs.every((run) => run.stage === "ppo");
     const cells = (name) =>
       runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
     const body = names.length
       ? table(
-          ["First step, and the mean of the last tenth", ...runs.map((run) => runHead(run))],
-          names.map((name) => [el("th", { scope: "row" }, titles.get(name) || name), ...cells(name)]),
+          [
+            ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now",
+            ...runs.map((run) => runHead(run)),
+          ],
+          names.map((name) => [el("th", { scope: "row" }, titles[name] || name), ...cells(name)]),
           "Figures",
         )
       : el("p", { class: "rs-hint" }, "None of these runs has recorded a step yet.");
@@ -190,4 +193,4 @@ export class CompareView {
   }
 }
 
-const fromTo = (first, last) => `${number(first)} \u2192 ${number(last)}`;
+const fromTo = (first, last) => (last === null ? "\u2013" : `${number(first)} \u2192 ${number(last)}`);

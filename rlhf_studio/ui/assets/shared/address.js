@@ -8,6 +8,8 @@ const OWN = {
   runs: ["compare", "metric"],
   talk: ["talk"],
   feedback: ["task", "show"],
+  road: ["road"],
+  evaluate: ["evaluation"],
 };
 const PAGES = Object.keys(OWN);
 

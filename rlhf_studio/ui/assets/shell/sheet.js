@@ -20,6 +20,15 @@ const KEYS = [
       ["1 to 8", "what colours the tokens"],
     ],
   ],
+  [
+    "Feedback",
+    [
+      ["A B", "this response is better"],
+      ["T, X", "equally good, both bad"],
+      ["1 to 9", "how sure; in a rating, the rating"],
+      ["S, U", "skip, take the last answer back"],
+    ],
+  ],
   ["Recipes, tabs and other groups of choices", [["\u2190 \u2192", "previous, next choice"]]],
 ];
 

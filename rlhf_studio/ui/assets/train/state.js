@@ -14,14 +14,18 @@ export class State {
     Object.assign(this, { recipes, onchange });
     this.own = new Map(own.map((one) => [ownCard(one.stage), one]));
     const kept = memory.get("train", null);
-    const known = (card) => recipes.some((recipe) => recipe.name === card) || this.own.has(card);
     const first = recipes.find((recipe) => recipe.stage === kept?.stage) || recipes[0];
-    this.card = known(kept?.card) ? kept.card : first.name;
+    this.card = this.has(kept?.card) ? kept.card : first.name;
     this.basisValues = this.valuesOf(this.card);
     this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
     // settings that this version does not know are dropped, new ones take the recipe's value
     const there = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
     this.values = { ...structuredClone(this.basisValues), ...Object.fromEntries(there) };
+  }
+
+  /** Whether there is a card of this name. */
+  has(card) {
+    return this.recipes.some((recipe) => recipe.name === card) || this.own.has(card);
   }
 
   /** The recipe behind the chosen card. */
@@ -51,11 +55,11 @@ export class State {
   }
 
   /**
-   * A recipe's values with some that an address names as texts: {values, unknown}, the names that it has not.
+   * A card's values with some that an address names as texts: {values, unknown}, the names that it has not.
    * A name such as reward.components.0.model reaches into the list of reward components.
    */
-  withTexts(recipe, texts) {
-    const values = structuredClone(recipe.values);
+  withTexts(card, texts) {
+    const values = structuredClone(this.valuesOf(card));
     const unknown = [];
     for (const [name, text] of texts) {
       const [, place, key] = /^reward\.components\.(\d)\.(\w+)$/.exec(name) || [];

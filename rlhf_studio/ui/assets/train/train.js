@@ -341,13 +341,13 @@ class TrainPage {
   takeRecipe() {
     const asked = askedFor();
     if (!asked) return;
-    const recipe = this.boot.recipes.find(({ name }) => name === asked.recipe);
-    if (!recipe) return void this.say("The link names a recipe that there is not.", true);
-    const { values, unknown } = this.state.withTexts(recipe, asked.texts);
-    this.choose(recipe.name, values);
+    if (!this.state.has(asked.recipe)) return void this.say("The link names a recipe that there is not.", true);
+    const { values, unknown } = this.state.withTexts(asked.recipe, asked.texts);
+    this.choose(asked.recipe, values);
     for (const [name] of asked.texts) this.sections.openAt(name);
+    const { title } = this.state.own.get(asked.recipe) || this.state.recipe;
     const left = unknown.length ? ` There is no such setting: ${unknown.join(", ")}.` : "";
-    this.say(`Filled in for you: ${recipe.title}. Look it over, then press Start run.${left}`, unknown.length > 0);
+    this.say(`Filled in for you: ${title}. Look it over, then press Start run.${left}`, unknown.length > 0);
   }
 
   /** Settings of another run, handed over by the Runs page. */

@@ -1,0 +1,92 @@
+// The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
+import { NO_ANSWER } from "../shared/visit.js";
+
+const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "right" };
+
+export class Arena {
+  /** @param voted  called after each vote */
+  constructor({ ask, voted }) {
+    Object.assign(this, { ask, voted, policies: [], key: "", busy: false });
+    this.prompt = el("p", { class: "rs-evaluate-prompt" });
+    this.left = el("p", { class: "rs-evaluate-answer" });
+    this.right = el("p", { class: "rs-evaluate-answer" });
+    this.told = el("p", { class: "rs-help", role: "status" });
+    const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
+    const vote = (choice, label, key) =>
+      el(
+        "button",
+        { type: "button", class: "rs-button", onclick: () => this.vote(choice) },
+        label,
+        " ",
+        el("kbd", { "aria-hidden": "true" }, key),
+      );
+    this.buttons = [
+      vote("left", "A is better", "A"),
+      vote("tie", "Equally good", "T"),
+      vote("right", "B is better", "B"),
+    ];
+    this.duel = el(
+      "div",
+      { class: "rs-evaluate-duel", hidden: true },
+      this.prompt,
+      el("div", { class: "rs-evaluate-sides" }, side("A", this.left), side("B", this.right)),
+      el("div", { class: "rs-evaluate-votes" }, this.buttons),
+    );
+    this.node = el("div", { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) }, this.told, this.duel);
+  }
+
+  clear() {
+    this.key = "";
+    show(this.duel, false);
+  }
+
+  lock(why) {
+    this.locked = why;
+    if (why) setText(this.told, why);
+  }
+
+  draw({ policies }) {
+    this.policies = policies;
+  }
+
+  shown() {
+    if (!this.key && !this.locked && this.policies.length > 1)
+      this.next("Which answer is better? You are told afterwards who wrote them.");
+    else if (this.policies.length < 2) setText(this.told, "The arena needs two policies.");
+  }
+
+  async next(say = "") {
+    const reply = await this.ask("duel", { policies: this.policies }).catch(() => ({ problem: NO_ANSWER }));
+    this.key = reply.key || "";
+    show(this.duel, Boolean(reply.key));
+    setText(this.told, reply.problem || say);
+    if (reply.problem) return;
+    setText(this.prompt, readable(reply.prompt));
+    fill(this.left, readable(reply.left).trimStart());
+    fill(this.right, readable(reply.right).trimStart());
+  }
+
+  async vote(choice) {
+    if (this.busy || !this.key) return;
+    this.busy = true;
+    const reply = await this.ask("vote", { key: this.key, choice }).catch(() => ({ problem: NO_ANSWER }));
+    this.busy = false;
+    if (reply.problem === NO_ANSWER) {
+      setText(this.told, reply.problem);
+      return;
+    }
+    const who = `A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}. ${reply.votes} so far.`;
+    await this.next(reply.problem || who);
+    if (!reply.problem) this.voted();
+  }
+
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const choice = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!choice) return;
+    event.preventDefault();
+    this.vote(choice);
+  }
+}

@@ -1,0 +1,189 @@
+// The Evaluate page: policies answer the same prompts, and what comes out stands side by side.
+import { address } from "../shared/address.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { Poller } from "../shared/poll.js";
+import { Segments } from "../shared/segments.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { Arena } from "./arena.js";
+import { Form } from "./form.js";
+import { Frontier } from "./frontier.js";
+import { Matrix } from "./matrix.js";
+import { Results } from "./results.js";
+
+const WORKING = 1500; // milliseconds between two looks at an evaluation that goes on
+const RESTING = 8000;
+const ALIVE = ["queued", "loading", "running", "paused"];
+const VIEWS = [
+  { value: "table", label: "Table" },
+  { value: "matrix", label: "Side by side" },
+  { value: "frontier", label: "Frontier" },
+  { value: "arena", label: "Blind arena" },
+];
+
+class EvaluatePage {
+  constructor({ host, server, plotly }) {
+    Object.assign(this, { host, server, run: address.params("evaluate").evaluation || "", seen: "", opened: false });
+    const ask = (name, data = {}) => server[name]({ ...data, run: this.run, view: onlyWatches() });
+    this.message = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.chosen = el("select", {
+      class: "rs-input",
+      "aria-label": "Evaluation",
+      onchange: () => this.open(this.chosen.value),
+    });
+    this.form = new Form({ begin: (data) => this.begin(data) });
+    this.newOne = el(
+      "details",
+      { class: "rs-evaluate-new" },
+      el("summary", { class: "rs-button rs-small" }, "New evaluation"),
+      this.form.node,
+    );
+    this.parts = {
+      table: new Results({ ask }),
+      matrix: new Matrix({ ask }),
+      frontier: new Frontier({ plotly }),
+      arena: new Arena({ ask, voted: () => this.look(true) }),
+    };
+    this.state = el("p", { class: "rs-evaluate-state", role: "status" });
+    this.view = "table";
+    this.views = new Segments({ "aria-label": "View" }, VIEWS, this.view, (view) => this.turn(view));
+    this.empty = el(
+      "div",
+      { class: "rs-evaluate-empty", hidden: true },
+      el("h2", {}, "No evaluation yet"),
+      el(
+        "p",
+        {},
+        "An evaluation lets several policies answer the same held-out prompts: a run before and after training, ",
+        "all of its snapshots, other runs, or a file of completions. Choose them under New evaluation.",
+      ),
+    );
+    const own = Object.values(this.parts).map(({ node }) => node);
+    this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.views.node, own);
+    fill(
+      host,
+      this.message,
+      el(
+        "div",
+        { class: "rs-evaluate-head" },
+        el("h2", {}, "Evaluate"),
+        el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, "Evaluation"), this.chosen),
+      ),
+      this.newOne,
+      this.empty,
+      this.body,
+    );
+    this.turn("table");
+    this.poller = new Poller({
+      ask: () => server.boot({ view: onlyWatches() }),
+      onreply: (reply) => this.receive(reply),
+      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
+      awake: () => isOnScreen(host),
+    });
+    address.watch("evaluate", ({ evaluation }) => evaluation && this.open(evaluation));
+    whenShown(host, () => this.poller.wake());
+    this.poller.wake();
+  }
+
+  say(text) {
+    setText(this.message, text);
+    show(this.message, Boolean(text));
+  }
+
+  receive(reply) {
+    this.say(reply.problem || "");
+    if (reply.problem) return RESTING;
+    this.form.setRuns(reply.runs);
+    this.form.lock(reply.why_not);
+    this.parts.arena.lock(reply.why_not);
+    this.listed = reply.evaluations;
+    this.setChoice();
+    show(this.empty, !reply.evaluations.length);
+    show(this.chosen.parentNode, reply.evaluations.length > 0);
+    if (!reply.evaluations.length && !this.opened) this.newOne.open = true;
+    this.opened = true;
+    if (!this.run && reply.evaluations.length) this.open(reply.evaluations[0].id);
+    else this.look();
+    const here = reply.evaluations.find(({ id }) => id === this.run);
+    return here && ALIVE.includes(here.state) ? WORKING : RESTING;
+  }
+
+  setChoice() {
+    const rows = this.listed.map(({ id, name, state, created_at }) => [id, name, state, created_at]);
+    if (JSON.stringify(rows) === this.rows) return;
+    this.rows = JSON.stringify(rows);
+    const when = (seconds) => new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+    fill(
+      this.chosen,
+      rows.map(([id, name, state, at]) => el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`)),
+    );
+    this.chosen.value = this.run;
+  }
+
+  open(run) {
+    if (run !== this.run) {
+      this.seen = "";
+      for (const part of Object.values(this.parts)) part.clear();
+    }
+    this.run = run;
+    this.chosen.value = run;
+    address.put("evaluate", { evaluation: run });
+    this.look();
+  }
+
+  turn(view) {
+    this.view = view;
+    for (const [name, part] of Object.entries(this.parts)) show(part.node, name === view);
+    this.parts[view].shown?.();
+  }
+
+  /** Ask for the report when the evaluation has gone on. */
+  async look(again = false) {
+    const row = this.listed?.find(({ id }) => id === this.run);
+    const mark = row && JSON.stringify([row.id, row.state, row.step]);
+    if (!row || (mark === this.seen && !again)) return;
+    const asked = this.run;
+    const report = await this.server.report({ run: asked }).catch(() => ({ problem: NO_ANSWER }));
+    if (asked !== this.run) return;
+    if (report.problem) {
+      this.say(report.problem);
+      return;
+    }
+    this.seen = mark;
+    show(this.body, true);
+    setText(this.state, stateOf(report));
+    this.state.classList.toggle("rs-problem", report.state === "failed");
+    show(this.views.node, report.policies.length > 0);
+    if (!report.policies.length) for (const part of Object.values(this.parts)) show(part.node, false);
+    else this.turn(this.view);
+    for (const part of Object.values(this.parts)) part.draw(report);
+  }
+
+  async begin(data) {
+    const reply = await this.server.begin({ ...data, view: onlyWatches() }).catch(() => ({ problem: NO_ANSWER }));
+    if (reply.problem) return reply.problem;
+    this.newOne.open = false;
+    this.run = reply.run;
+    this.seen = "";
+    for (const part of Object.values(this.parts)) part.clear();
+    show(this.body, false);
+    address.put("evaluate", { evaluation: reply.run });
+    this.poller.wake();
+    return "";
+  }
+}
+
+function stateOf({ state, step, total, phase, cause, policies, prompts }) {
+  const who = `${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;
+  const done = `${counted(prompts, "prompt")} answered by ${who}`;
+  if (state === "finished") return `Finished: ${done}.`;
+  if (state === "failed") return `Failed: ${cause}`;
+  if (state === "queued") return "Queued: it starts when the runs before it have ended.";
+  if (state === "loading") return `Loading: ${phase}`;
+  const far = total ? `step ${step} of ${total}` : `step ${step}`;
+  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.`;
+}
+
+export function mount(parts) {
+  return new EvaluatePage(parts);
+}

@@ -1,0 +1,212 @@
+// The form of a new evaluation: who answers, which prompts, how often.
+import { el, fill, setText, show } from "../shared/dom.js";
+
+const field = (label, help, input) =>
+  el(
+    "label",
+    { class: "rs-evaluate-field" },
+    el("span", { class: "rs-label" }, label),
+    input,
+    help ? el("span", { class: "rs-help" }, help) : null,
+  );
+const text = (placeholder = "") => el("input", { class: "rs-input", type: "text", placeholder, spellcheck: "false" });
+const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
+
+export class Form {
+  /** @param begin  called with the form's values; gives what is wrong, or nothing */
+  constructor({ begin }) {
+    Object.assign(this, { begin, policies: [], rows: "" });
+    this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
+    this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
+    this.other = text("folder, hub id or .jsonl file");
+    this.list = el("ol", { class: "rs-evaluate-policies", "aria-label": "Policies" });
+    this.fields = {
+      file: text("what the first run held out"),
+      prompts: whole(64, 0, 100000),
+      samples: whole(1, 1, 64),
+      seed: whole(0, 0, 2147483647),
+      temperature: el("input", {
+        class: "rs-input",
+        type: "number",
+        min: 0.01,
+        max: 10,
+        step: 0.05,
+        placeholder: "the run's own",
+      }),
+      judge: text("none"),
+      reward: text("the first run's own rewards"),
+      text: text("none"),
+      name: text("evaluation"),
+    };
+    this.greedy = el("input", { type: "checkbox" });
+    this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
+    this.button = el("button", { type: "submit", class: "rs-button rs-primary" }, "Start evaluation");
+    this.node = el(
+      "form",
+      { class: "rs-evaluate-form", onsubmit: (event) => this.send(event) },
+      this.who(),
+      this.how(),
+    );
+    this.drawList();
+  }
+
+  who() {
+    const add = (action) => el("button", { type: "button", class: "rs-button rs-small", onclick: action }, "Add");
+    return el(
+      "fieldset",
+      {},
+      el("legend", { class: "rs-label" }, "Who answers"),
+      el(
+        "div",
+        { class: "rs-evaluate-add" },
+        this.run,
+        this.which,
+        add(() => this.add(`${this.run.value}@${this.which.value}`)),
+      ),
+      el(
+        "div",
+        { class: "rs-evaluate-add rs-evaluate-other" },
+        this.other,
+        add(() => this.addOther()),
+      ),
+      this.list,
+      el("p", { class: "rs-help" }, "The others are compared with the first."),
+    );
+  }
+
+  how() {
+    const { file, prompts, samples, seed, temperature, judge, reward, text: held, name } = this.fields;
+    return el(
+      "fieldset",
+      {},
+      el("legend", { class: "rs-label" }, "What they answer, and who judges"),
+      el(
+        "div",
+        { class: "rs-evaluate-fields" },
+        field("Prompts", "A file or dataset of prompts.", file),
+        field("How many", "0 takes all of them.", prompts),
+        field("Answers per prompt", "Two or more also show how well the reward orders them.", samples),
+        field("Seed", "Every policy gets the same random numbers.", seed),
+        field("Temperature", "", temperature),
+        field("Judge", "A reward model that was not used in training.", judge),
+        field("Reward model", "Scores the answers instead of the run's rewards.", reward),
+        field("Held-out text", "A file of texts: shows what training made a policy forget.", held),
+        field("Name", "", name),
+      ),
+      el("label", { class: "rs-check" }, this.greedy, " Greedy: always the likeliest token"),
+      this.problem,
+      el("div", { class: "rs-evaluate-buttons" }, this.button),
+    );
+  }
+
+  setRuns(runs) {
+    const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
+    if (rows === this.rows) return;
+    const before = this.run.value;
+    Object.assign(this, { rows, runs });
+    fill(
+      this.run,
+      runs.map(({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`)),
+    );
+    if (runs.some(({ id }) => id === before)) this.run.value = before;
+    show(this.run.parentNode, runs.length > 0);
+    this.setSteps();
+    if (!this.policies.length && runs.length) {
+      this.add(`${runs[0].id}@start`);
+      this.add(`${runs[0].id}@${runs[0].steps.at(-1)}`);
+    }
+  }
+
+  setSteps() {
+    const run = this.runs?.find(({ id }) => id === this.run.value);
+    const steps = run ? [...run.steps].reverse() : [];
+    fill(
+      this.which,
+      steps.map((step) => el("option", { value: step }, `step ${step}`)),
+      el("option", { value: "start" }, "as it began"),
+      el("option", { value: "all" }, "all of them"),
+    );
+  }
+
+  nameOf(line) {
+    const [id, which] = line.split("@");
+    const run = this.runs?.find((one) => one.id === id);
+    if (!run) return line;
+    const what =
+      which === "start" ? "as it began" : which === "all" ? "the start and all that was kept" : `step ${which}`;
+    return `${run.name}, ${what}`;
+  }
+
+  add(line) {
+    if (line && !this.policies.includes(line)) this.policies.push(line);
+    this.drawList();
+  }
+
+  addOther() {
+    this.add(this.other.value.trim());
+    this.other.value = "";
+  }
+
+  drawList() {
+    const remove = (line) => {
+      this.policies = this.policies.filter((one) => one !== line);
+      this.drawList();
+    };
+    fill(
+      this.list,
+      this.policies.map((line) =>
+        el(
+          "li",
+          {},
+          el("span", {}, this.nameOf(line)),
+          el(
+            "button",
+            {
+              type: "button",
+              class: "rs-quiet",
+              "aria-label": `Remove ${this.nameOf(line)}`,
+              onclick: () => remove(line),
+            },
+            "Remove",
+          ),
+        ),
+      ),
+      this.policies.length ? null : el("li", { class: "rs-help" }, "Nobody yet: add a policy."),
+    );
+  }
+
+  lock(why) {
+    this.locked = why;
+    this.button.disabled = Boolean(why);
+    if (why) this.tell(why);
+  }
+
+  tell(problem) {
+    setText(this.problem, problem);
+    show(this.problem, Boolean(problem));
+  }
+
+  async send(event) {
+    event.preventDefault();
+    if (this.locked) return;
+    if (this.other.value.trim()) this.addOther();
+    const number = (input) => (input.value === "" ? null : Number(input.value));
+    const { file, prompts, samples, seed, temperature, judge, reward, text: held, name } = this.fields;
+    this.button.disabled = true;
+    const problem = await this.begin({
+      policies: this.policies.join("\n"),
+      file: file.value,
+      prompts: number(prompts),
+      samples: number(samples),
+      seed: number(seed),
+      temperature: number(temperature),
+      greedy: this.greedy.checked,
+      judge: judge.value,
+      reward: reward.value,
+      text: held.value,
+      name: name.value,
+    });
+    this.button.disabled = false;
+    this.tell(problem);
+  }
+}

@@ -1,0 +1,171 @@
+// Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { number, readable } from "../shared/format.js";
+import { NO_ANSWER } from "../shared/visit.js";
+
+const MOST = 8;
+const AT_FIRST = 3;
+
+export class Matrix {
+  constructor({ ask }) {
+    Object.assign(this, { ask, policies: [], chosen: [], start: 0, draw_: 0 });
+    this.boxes = el("div", { class: "rs-evaluate-boxes", role: "group", "aria-label": "Policies side by side" });
+    this.against = el("select", { class: "rs-input", onchange: () => this.load() });
+    this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
+    this.drawn = el("label", { hidden: true }, el("span", {}, "Answer "), this.draws);
+    this.grid = el("div", {
+      class: "rs-evaluate-scroll",
+      tabindex: 0,
+      role: "region",
+      "aria-label": "Answers side by side",
+    });
+    this.where = el("span", { class: "rs-help", role: "status" });
+    const step = (label, by) =>
+      el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.go(by) }, label);
+    this.before = step("Previous prompts", -10);
+    this.after = step("Next prompts", 10);
+    this.lost = el("input", {
+      type: "checkbox",
+      onchange: () => this.grid.classList.toggle("rs-evaluate-lost", this.lost.checked),
+    });
+    this.node = el(
+      "div",
+      { class: "rs-evaluate-part" },
+      this.boxes,
+      el(
+        "div",
+        { class: "rs-evaluate-row" },
+        el("label", {}, el("span", {}, "Mark what differs from "), this.against),
+        this.drawn,
+        el("label", { class: "rs-check" }, this.lost, " Show what was left out"),
+      ),
+      this.grid,
+      el("div", { class: "rs-evaluate-row" }, this.before, this.after, this.where),
+    );
+  }
+
+  clear() {
+    Object.assign(this, { policies: [], chosen: [], start: 0 });
+    fill(this.grid);
+  }
+
+  draw({ policies, first }) {
+    const same = JSON.stringify(policies) === JSON.stringify(this.policies);
+    this.first = first;
+    if (!same) {
+      this.policies = policies;
+      const kept = this.chosen.filter((name) => policies.includes(name));
+      const ends = [policies[0], policies[Math.floor(policies.length / 2)], policies.at(-1)];
+      this.chosen = kept.length ? kept : [...new Set(ends)].slice(0, AT_FIRST);
+      fill(
+        this.against,
+        policies.map((name) => el("option", { value: name }, readable(name, 60))),
+        el("option", { value: "" }, "nobody"),
+      );
+      this.against.value = first;
+      this.drawBoxes();
+    }
+    this.load();
+  }
+
+  drawBoxes() {
+    const box = (name) => {
+      const input = el("input", {
+        type: "checkbox",
+        checked: this.chosen.includes(name),
+        disabled: !this.chosen.includes(name) && this.chosen.length >= MOST,
+        onchange: () => {
+          this.chosen = this.policies.filter((one) => (one === name ? input.checked : this.chosen.includes(one)));
+          this.drawBoxes();
+          this.load();
+        },
+      });
+      return el("label", { class: "rs-check" }, input, ` ${readable(name, 60)}`);
+    };
+    fill(this.boxes, this.policies.map(box));
+  }
+
+  go(by) {
+    this.start = Math.max(0, this.start + by);
+    this.load();
+  }
+
+  async load() {
+    const { chosen, start } = this;
+    const question = { policies: chosen, start, against: this.against.value, draw: Number(this.draws.value || 0) };
+    const reply = await this.ask("answers", question).catch(() => ({ problem: NO_ANSWER }));
+    if (chosen !== this.chosen || start !== this.start) return;
+    if (reply.problem) {
+      setText(this.where, reply.problem);
+      return;
+    }
+    this.start = reply.start;
+    this.setDraws(reply.draws);
+    const last = Math.min(reply.start + reply.rows.length, reply.total);
+    setText(this.where, reply.total ? `Prompts ${reply.start + 1} to ${last} of ${reply.total}` : "");
+    this.before.disabled = reply.start === 0;
+    this.after.disabled = last >= reply.total;
+    fill(this.grid, this.table(reply.rows));
+  }
+
+  setDraws(count) {
+    show(this.drawn, count > 1);
+    if (this.draws.options.length === count) return;
+    fill(
+      this.draws,
+      Array.from({ length: count }, (_, place) => el("option", { value: place }, String(place + 1))),
+    );
+  }
+
+  table(rows) {
+    const names = this.chosen;
+    const cellOf = (row, name) => {
+      const answer = row.answers.find(({ policy }) => policy === name);
+      return el("td", {}, answer ? answerOf(answer) : null);
+    };
+    return el(
+      "table",
+      { class: "rs-evaluate-matrix" },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "Prompt"),
+          names.map((name) => el("th", { scope: "col" }, readable(name, 60))),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        rows.map((row) =>
+          el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, readable(row.prompt, 600)),
+            names.map((name) => cellOf(row, name)),
+          ),
+        ),
+      ),
+    );
+  }
+}
+
+const TAGS = { same: "span", "only first": "del", "only second": "ins" };
+
+function answerOf({ text, pieces, score, gold, judge, kl, length }) {
+  const shown = pieces.length ? pieces : [{ change: "same", text }];
+  const said = shown.map((piece, place) => {
+    const words = readable(piece.text);
+    return el(TAGS[piece.change], {}, place ? words : words.trimStart());
+  });
+  const figures = [
+    ["score", score],
+    ["gold", gold],
+    ["judge", judge],
+    ["KL", kl],
+  ].filter(([, value]) => Number.isFinite(value));
+  const line = [...figures.map(([name, value]) => `${name} ${number(value)}`), `${length} tokens`].join(" \u00b7 ");
+  return [el("p", { class: "rs-evaluate-answer" }, said), el("p", { class: "rs-help" }, line)];
+}

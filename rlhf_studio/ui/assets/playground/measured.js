@@ -1,0 +1,54 @@
+// A reward model on its held-out pairs: the findings in words, and the texts that it gets most wrong. The drawings are
+// on the page of the run.
+import { el } from "../shared/dom.js";
+import { integer, number, percent, readable } from "../shared/format.js";
+
+const WORST = 6;
+
+/** A folded panel. `report` is RewardReport of analysis/reward_model/report.py. */
+export function measuredPanel(report) {
+  const { accuracy } = report.fit;
+  return el(
+    "details",
+    { class: "rs-playground-details rs-measured" },
+    el(
+      "summary",
+      {},
+      el("b", {}, "How good is it"),
+      el("span", { class: "rs-muted" }, ` ${percent(accuracy.share, 0)} of ${integer(accuracy.pairs)} held-out pairs`),
+    ),
+    el(
+      "ul",
+      { class: "rs-measured-words" },
+      report.words.map((sentence) => el("li", {}, sentence)),
+    ),
+    worst(report.wrong),
+  );
+}
+
+function worst(pairs) {
+  if (!pairs.length) return null;
+  const side = (name, score, text) =>
+    el("p", {}, el("span", { class: "rs-muted" }, `${name} ${number(score)} `), text ? readable(text, 600) : null);
+  return el(
+    "section",
+    { class: "rs-measured-worst" },
+    el("h4", {}, "Most wrong"),
+    pairs
+      .slice(0, WORST)
+      .map(({ number: row, probability, chosen, rejected, texts }) =>
+        el(
+          "article",
+          {},
+          el(
+            "p",
+            { class: "rs-muted" },
+            `Row ${integer(row)}: gives ${percent(probability, 1)} to what people chose`,
+            texts ? el("span", {}, `. Prompt: ${readable(texts[0], 300)}`) : null,
+          ),
+          side("Chosen", chosen, texts?.[1]),
+          side("Rejected", rejected, texts?.[2]),
+        ),
+      ),
+  );
+}

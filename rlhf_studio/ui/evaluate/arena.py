@@ -1,0 +1,137 @@
+"""The blind arena: two recorded answers to one prompt, without names and in random order; a person says which is better."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlhf_studio.analysis.evaluation.answers import PolicyAnswers
+from rlhf_studio.analysis.evaluation.compare import WinRate, of_points
+
+Choice = Literal["left", "right", "tie"]
+CHOICES: tuple[Choice, ...] = ("left", "right", "tie")
+MOST_OPEN = 500
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two answers to one prompt. ``left`` and ``right`` are (policy, draw); who they are is told after the vote."""
+
+    run: str
+    place: int
+    prompt: str
+    left: tuple[str, int]
+    right: tuple[str, int]
+    texts: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What a person said of a duel."""
+
+    duel: Duel
+    choice: Choice
+
+
+OnVote = Callable[[Vote], None]
+"""Keeps a vote for good. Raises OSError or StoreError when it could not."""
+
+
+class Arena:
+    """Open duels and the votes of this app.
+
+    Args:
+        on_vote: keeps a vote for good; None keeps votes as long as the app runs.
+    """
+
+    def __init__(self, on_vote: OnVote | None = None) -> None:
+        self.on_vote = on_vote
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, Duel] = OrderedDict()
+        self._votes: dict[str, list[Vote]] = {}
+        self._random = random.SystemRandom()
+
+    def next(self, run: str, policies: Sequence[PolicyAnswers]) -> tuple[str, Duel] | None:
+        """A new duel between two of the policies, with its key; the pair of policies and the prompt with the fewest votes come first.
+
+        None where no two of them have different answers to one prompt.
+        """
+        chosen = self._choose(run, policies)
+        if chosen is None:
+            return None
+        key = secrets.token_urlsafe(12)
+        with self._lock:
+            self._open[key] = chosen
+            while len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+        return key, chosen
+
+    def _choose(self, run: str, policies: Sequence[PolicyAnswers]) -> Duel | None:
+        votes = self.votes(run)
+        seen = {(vote.duel.place, frozenset((vote.duel.left, vote.duel.right))) for vote in votes}
+        pairs = [(one, other) for index, one in enumerate(policies) for other in policies[index + 1 :]]
+        count = {frozenset((one.name, other.name)): 0 for one, other in pairs}
+        for vote in votes:
+            pair = frozenset((vote.duel.left[0], vote.duel.right[0]))
+            if pair in count:
+                count[pair] += 1
+        self._random.shuffle(pairs)
+        pairs.sort(key=lambda pair: count[frozenset((pair[0].name, pair[1].name))])
+        for one, other in pairs:
+            theirs: dict[int, list[int]] = {}
+            for index, record in enumerate(other.records):
+                theirs.setdefault(record.place, []).append(index)
+            found = [
+                (mine, other.records[index])
+                for mine in one.records
+                for index in theirs.get(mine.place, [])
+                if mine.response != other.records[index].response
+            ]
+            fresh = [
+                pair for pair in found if (pair[0].place, frozenset(((one.name, pair[0].draw), (other.name, pair[1].draw)))) not in seen
+            ]
+            if fresh or found:
+                ends = list(self._random.choice(fresh or found))
+                self._random.shuffle(ends)
+                left, right = ends
+                sides = ((left.policy, left.draw), (right.policy, right.draw))
+                return Duel(run, left.place, left.prompt, *sides, (left.response, right.response))
+        return None
+
+    def vote(self, key: str, choice: Choice) -> Vote | None:
+        """Keep a vote; None for a duel that is not open (any more). Raises what ``on_vote`` raises, and then the duel stays open."""
+        with self._lock:
+            duel = self._open.get(key)
+            if duel is None:
+                return None
+            vote = Vote(duel, choice)
+            if self.on_vote is not None:
+                self.on_vote(vote)
+            del self._open[key]
+            self._votes.setdefault(duel.run, []).append(vote)
+        return vote
+
+    def votes(self, run: str) -> list[Vote]:
+        """The votes on a run's answers."""
+        with self._lock:
+            return list(self._votes.get(run, []))
+
+    def standings(self, run: str, first: str) -> Mapping[str, WinRate]:
+        """The win rate of each policy against ``first``, by people's votes."""
+        points: dict[str, tuple[list[float], list[int]]] = {}
+        for vote in self.votes(run):
+            names = (vote.duel.left[0], vote.duel.right[0])
+            if first not in names:
+                continue
+            other = "right" if names[0] == first else "left"
+            own, places = points.setdefault(names[1] if other == "right" else names[0], ([], []))
+            own.append(0.5 if vote.choice == "tie" else float(vote.choice == other))
+            places.append(vote.duel.place)
+        return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}

@@ -1,0 +1,254 @@
+"""The Evaluate page: what it can ask and do. It is drawn by ``assets/evaluate/``.
+
+Everyone may look at evaluations; starting one, and voting, is for operators.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
+from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.paths import RUNS
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, OnVote
+from rlhf_studio.ui.evaluate.shown import matrix, report_values
+from rlhf_studio.ui.html import panel
+
+MOST_RUNS = 200
+MOST_SHOWN = 8
+"""Policies side by side."""
+ROWS = 10
+"""Prompts of one page of the matrix."""
+REMEMBERED = 6
+NUMBERS = {"prompts": 100_000, "samples": 64, "seed": 2**31 - 1}
+TEXTS = ("judge", "reference", "text")
+FILES = ("csv", "md", "jsonl")
+Json = dict[str, Any]
+
+
+class EvaluatePage:
+    """The page of one app.
+
+    Args:
+        wake: called when the queue has changed.
+        on_vote: keeps the arena's votes for good; see :class:`~rlhf_studio.ui.evaluate.arena.Arena`.
+    """
+
+    def __init__(self, workspace: Workspace, access: Access, wake: Callable[[], None] = lambda: None, on_vote: OnVote | None = None):
+        self._workspace, self._access, self._wake = workspace, access, wake
+        self._all = Listing(workspace)
+        self._arena = Arena(on_vote)
+        self._lock = threading.Lock()
+        self._stages: dict[str, str] = {}
+        self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
+
+    def build(self) -> gr.HTML:
+        """The component."""
+        functions = [self.boot, self.report, self.answers, self.begin, self.duel, self.vote, self.file]
+        return panel("evaluate", [], functions)
+
+    # --- looking ---------------------------------------------------------------------------------------------------------------------
+
+    def boot(self, data: Any, request: gr.Request) -> Json:
+        """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
+        operator = self._access.is_operator(request, data)
+        own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
+        try:
+            runs = self._all.runs()[:MOST_RUNS]
+        except StoreError as error:
+            return {**own, "problem": str(error), "runs": [], "evaluations": []}
+        policies, evaluations = [], []
+        for run in runs:
+            row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
+            stage = self._stage(run.run_id)
+            if stage == "evaluation":
+                evaluations.append({**row, "cause": run.cause, "phase": run.phase, "created_at": run.created_at})
+            elif stage in LEARN_POLICIES and not run.origin.imported and (steps := self._steps(run.run_id)):
+                policies.append({**row, "steps": steps})
+        return {**own, "problem": "", "runs": policies, "evaluations": evaluations}
+
+    def _stage(self, run: str) -> str:
+        if run not in self._stages:
+            try:
+                self._stages[run] = str(self._workspace.reader(run).config().stage)
+            except StoreError:
+                return ""
+        return self._stages[run]
+
+    def _steps(self, run: str) -> list[int]:
+        try:
+            return [kept.step for kept in self._workspace.reader(run).policies()]
+        except StoreError:
+            return []
+
+    def report(self, data: Any, request: gr.Request) -> Json:
+        """The table, win rates and frontier of an evaluation, and how far it is."""
+        try:
+            run, first = sent.run_id(data), sent.member(data, "first")
+            reader = self._workspace.reader(run)
+            status = reader.status()
+            key = (run, status.epoch, status.step, first if isinstance(first, str) else "")
+            with self._lock:
+                values = self._known.get(key)
+            if values is None:
+                values = report_values(report_of(reader, key[3]))
+                with self._lock:
+                    self._known[key] = values
+                    while len(self._known) > REMEMBERED:
+                        self._known.popitem(last=False)
+        except (StoreError, ValueError) as error:
+            return {"problem": str(error)}
+        state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
+        return {"problem": "", "name": status.name, **state, **values, "votes": self._standings(run, values["first"])}
+
+    def _standings(self, run: str, first: str) -> list[Json]:
+        return [
+            {
+                "policy": name,
+                "rate": {"value": won.rate.value, "low": won.rate.low, "high": won.rate.high},
+                "wins": won.wins,
+                "ties": won.ties,
+                "losses": won.losses,
+            }
+            for name, won in self._arena.standings(run, first).items()
+        ]
+
+    def _policies(self, run: str) -> dict[str, PolicyAnswers]:
+        reader = self._workspace.reader(run)
+        status = reader.status()
+        key = (run, status.epoch, status.step)
+        with self._lock:
+            known = self._answers.get(key)
+        if known is None:
+            known = by_policy(reader.answers())
+            with self._lock:
+                self._answers[key] = known
+                while len(self._answers) > REMEMBERED:
+                    self._answers.popitem(last=False)
+        return known
+
+    def answers(self, data: Any, request: gr.Request) -> Json:
+        """Some prompts with the answers of some policies, and what differs from those of one of them."""
+        try:
+            policies = self._policies(sent.run_id(data))
+        except StoreError as error:
+            return {"problem": str(error)}
+        chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies][:MOST_SHOWN]
+        places = sorted({int(place) for policy in policies.values() for place in policy.places})
+        start = sent.member(data, "start")
+        first = min(start, max(len(places) - 1, 0)) if type(start) is int and start >= 0 else 0
+        draw = sent.member(data, "draw")
+        against = sent.member(data, "against")
+        other = policies.get(against) if isinstance(against, str) else None
+        rows = matrix(chosen, other, places[first : first + ROWS], draw if type(draw) is int else 0)
+        draws = 1 + max((record.draw for policy in chosen for record in policy.records), default=0)
+        return {"problem": "", "rows": rows, "start": first, "total": len(places), "draws": draws}
+
+    def file(self, data: Any, request: gr.Request) -> Json:
+        """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text."""
+        kind = sent.member(data, "kind")
+        if kind not in FILES:
+            return {"problem": "Choose csv, md or jsonl."}
+        try:
+            run = sent.run_id(data)
+            reader = self._workspace.reader(run)
+            if kind == "jsonl":
+                text = "".join(f"{line}\n" for line in answer_lines(reader.answers()))
+            elif kind == "md":
+                text = as_markdown(report_of(reader))
+            else:
+                table = io.StringIO()
+                write_csv(report_of(reader), table)
+                text = table.getvalue()
+        except StoreError as error:
+            return {"problem": str(error)}
+        return {"problem": "", "name": f"evaluation-{run}.{kind}", "text": text}
+
+    # --- acting ----------------------------------------------------------------------------------------------------------------------
+
+    def begin(self, data: Any, request: gr.Request) -> Json:
+        """Queue an evaluation. Gives the ``run``, or a ``problem``."""
+        if not self._access.is_operator(request, data):
+            return {"problem": self._access.why_not()}
+        try:
+            config = settings_for(_asked(data), self._workspace.root / RUNS)
+            name = sent.member(data, "name")
+            run = self._workspace.submit(config, (name if isinstance(name, str) else "").strip()[:120] or "evaluation")
+        except ConfigError as error:
+            return {"problem": "; ".join(problem.message for problem in error.problems)}
+        except (StoreError, ValueError) as error:
+            return {"problem": str(error)}
+        self._wake()
+        return {"problem": "", "run": run}
+
+    def duel(self, data: Any, request: gr.Request) -> Json:
+        """Two answers to one prompt, without names."""
+        if not self._access.is_operator(request, data):
+            return {"problem": self._access.why_not()}
+        try:
+            run = sent.run_id(data)
+            policies = self._policies(run)
+        except StoreError as error:
+            return {"problem": str(error)}
+        chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
+        found = self._arena.next(run, chosen)
+        if found is None:
+            return {"problem": "No two of the chosen policies have different answers to a prompt yet."}
+        key, duel = found
+        return {"problem": "", "key": key, "prompt": duel.prompt, "left": duel.texts[0], "right": duel.texts[1]}
+
+    def vote(self, data: Any, request: gr.Request) -> Json:
+        """Keep what a person said of a duel, and tell who the two were."""
+        if not self._access.is_operator(request, data):
+            return {"problem": self._access.why_not()}
+        key, choice = sent.member(data, "key"), sent.member(data, "choice")
+        if not isinstance(key, str) or choice not in CHOICES:
+            return {"problem": "Choose left, right or tie."}
+        try:
+            vote = self._arena.vote(key, choice)
+        except (OSError, StoreError) as error:
+            return {"problem": f"The vote could not be kept: {error}"}
+        if vote is None:
+            return {"problem": "This comparison is no longer open; here is another one."}
+        return {"problem": "", "left": vote.duel.left[0], "right": vote.duel.right[0], "votes": len(self._arena.votes(vote.duel.run))}
+
+
+def _names(names: Any) -> list[str]:
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _asked(data: Any) -> Asked:
+    """What the form says. Raises ValueError for what no form sends."""
+    policies = tuple(line.strip() for line in str(sent.member(data, "policies") or "").splitlines() if line.strip())
+    if not policies:
+        raise ValueError("Choose at least one policy.")
+    settings: Json = {}
+    for name, most in NUMBERS.items():
+        value = sent.member(data, name)
+        if value is not None:
+            if type(value) is not int or not 0 <= value <= most:
+                raise ValueError(f"{name.capitalize()}: should be a whole number from 0 to {most:,}.")
+            settings[name] = value
+    if sent.member(data, "greedy") is True:
+        settings["greedy"] = True
+    texts = {name: value.strip() for name in (*TEXTS, "file", "reward") if isinstance(value := sent.member(data, name), str)}
+    settings |= {name: texts[name] for name in TEXTS if texts.get(name)}
+    temperature = sent.member(data, "temperature")
+    overrides = {} if temperature is None else {"generation.temperature": str(temperature)}
+    return Asked(policies, texts.get("file") or None, texts.get("reward") or None, settings, overrides)

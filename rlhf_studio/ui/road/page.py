@@ -1,0 +1,153 @@
+"""The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
+
+It is drawn by ``assets/road/``. A road is gone along by a process of its own (:mod:`rlhf_studio.road.drive`), which outlives the app.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.road.drive import start_driver
+from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
+from rlhf_studio.road.state import Road, driver_pid, is_driven, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lineage import sources
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.sent import member
+
+MOST_ROADS = 20
+MOST_ROUNDS = 5
+Json = dict[str, Any]
+
+
+class RoadPage:
+    """What the Road page can ask and do."""
+
+    def __init__(self, workspace: Workspace, access: Access) -> None:
+        self._workspace, self._access = workspace, access
+        self._once = Once(lambda outcome: "road" in outcome)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._hashes: dict[tuple[str, int, int], str] = {}
+
+    def build(self) -> gr.HTML:
+        """The component."""
+        return panel("road", ["open_road_run"], [self.road_news, self.road_lineage, self.road_start, self.road_go, self.road_stop])
+
+    def road_news(self, data: Any, request: gr.Request) -> Json:
+        """The roads of the workspace, newest first, and what a road would be made of."""
+        self._started = [process for process in self._started if process.poll() is None]  # an ended one is no zombie
+        roads = [self._told(road) for road in list_roads(self._workspace.root)[:MOST_ROADS]]
+        operator = self._access.is_operator(request, data)
+        parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
+        why = "" if operator else self._access.why_not()
+        return {"roads": roads, "parts": parts, "operator": operator, "why_not": why, "most_rounds": MOST_ROUNDS}
+
+    def _told(self, road: Road) -> Json:
+        parts = []
+        for part in road.parts:
+            told = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0}
+            if part.run:
+                with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
+                    status = self._workspace.status(part.run)
+                    told |= {"run_state": status.state, "step": status.step, "total_steps": status.total_steps}
+            parts.append({**told, "file": Path(part.file).name})
+        rounds = RoadSettings(**road.settings).rounds
+        going = is_driven(road.folder)
+        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": going, "rounds": rounds}
+
+    def road_lineage(self, data: Any, request: gr.Request) -> Json:
+        """What each run of a road was made from, checked by its hashes against what lies there now."""
+        try:
+            road = self._road(data)
+        except gr.Error as error:
+            return {"rows": [], "problem": str(error)}
+        rows: list[Json] = []
+        titles = {part.run: part.title for part in road.parts if part.run}
+        for part in road.parts:
+            if not part.run:
+                continue
+            try:
+                found = sources(self._workspace.reader(part.run), self._hash)
+            except StoreError as error:
+                rows.append({"title": part.title, "run": part.run, "sources": [], "problem": str(error)})
+                continue
+            told = [{**asdict(one), "sentence": one.sentence, "path": "", "name": titles.get(one.run) or _short(one.name)} for one in found]
+            rows.append({"title": part.title, "run": part.run, "sources": told, "problem": ""})
+        return {"rows": rows}
+
+    def _hash(self, path: Path) -> str:
+        """Remembered as long as nothing at the path changes."""
+        newest = max((file.stat().st_mtime_ns for file in (path.rglob("*") if path.is_dir() else [path])), default=0)
+        key = (str(path), newest, path.stat().st_size)
+        if key not in self._hashes:
+            self._hashes[key] = hash_of(path)
+        return self._hashes[key]
+
+    # --- what it does ------------------------------------------------------------------------------------------------------
+
+    def road_start(self, data: Any, request: gr.Request) -> Json:
+        """Begin a road through the bundled world; gives ``road``, or ``problem`` with nothing begun. Raises gradio.Error for viewers."""
+        self._access.require_operator(request, data)
+        return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
+
+    def _start(self, data: Any) -> Json:
+        rounds = member(data, "rounds")
+        if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+            return {"problem": f"A road has from 1 to {MOST_ROUNDS} rounds."}
+        base = SMALL if member(data, "small") is True else RoadSettings()
+        settings = RoadSettings(**{**asdict(base), "rounds": rounds})
+        try:
+            folder = new_road_folder(self._workspace.root)
+            write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
+            self._started.append(start_driver(folder, self._workspace.root))
+        except OSError as error:
+            return {"problem": f"The road could not be begun: {error}"}
+        return {"road": folder.name}
+
+    def road_go(self, data: Any, request: gr.Request) -> Json:
+        """Go on along a road that was stopped or failed. Raises gradio.Error for viewers, and for a road that there is not."""
+        self._access.require_operator(request, data)
+        road = self._road(data)
+        if is_driven(road.folder):
+            return {"road": road.id}
+        try:
+            self._started.append(start_driver(road.folder, self._workspace.root))
+        except OSError as error:
+            return {"problem": f"The road could not be gone on with: {error}"}
+        return {"road": road.id}
+
+    def road_stop(self, data: Any, request: gr.Request) -> Json:
+        """Ask the process of a road to stop: the part under way ends with a checkpoint. Raises gradio.Error for viewers."""
+        self._access.require_operator(request, data)
+        road = self._road(data)
+        pid = driver_pid(road.folder)
+        if pid is None:
+            return {"problem": "Nothing is under way on this road."}
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(pid, signal.SIGTERM)
+        return {"road": road.id}
+
+    def _road(self, data: Any) -> Road:
+        wanted = str(member(data, "road") or "")
+        for road in list_roads(self._workspace.root):
+            if road.id == wanted:
+                return read_road(road.folder)
+        raise gr.Error("There is no such road any more.", print_exception=False)
+
+
+def _short(name: str) -> str:
+    """A path's last two parts: people know their folders, and others need not."""
+    return "/".join(name.rstrip("/").split("/")[-2:])

@@ -1,0 +1,186 @@
+"""The Evaluate page without a browser: what it shows of recorded answers, blind votes, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.analysis.evaluation.answers import by_policy
+from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.evaluate.arena import Arena, Vote
+from rlhf_studio.ui.evaluate.page import EvaluatePage
+from tests.runs.store_helpers import new_run
+from tests.runs.test_answers import answer
+from tests.runs.test_evaluation_policies import run_with
+from tests.ui.train_helpers import OPERATOR, VIEWER
+
+Json = dict[str, Any]
+POLICIES = ["start", "late"]
+
+
+def answers(policy: str, shift: float) -> list[Any]:
+    return [
+        answer(
+            sample=place,
+            policy=policy,
+            place=place,
+            prompt=f"prompt {place}",
+            response=f"the film is {policy}.",
+            score=shift + 0.1 * place,
+            gold=shift / 2 + 0.01 * place,
+            kl=shift,
+            judge=math.nan,
+        )
+        for place in range(12)
+    ]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    run = new_run(tmp_path / "runs" / "evaluation-1")
+    with RunWriter(run) as writer:
+        rows = [*answers("start", 0.0), *answers("late", 1.0)]
+        writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(rows)]))
+    run_with(tmp_path / "runs" / "ppo-1")
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def page(workspace: Workspace) -> EvaluatePage:
+    return EvaluatePage(workspace, Access())
+
+
+def test_boot_lists_runs_with_policies_and_says_who_may_act(page: EvaluatePage) -> None:
+    found = page.boot({}, OPERATOR)
+    assert [(run["id"], run["steps"]) for run in found["runs"]] == [("ppo-1", [1, 2, 4])]
+    assert (found["operator"], found["why_not"], found["problem"]) == (True, "", "")
+    assert page.boot({}, VIEWER)["operator"] is False
+
+
+def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
+    found = page.report({"run": "evaluation-1"}, VIEWER)
+    assert (found["policies"], found["first"], found["decides"], found["prompts"]) == (POLICIES, "start", "gold", 12)
+    assert [(row["policy"], row["wins"], row["rate"]["value"]) for row in found["wins"]["gold"]] == [("late", 12, 1.0)]
+    columns = [column["key"] for column in found["columns"]]
+    late = found["rows"][1]["cells"]
+    assert late[columns.index("difference/score")]["value"] == pytest.approx(1.0)
+    assert late[columns.index("score")]["low"] < 1.55 < late[columns.index("score")]["high"]
+    assert [point["root_kl"] for point in found["frontier"]["points"]] == [0.0, 1.0]
+    assert page.report({"run": "evaluation-1", "first": "late"}, VIEWER)["first"] == "late"
+    assert "no answers of 'nobody'" in page.report({"run": "evaluation-1", "first": "nobody"}, VIEWER)["problem"]
+    assert page.report({"run": "../etc"}, VIEWER)["problem"]
+
+
+def test_the_matrix_marks_what_differs_and_comes_in_pages(page: EvaluatePage) -> None:
+    found = page.answers({"run": "evaluation-1", "policies": POLICIES, "against": "start", "start": 0}, VIEWER)
+    assert (len(found["rows"]), found["total"], found["draws"]) == (10, 12, 1)
+    first, second = found["rows"][0]["answers"]
+    assert (first["policy"], first["pieces"], first["judge"]) == ("start", [], None)
+    assert [(piece["change"], piece["text"]) for piece in second["pieces"]] == [
+        ("same", "the film is"),
+        ("only first", " start"),
+        ("only second", " late"),
+        ("same", "."),
+    ]
+    later = page.answers({"run": "evaluation-1", "policies": ["late", 3, "nobody"], "start": 10}, VIEWER)
+    assert [(row["prompt"], len(row["answers"])) for row in later["rows"]] == [("prompt 10", 1), ("prompt 11", 1)]
+
+
+def test_files_to_take_home(page: EvaluatePage) -> None:
+    csv = page.file({"run": "evaluation-1", "kind": "csv"}, VIEWER)
+    assert csv["name"] == "evaluation-evaluation-1.csv" and csv["text"].startswith("policy,answers,score,score_low,score_high,gold")
+    assert page.file({"run": "evaluation-1", "kind": "md"}, VIEWER)["text"].startswith("| | start | late |")
+    assert page.file({"run": "evaluation-1", "kind": "jsonl"}, VIEWER)["text"].count("\n") == 24
+    assert page.file({"run": "evaluation-1", "kind": "exe"}, VIEWER)["problem"]
+
+
+def test_a_vote_is_blind_and_counted_once(page: EvaluatePage) -> None:
+    duel = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)
+    assert set(duel) == {"problem", "key", "prompt", "left", "right"}  # nobody is named
+    better = "left" if "late" in duel["left"] else "right"
+    told = page.vote({"key": duel["key"], "choice": better}, OPERATOR)
+    assert {told["left"], told["right"]} == set(POLICIES) and told["votes"] == 1
+    assert "no longer open" in page.vote({"key": duel["key"], "choice": better}, OPERATOR)["problem"]
+    votes = page.report({"run": "evaluation-1"}, VIEWER)["votes"]
+    assert [(row["policy"], row["wins"], row["ties"], row["losses"]) for row in votes] == [("late", 1, 0, 0)]
+    assert page.vote({"key": duel["key"], "choice": "both"}, OPERATOR)["problem"] == "Choose left, right or tie."
+
+
+def test_who_only_watches_starts_nothing_and_votes_for_nothing(page: EvaluatePage) -> None:
+    for ask in (page.begin, page.duel, page.vote):
+        assert ask({"run": "evaluation-1", "policies": POLICIES}, VIEWER)["problem"]
+        assert ask({"run": "evaluation-1", "policies": POLICIES, "view": True}, OPERATOR)["problem"]
+
+
+def test_a_vote_that_cannot_be_kept_is_not_counted() -> None:
+    kept: list[Vote] = []
+
+    def full(vote: Vote) -> None:
+        if not kept:
+            kept.append(vote)
+            raise OSError("the disk is full")
+
+    arena = Arena(full)
+    policies = list(by_policy([*answers("start", 0.0), *answers("late", 1.0)]).values())
+    key, duel = arena.next("r", policies) or ("", None)
+    with pytest.raises(OSError, match="full"):
+        arena.vote(key, "tie")
+    assert arena.votes("r") == []
+    vote = arena.vote(key, "tie")  # the comparison stayed open
+    assert vote is not None and vote.duel == duel and len(arena.votes("r")) == 1
+
+
+def test_the_arena_shows_each_pair_before_it_repeats_one() -> None:
+    arena = Arena()
+    policies = list(by_policy([*answers("start", 0.0), *answers("late", 1.0)]).values())
+    places = []
+    for _ in range(12):
+        key, duel = arena.next("r", policies) or ("", None)
+        assert duel is not None
+        places.append(duel.place)
+        arena.vote(key, "left")
+    assert sorted(places) == list(range(12))
+    assert Arena().next("r", policies[:1]) is None
+
+
+def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[tuple[EvaluationRunConfig, str]] = []
+    monkeypatch.setattr(workspace, "submit", lambda config, name: submitted.append((config, name)) or "new-run")
+    form = {
+        "policies": "ppo-1@start\nppo-1@4",
+        "prompts": 20,
+        "samples": 2,
+        "seed": 5,
+        "temperature": 0.7,
+        "name": " mine ",
+        "judge": " rm ",
+    }
+    assert page.begin(form, OPERATOR) == {"problem": "", "run": "new-run"}
+    config, name = submitted[0]
+    assert name == "mine"
+    chosen = config.evaluation
+    assert (chosen.prompts, chosen.samples, chosen.seed, chosen.judge, config.generation.temperature) == (20, 2, 5, "rm", 0.7)
+    assert [Path(line).name for line in chosen.policies.splitlines()] == ["ppo-1@start", "ppo-1@4"]
+
+
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [
+        ({}, "Choose at least one policy."),
+        ({"policies": "ppo-1@3"}, "ppo-1 has no checkpoint or snapshot of step 3"),
+        ({"policies": "ppo-1", "samples": 2.5}, "Samples: should be a whole number"),
+        ({"policies": "ppo-1", "samples": 65}, "Samples: should be a whole number from 0 to 64"),
+        ({"policies": "ppo-1", "samples": 2, "greedy": True}, "greedy answers to one prompt are all the same"),
+        ({"policies": "ppo-1", "temperature": "hot"}, "should be a number"),
+    ],
+)
+def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, form: Json, problem: str) -> None:
+    assert problem in page.begin(form, OPERATOR)["problem"]

@@ -1,0 +1,216 @@
+"""The pages on the stages around PPO: forms, sentences, what Live and Runs are told, and where a result leads next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.config import STAGES
+from rlhf_studio.config_io import apply_overrides, config_from_yaml, parse_config, walk_fields
+from rlhf_studio.preflight import Preflight
+from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import live_samples, outlook
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.command import command_line, overrides
+from rlhf_studio.ui.form import ONLY_IN, describe_form, nested, values_of
+from rlhf_studio.ui.lab.next_stage import next_stages
+from rlhf_studio.ui.live_data import settings_payload
+from rlhf_studio.ui.runs_page import headline_of
+from rlhf_studio.ui.train_page import TrainPage
+from tests.runs.stage_helpers import example, example_tokens, stage_config, write_stage_run
+from tests.ui.fake_stages import measurement, pairs_run, sft_run
+from tests.ui.train_helpers import OPERATOR
+
+LEARNING = ("sft", "reward_model", "dpo")
+
+
+# --- Train -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_form_has_the_settings_of_its_stage_and_no_others(stage: Any) -> None:
+    form = describe_form(stage=stage)
+    fields = {field["name"]: field for section in form["sections"] for field in section["fields"]}
+    wanted = {name for name, _ in walk_fields(STAGES[stage]) if "." in name and stage in ONLY_IN.get(name, (stage,))}
+    assert set(fields) == wanted and json.loads(json.dumps(form)) == form
+    assert bool(form["components"]) == (stage in ("ppo", "evaluation"))
+    rules = [field["used_when"] for field in fields.values() if "used_when" in field]
+    assert rules and all(rule["name"] in fields for rule in rules) or stage == "evaluation"
+    best = set(fields["engine.keep_best"]["choices"])
+    assert ("eval_loss" in best) == (stage in LEARNING) and ("gold/score" in best) == (stage in ("ppo", "evaluation"))
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in list_recipes() if recipe.stage != "ppo"], ids=lambda recipe: recipe.name)
+def test_values_command_and_sentence_of_every_recipe(recipe: Any) -> None:
+    config = recipe.config
+    values = json.loads(json.dumps(values_of(config)))
+    assert parse_config({**nested(values), "recipe": recipe.name, "stage": recipe.stage}) == config
+    assert command_line(config, recipe.name, config) == f"python -m rlhf_studio train --recipe {recipe.name}"
+    changed = config.model_copy(update={"engine": config.engine.model_copy(update={"seed": 7})})
+    told = overrides(changed, config)
+    assert told == {"engine.seed": "7"} and parse_config(apply_overrides(config.model_dump(mode="json"), told)) == changed
+    sentence = outlook.sentence(config, recipe)
+    assert sentence.endswith(".") and "rounds" not in sentence
+    assert outlook.watch(config, recipe) == recipe.watch
+
+
+def test_sentences_say_what_will_happen() -> None:
+    def told(name: str, **changes: str) -> str:
+        recipe = load_recipe(name)
+        return outlook.sentence(parse_config(apply_overrides(recipe.config.model_dump(mode="json"), changes)), recipe)
+
+    assert told("world-sft").startswith("An untrained model in the shape of world-policy reads world-reviews")
+    assert told("world-sft", **{"sft.max_steps": "300"}).endswith("300 steps of 64 examples.")
+    assert told("world-reward", **{"reward_model.members": "3"}).endswith("3 such models are trained, one after the other.")
+    assert "1 pass over all of them, 32 pairs at a time" in told("world-dpo")
+    assert told("gpt2-sft").startswith("The model gpt2 reads imdb and learns to answer")
+
+
+def test_a_recipes_time_holds_for_its_own_settings_alone() -> None:
+    recipe = load_recipe("world-dpo")
+    other = parse_config(apply_overrides(recipe.config.model_dump(mode="json"), {"dpo.epochs": "2"}))
+    seed = parse_config(apply_overrides(recipe.config.model_dump(mode="json"), {"engine.seed": "2"}))
+    assert outlook.recipe_time(seed, recipe) == outlook.recipe_time(recipe.config, recipe) is not None
+    assert outlook.recipe_time(other, recipe) is None
+    assert outlook.stage_time(other, recipe)["value"] == "known after the first steps"
+
+
+class Bench:
+    """A Train page whose checks find nothing, and whose runs only exist on a list."""
+
+    def __init__(self, workspace: Path):
+        self.submitted: list[Any] = []
+        self.page = TrainPage(workspace, Access(), self._submit, inspect=lambda config, workspace, **more: Preflight([]))
+
+    def _submit(self, config: Any, name: str, memory: Any, parent: str) -> str:
+        self.submitted.append((config, name))
+        return "run-1"
+
+
+def sent(basis: str, **changes: Any) -> dict[str, Any]:
+    values = values_of(load_recipe(basis).config) | {name.replace("__", "."): value for name, value in changes.items()}
+    return {"values": json.loads(json.dumps(values)), "basis": basis, "view": False, "nonce": basis}
+
+
+def test_every_stage_is_checked_started_saved_and_loaded(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    boot = bench.page.boot({}, OPERATOR)
+    assert [stage["name"] for stage in boot["stages"]][:4] == ["ppo", "sft", "reward_model", "dpo"]
+    assert set(boot["forms"]) == {stage["name"] for stage in boot["stages"]}
+    for own in boot["own"]:
+        start = next(card for card in boot["recipes"] if card["name"] == own["start"])
+        assert start["stage"] == own["stage"] and set(own["blank"]) <= set(start["values"]) and own["blank"]["model.policy"] == ""
+    for stage, name in (("sft", "world-sft"), ("reward_model", "world-reward"), ("dpo", "world-dpo")):
+        answer = bench.page.check(sent(name, **{f"{stage}__max_steps": 7}), OPERATOR)
+        assert answer["problems"] == [] and "7 steps" in answer["sentence"]
+        assert answer["command"].endswith(f"--recipe {name} --{stage}.max_steps 7")
+        assert bench.page.check(sent(name, **{f"{stage}__max_steps": -1}), OPERATOR)["problems"][0]["field"] == f"{stage}.max_steps"
+        saved = bench.page.to_yaml(sent(name, **{f"{stage}__max_steps": 7}), OPERATOR)
+        assert config_from_yaml(saved["text"]).stage == stage
+        loaded = bench.page.from_yaml({"text": saved["text"]}, OPERATOR)
+        assert loaded["basis"] == name and loaded["values"][f"{stage}.max_steps"] == 7
+        assert bench.page.start(sent(name), OPERATOR)["run_id"] == "run-1"
+        assert bench.submitted[-1][0] == load_recipe(name).config
+
+
+# --- Live --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_no_setting_of_another_stage_can_be_steered() -> None:
+    told = settings_payload(stage_config("dpo", dpo={"batch_size": 48}))
+    assert told["steered"] == {} and told["batch_size"] == 48 and "cliprange" not in told
+
+
+def test_examples_have_a_loss_and_pairs_are_told_as_pairs(tmp_path: Path) -> None:
+    tokens = example_tokens([" a", " b"], logprobs=[-1.0, -3.0], entropy=[0.5, 0.5])
+    reader = write_stage_run(tmp_path, "sft", [{"sft/loss": 2.0}], rollouts=[example(0, " a b", tokens)])
+    told = json.loads(live_samples.samples(reader, 1, -1))
+    assert told["rows"][0]["loss"] == 2.0 and told["rows"][0]["score"] is None and told["pairs"] is False
+    assert told["scales"]["loss"] == {"centre": 0.0, "limit": 3.0}
+    sides = [example(number, " x", prompt=f"p{number // 2}", score=float(number)) for number in range(4)]
+    pairs = json.loads(live_samples.samples(write_stage_run(tmp_path, "reward_model", [{}], rollouts=sides), 1, -1))
+    assert pairs["pairs"] is True and "loss" not in pairs["rows"][0]
+    crossed = [example(number, " x", prompt=f"p{number}", score=0.0) for number in range(4)]
+    assert not live_samples.sides(crossed) and not live_samples.sides(sides[:3]) and not live_samples.sides([])
+    assert live_samples.sides(sides)
+
+
+def test_what_ppo_samples_has_no_loss() -> None:
+    arrays = {"logprobs": np.array([-1.0]), "rewards": np.array([0.5])}
+    assert "loss" not in live_samples.scales([arrays])
+
+
+def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> None:
+    reader = pairs_run(tmp_path, "reward_model", steps=10)
+    found = live_samples.measures(reader)
+    pairs: Any = measurement()["pairs"]
+    right = sum(one > other for one, other in zip(pairs["chosen"], pairs["rejected"], strict=True)) / len(pairs["chosen"])
+    assert found["step"] == 10 and found["report"]["fit"]["accuracy"]["share"] == pytest.approx(right)
+    assert live_samples.measures(sft_run(tmp_path, steps=10)) == {"step": None, "report": None}
+
+
+# --- Runs --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_summed_up_by_the_number_of_its_stage(tmp_path: Path) -> None:
+    rows = [{"reward_model/accuracy": 0.5}, {"reward_model/accuracy": 0.75, "reward_model/eval_accuracy": 0.7}]
+    told = headline_of(write_stage_run(tmp_path, "reward_model", rows), "reward_model")
+    assert told == {"label": "held-out accuracy", "first": 0.7, "last": 0.7, "falls": False, "percent": True}
+    alone = headline_of(write_stage_run(tmp_path, "sft", [{"sft/loss": 3.0}, {"sft/loss": 2.0}]), "sft")
+    assert alone == {"label": "loss", "first": 3.0, "last": 2.0, "falls": True, "percent": False}
+    assert headline_of(write_stage_run(tmp_path, "sft", []), "sft") is None
+
+
+def give_model(reader: Any, folder: str) -> Path:
+    """Leave a complete checkpoint with a model's folder, as far as readers look."""
+    place: Path = reader.run_dir / "checkpoints" / "step-000002"
+    (place / folder).mkdir(parents=True)
+    (place / "manifest.json").write_text(json.dumps({"step": 2}))
+    return place / folder
+
+
+def test_a_result_leads_to_the_next_stage(tmp_path: Path) -> None:
+    rows = [{"sft/loss": 1.0}] * 2
+    sft = write_stage_run(tmp_path, "sft", rows, recipe="world-sft")
+    assert next_stages(sft) == []  # it has kept no model
+    policy = str(give_model(sft, "policy"))
+    found = {one.recipe: one.values for one in next_stages(sft)}
+    assert found == {name: {"model.policy": policy} for name in ("world-reward", "world", "world-dpo")}
+    own = write_stage_run(tmp_path, "sft", rows, model={"policy": "me/mine"}, data={"source": "mine.jsonl", "prompt_format": "Q: {prompt}"})
+    give_model(own, "policy")
+    assert {one.recipe for one in next_stages(own)} == {"own-reward_model", "own", "own-dpo"}
+    forms = {one.recipe: one.values.get("data.prompt_format") for one in next_stages(own)}
+    assert forms["own-dpo"] == forms["own-reward_model"] == "Q: {prompt}"
+
+
+def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path) -> None:
+    sft = write_stage_run(tmp_path, "sft", [{"sft/loss": 1.0}] * 2, recipe="world-sft")
+    policy = str(give_model(sft, "policy"))
+    reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, recipe="world-reward", model={"policy": policy})
+    model = str(give_model(reader, "reward_model"))
+    (found,) = next_stages(reader)
+    assert found.recipe == "world" and found.values == {"reward.components.0.model": model, "model.policy": policy}
+    values = values_of(load_recipe(found.recipe).config)
+    assert "model.policy" in values and "model" in values["reward.components"][0]  # what the form fills in is there
+
+
+def test_every_card_that_a_result_leads_to_is_on_the_train_page(tmp_path: Path) -> None:
+    boot = Bench(tmp_path).page.boot({}, OPERATOR)
+    cards = {card["name"] for card in boot["recipes"]}
+    cards |= {"own" if own["stage"] == "ppo" else f"own-{own['stage']}" for own in boot["own"]}
+    assert {"world", "world-reward", "world-dpo", "own", "own-sft", "own-reward_model", "own-dpo"} <= cards
+
+
+def test_a_run_of_a_stage_is_handed_to_the_form(tmp_path: Path) -> None:
+    from rlhf_studio.ui.lab.varying import handed_over
+
+    reader = sft_run(tmp_path, steps=5)
+    told = handed_over(Workspace(tmp_path).reader(reader.run_dir.name))
+    assert told["stage"] == "sft" and told["basis"] == "world-sft" and told["values"]["sft.max_steps"] == 5
+    assert SimpleNamespace(**told).parent == reader.run_dir.name
