@@ -9,72 +9,136 @@ import ast
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import REWARD_KINDS, SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig, TrainingConfig
+from rlhf_studio.config import REWARD_KINDS, STAGES, ExamplesConfig, RunConfig, Stage, StageConfig, TrainingConfig
 from rlhf_studio.config.base import may_be_a_number, may_be_empty
-from rlhf_studio.config.wording import sentence
-from rlhf_studio.config_io import ConfigError, parse_config
-from rlhf_studio.ui.form import describe_form
-from tools.settings_page import STAGES, section_model
+from rlhf_studio.config.model import TrainedModelConfig
+from rlhf_studio.config_io import ConfigError, parse_config, section_model, walk_fields
+from rlhf_studio.ui.form import ONLY_IN, describe_form
+from tools.settings_page import SECTION_TITLE, own_sections
 
 TESTS = Path(__file__).parent
 TABLE: dict[str, dict[str, dict[str, str]]] = yaml.safe_load((TESTS / "every_option.yaml").read_text(encoding="utf-8"))
-STAGE_MODELS = {"sft": SFTConfig, "reward_training": RewardTrainingConfig}
+# What sections of several stages have in common has one row of the table, in the group of this name.
+SHARED: dict[type[BaseModel], str] = {TrainedModelConfig: "model", ExamplesConfig: "examples", TrainingConfig: "training"}
 
 
-def models() -> dict[str, tuple[type[BaseModel], set[str]]]:
-    """Group of options -> the model that defines them, and the fields of it that are no options of this group."""
-    found: dict[str, tuple[type[BaseModel], set[str]]] = {"run": (RunConfig, set(SECTIONS))}
-    found |= {section: (section_model(section), set()) for section in SECTIONS}
-    found |= {kind: (model, {"kind"}) for kind, model in REWARD_KINDS.items()}
-    found |= {"sft": (SFTConfig, set()), "reward_training": (RewardTrainingConfig, set())}
-    return found
+@dataclass(frozen=True)
+class Option:
+    """A setting, and where it stands.
+
+    Attributes:
+        title: of the table in docs/settings.md that describes it.
+        group: the group of every_option.yaml that has its row.
+        section: empty for the settings of the run itself; the kind, for those of a reward component.
+    """
+
+    title: str
+    group: str
+    name: str
+    field: FieldInfo
+    stage: Stage = "ppo"
+    section: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.title}.{self.name}".replace(": ", ".")
 
 
-OPTIONS: dict[tuple[str, str], FieldInfo] = {
-    (group, name): field for group, (model, others) in models().items() for name, field in model.model_fields.items() if name not in others
-}
-EVERY = pytest.mark.parametrize(("group", "name"), list(OPTIONS), ids=[".".join(option) for option in OPTIONS])
+def options() -> Iterator[Option]:
+    """Every setting once, or once for each stage whose section has it in another class, in the order of docs/settings.md."""
+    yield from (Option("The run", "run", name, field) for name, field in StageConfig.model_fields.items())
+    for section in RunConfig.sections:
+        for name, field in section_model(section).model_fields.items():
+            yield Option(section, section, name, field, "ppo", section)
+    for kind, model in REWARD_KINDS.items():
+        for name, field in model.model_fields.items():
+            if name != "kind":
+                yield Option(f"reward.components: kind {kind}", kind, name, field, "ppo", kind)
+    for stage in STAGES:
+        for section, model in own_sections(stage).items() if stage != "ppo" else ():
+            title = SECTION_TITLE.format(stage=stage, section=section)
+            for name, field in model.model_fields.items():
+                yield Option(title, group_of(stage, section, model, name), name, field, stage, section)
+
+
+def group_of(stage: Stage, section: str, model: type[BaseModel], name: str) -> str:
+    """Where the row of a setting is looked for: with those of the class that it is inherited from, unless that is said anew here."""
+    of_ppo = section_model(section) if section in RunConfig.sections else BaseModel
+    if of_ppo.model_fields.get(name) is not None and issubclass(of_ppo, model):
+        return section  # DPO's model is the part of PPO's without a value head
+    for base, shared in SHARED.items():
+        if issubclass(model, base) and name in base.model_fields and _same_help(model, base, name):
+            return shared
+    return f"{stage}.{section}"
+
+
+def _same_help(model: type[BaseModel], base: type[BaseModel], name: str) -> bool:
+    return model.model_fields[name].description == base.model_fields[name].description
+
+
+OPTIONS = list(options())
+EVERY = pytest.mark.parametrize("option", OPTIONS, ids=str)
+# The stage itself has messages and a test of its own: it decides which class reads all the rest.
+BOUNDED = pytest.mark.parametrize("option", [option for option in OPTIONS if option.name != "stage"], ids=str)
 
 
 # --- explained, in the docs, in the form, tested ---------------------------------------------------------------------------------
 
 
-def test_each_is_explained() -> None:
-    for option, field in OPTIONS.items():
-        assert field.title and field.description, f"{option} needs a title and a help sentence"
-        assert field.description.endswith(".") and len(field.description.split()) >= 3, option
-        assert isinstance(field.json_schema_extra, dict) and field.json_schema_extra["level"] in ("basic", "all"), option
+@EVERY
+def test_each_is_explained(option: Option) -> None:
+    field = option.field
+    assert field.title and field.description, "needs a title and a help sentence"
+    assert field.description.endswith(".") and len(field.description.split()) >= 3
+    assert isinstance(field.json_schema_extra, dict) and field.json_schema_extra["level"] in ("basic", "all")
 
 
 def test_the_docs_have_one_row_for_each() -> None:
     page = (TESTS.parent / "docs" / "settings.md").read_text(encoding="utf-8")
-    groups = {"The run": "run", **{title: {SFTConfig: "sft", RewardTrainingConfig: "reward_training"}[STAGES[title]] for title in STAGES}}
-    rows, group = [], ""
+    rows, title = [], ""
     for line in page.splitlines():
         if line.startswith("## "):
-            title = line.removeprefix("## ").removeprefix("reward.components: kind ")
-            group = groups.get(title, title)
+            title = line.removeprefix("## ")
         elif match := re.match(r"\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", line):
             assert all(cell.strip() for cell in match.groups()), line
-            rows.append((group, match[1]))
-    assert rows == list(OPTIONS)
+            rows.append((title, match[1]))
+    assert rows == [(option.title, option.name) for option in OPTIONS]
+    assert [line for line in page.splitlines() if line.startswith("# ")][1:] == [
+        "# Supervised fine-tuning (`stage: sft`)",
+        "# Reward model (`stage: reward_model`)",
+        "# DPO (`stage: dpo`)",
+        "# Evaluation (`stage: evaluation`)",
+    ]
 
 
 def test_the_form_has_one_field_for_each() -> None:
     form = describe_form()
     fields = {(section["name"], field["name"].partition(".")[2]) for section in form["sections"] for field in section["fields"]}
     fields |= {(component["kind"], field["name"]) for component in form["components"] for field in component["fields"]}
-    fields |= {("run", form["name"]["name"]), ("run", "recipe")}  # the recipe is a card
-    assert fields == {option for option in OPTIONS if option[0] not in STAGE_MODELS}
+    fields |= {("", form["name"]["name"]), ("", "recipe"), ("", "stage")}  # the recipe is a card, and its recipe has the stage
+    assert fields == {(option.section, option.name) for option in OPTIONS if option.stage == "ppo"}
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "ppo"])
+def test_the_form_of_a_stage_has_what_the_stage_uses(stage: Stage) -> None:
+    shown = [field["name"] for section in describe_form(stage=stage)["sections"] for field in section["fields"]]
+    names = [name for name, _ in walk_fields(STAGES[stage]) if name != "name"]
+    assert shown == [name for name in names if stage in ONLY_IN.get(name, (stage,))]
+
+
+def test_what_only_some_stages_use_is_a_setting_of_each_of_them() -> None:
+    for name, stages in ONLY_IN.items():
+        having = {stage for stage, kind in STAGES.items() if name in dict(walk_fields(kind))}
+        assert set(stages) < having, f"{name}: of the stages {having}, those without it must be left out"
 
 
 @cache
@@ -84,9 +148,7 @@ def names_of_tests(file: Path) -> set[str]:
 
 
 def test_the_table_names_all_options_and_tests_that_exist() -> None:
-    listed = [(group, name) for group, rows in TABLE.items() for name in rows]
-    shared = {("reward_training", name) for name in TrainingConfig.model_fields}  # the same code as sft's
-    assert set(listed) - set(OPTIONS) == set() and set(OPTIONS) - set(listed) - shared == set()
+    assert {(group, name) for group, rows in TABLE.items() for name in rows} == {(option.group, option.name) for option in OPTIONS}
     for group, rows in TABLE.items():
         for name, row in rows.items():
             assert {"effect"} <= set(row) <= {"effect", "refused"}, f"{group}.{name}"
@@ -98,25 +160,20 @@ def test_the_table_names_all_options_and_tests_that_exist() -> None:
 # --- bounds ------------------------------------------------------------------------------------------------------------------------
 
 
-def place(group: str, name: str, value: Any) -> tuple[dict[str, Any], str]:
+def place(option: Option, value: Any) -> tuple[dict[str, Any], str]:
     """The configuration that sets this option, and how errors call it."""
-    if group == "run":
+    name, section = option.name, option.section
+    if not section:
         return {name: value}, name
-    if group in SECTIONS:
-        return {group: {name: value}}, f"{group}.{name}"
-    return {"reward": {"components": [{"kind": "length"}, {"kind": group, name: value}]}}, f"reward.components.1.{name}"
+    if section in STAGES[option.stage].sections and not option.title.startswith("reward.components"):
+        return {"stage": option.stage, section: {name: value}}, f"{section}.{name}"
+    return {"reward": {"components": [{"kind": "length"}, {"kind": section, name: value}]}}, f"reward.components.1.{name}"
 
 
-def problems(group: str, name: str, value: Any) -> dict[str, str]:
+def problems(option: Option, value: Any) -> dict[str, str]:
     """Setting -> message; empty when the value is taken."""
-    if group in STAGE_MODELS:
-        try:
-            STAGE_MODELS[group].model_validate({name: value})
-        except ValidationError as error:
-            return {".".join(map(str, item["loc"])): sentence(item, STAGE_MODELS[group]) for item in error.errors()}
-        return {}
     try:
-        parse_config(place(group, name, value)[0])
+        parse_config(place(option, value)[0])
     except ConfigError as error:
         return {problem.field: problem.message for problem in error.problems}
     return {}
@@ -160,12 +217,12 @@ RULES = {
 }  # fmt: skip
 
 
-@EVERY
-def test_what_is_outside_is_refused_with_what_would_be_right(group: str, name: str) -> None:
-    setting = name if group in STAGE_MODELS else place(group, name, 0)[1]
+@BOUNDED
+def test_what_is_outside_is_refused_with_what_would_be_right(option: Option) -> None:
+    setting = place(option, 0)[1]
     tried = 0
-    for value, pattern in outside(OPTIONS[group, name]):
-        found = problems(group, name, value)
+    for value, pattern in outside(option.field):
+        found = problems(option, value)
         assert set(found) == {setting}, f"{value!r} was answered with {found}"
         assert re.search(pattern, found[setting]), f"{value!r}: {found[setting]!r} does not say {pattern!r}"
         assert len(found[setting]) < 400
@@ -173,14 +230,30 @@ def test_what_is_outside_is_refused_with_what_would_be_right(group: str, name: s
     assert tried > 2
 
 
-@EVERY
-def test_the_limits_themselves_are_inside(group: str, name: str) -> None:
+@BOUNDED
+def test_the_limits_themselves_are_inside(option: Option) -> None:
     """A value at a limit may not fit other settings, but it is within its own bounds."""
-    field = OPTIONS[group, name]
-    for rule in field.metadata:
+    for rule in option.field.metadata:
         for value in (getattr(rule, "ge", None), getattr(rule, "le", None)):
-            if value is not None and field.annotation in (int, float):
-                assert not [message for message in problems(group, name, value).values() if " than " in message and "should" in message]
+            if value is not None and option.field.annotation in (int, float):
+                assert not [message for message in problems(option, value).values() if " than " in message and "should" in message]
+
+
+@pytest.mark.parametrize("stage", ["training", "PPO", "", 3, None, ["sft"]])
+def test_a_stage_that_there_is_not(stage: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"stage": stage})
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.message) == ("stage", f"should be one of ppo, sft, reward_model, dpo, evaluation, not {stage!r}")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_stage_decides_which_settings_there_are(stage: Stage) -> None:
+    config = parse_config({"stage": stage})
+    assert config.stage == stage and set(config.model_dump()) == {"stage", "name", "recipe", *STAGES[stage].sections}
+    stranger = "critic" if stage != "ppo" else "sft"
+    with pytest.raises(ConfigError, match=f"{stranger}: there is no such setting"):
+        parse_config({"stage": stage, stranger: {}})
 
 
 # --- settings that must fit together ---------------------------------------------------------------------------------------------
@@ -276,21 +349,35 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "gold/score is not measured without a gold score; set reward.gold, or take objective/scores",
     ),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
-    *(
-        case
-        for stage in ("ppo", "sft")
-        for case in (
-            (
-                {"stage": stage, "data": {"prompt_format": "Q:"}},
-                "data.prompt_format",
-                r"needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\n\nAssistant:",
-            ),
-            (
-                {"stage": stage, "data": {"prompt_format": "{prompt}", "chat_template": True}},
-                "data.prompt_format",
-                "the chat template says how prompts are written; use one of the two",
-            ),
-        )
+    (
+        {"data": {"prompt_format": "Q: {prompt} A:", "query_tokens_min": 2, "query_tokens_max": 3}},
+        "data.query_tokens_max",
+        "a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format",
+    ),
+    (
+        {"data": {"prompt_format": "Q: {prompt} A:", "overlong": "cut_right"}},
+        "data.overlong",
+        "cut_right would cut off the place where the answer begins; use cut_left or drop",
+    ),
+    (
+        {"data": {"prompt_format": "Q:"}},
+        "data.prompt_format",
+        "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:",
+    ),
+    (
+        {"data": {"prompt_format": "Q: {prompt} A:", "chat_template": True}},
+        "data.prompt_format",
+        "the chat template says how prompts are written; use one of the two",
+    ),
+    (
+        {"stage": "sft", "data": {"prompt_format": "Q:"}},
+        "data.prompt_format",
+        "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:",
+    ),
+    (
+        {"stage": "dpo", "data": {"prompt_format": "Q: {prompt} A:", "chat_template": True}},
+        "data.prompt_format",
+        "the chat template says how prompts are written; use one of the two",
     ),
     (
         {"stage": "reward_model", "data": {"system_text": "Be brief."}},
@@ -298,14 +385,24 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "is used only with chat_template; switch that on, or leave this empty",
     ),
     (
-        {"data": {"prompt_format": "Q: {prompt}", "query_tokens_min": 2, "query_tokens_max": 4}},
-        "data.query_tokens_max",
-        "a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format",
+        {"engine": {"keep_best": "eval_loss"}},
+        "engine.keep_best",
+        "eval_loss is not measured in a PPO run; take objective/scores or gold/score",
     ),
     (
-        {"data": {"prompt_format": "Q: {prompt}", "overlong": "cut_right"}},
-        "data.overlong",
-        "cut_right would cut off the place where the answer begins; use cut_left or drop",
+        {"stage": "sft", "engine": {"keep_best": "objective/scores"}},
+        "engine.keep_best",
+        "objective/scores is measured in PPO runs only; take eval_loss, or none",
+    ),
+    (
+        {"stage": "reward_model", "reward_model": {"normalise": 1}},
+        "reward_model.normalise",
+        "a single score has no variance; use at least 2, or 0 to leave scores as they are",
+    ),
+    (
+        {"stage": "evaluation", "evaluation": {"greedy": True, "samples": 2}},
+        "evaluation.samples",
+        "greedy answers to one prompt are all the same; use 1, or switch greedy off",
     ),
 ]
 
@@ -317,9 +414,22 @@ def test_settings_that_do_not_fit_together(data: dict[str, Any], field: str, mes
     assert [(problem.field, problem.message) for problem in caught.value.problems] == [(field, message)]
 
 
+def test_the_best_of_held_out_examples_is_for_every_stage_that_has_some() -> None:
+    for stage in ("reward_model", "dpo"):
+        assert parse_config({"stage": stage, "engine": {"keep_best": "eval_loss"}}).engine.keep_best == "eval_loss"
+        with pytest.raises(ConfigError, match="engine.keep_best: gold/score is measured in PPO runs only"):
+            parse_config({"stage": stage, "engine": {"keep_best": "gold/score"}})
+
+
+def rules(tree: ast.Module) -> int:
+    """How many errors the definitions raise. ``as_sampled`` is no definition: whoever calls it has a configuration that is right."""
+    parts = [node for node in tree.body if getattr(node, "name", "") != "as_sampled"]
+    return sum(isinstance(node, ast.Raise) for part in parts for node in ast.walk(part))
+
+
 def test_no_rule_between_settings_is_left_untried() -> None:
     raised = 0
     for file in (TESTS.parent / "rlhf_studio" / "config").glob("*.py"):
         if file.stem != "permissions":  # flags of the program, no settings
-            raised += sum(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            raised += rules(ast.parse(file.read_text(encoding="utf-8")))
     assert raised == len(TOGETHER), "add a case to TOGETHER for each rule"

@@ -1,4 +1,4 @@
-"""The table of settings in docs/settings.md, made from the configuration itself.
+"""The tables of settings in docs/settings.md, made from the configuration itself.
 
 ``python -m tools.settings_page > docs/settings.md`` writes it; a test compares.
 """
@@ -11,10 +11,13 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import REWARD_KINDS, SECTIONS, RewardTrainingConfig, RunConfig, SFTConfig
+from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, Stage, StageConfig
+from rlhf_studio.config_io import section_model
+from rlhf_studio.ui.form import ONLY_IN
 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-STAGES = {"Supervised fine-tuning": SFTConfig, "Reward-model training": RewardTrainingConfig}
+SECTION_TITLE = "{stage}: {section}"
+"""The title of a section that is not one of PPO's."""
 
 
 def settings_document() -> str:
@@ -23,32 +26,57 @@ def settings_document() -> str:
         "# Settings",
         "",
         "Every setting of a run, as the form, `--section.name VALUE` on the command line and the YAML file know it.",
+        "`stage` says what a run does: " + ", ".join(f"`{stage}`" for stage in STAGES) + ". A file that does not name it is for PPO.",
+        "A setting that not every stage uses names the stages that do.",
         "Made by `python -m tools.settings_page > docs/settings.md`.",
     ]
-    lines += _table("The run", RunConfig, leave_out=SECTIONS)
-    for section in SECTIONS:
-        lines += _table(section, section_model(section))
+    lines += _table("The run", "run", StageConfig)
+    for section in RunConfig.sections:
+        lines += _table(section, section, section_model(section))
     for kind, model in REWARD_KINDS.items():
-        lines += _table(f"reward.components: kind {kind}", model, leave_out=("kind",))
-    lines += ["", "# Settings of the stages before PPO", "", "They are given in Python: `SFTConfig` and `RewardTrainingConfig`."]
-    for title, stage in STAGES.items():
-        lines += _table(title, stage)
+        lines += _table(f"reward.components: kind {kind}", "", model, leave_out=("kind",))
+    for stage, config in STAGES.items():
+        if stage != "ppo":
+            lines += _stage(stage, config)
     return "\n".join(lines) + "\n"
 
 
-def section_model(section: str) -> type[BaseModel]:
-    """The model of one section of the run configuration."""
-    annotation = RunConfig.model_fields[section].annotation
-    assert isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return annotation
+def own_sections(stage: Stage) -> dict[str, type[BaseModel]]:
+    """The sections of a stage that no stage before it in :data:`STAGES` has in the same form, by name."""
+    return {section: section_model(section, STAGES[stage]) for section in STAGES[stage].sections if _owner(section, stage) == stage}
 
 
-def _table(title: str, model: type[BaseModel], leave_out: tuple[str, ...] = ()) -> Iterator[str]:
+def _owner(section: str, stage: Stage) -> Stage:
+    """The first stage with the same section, of the same model."""
+    model = section_model(section, STAGES[stage])
+    return next(other for other, kind in STAGES.items() if section in kind.sections and section_model(section, kind) is model)
+
+
+def _stage(stage: Stage, config: type[StageConfig]) -> Iterator[str]:
+    """A stage other than PPO: which sections it has, and the tables of those that are its own."""
+    yield from ("", f"# {STAGE_TITLES[stage]} (`stage: {stage}`)", "", (config.__doc__ or "").strip().replace("``", "`"))
+    yield from ("", "Its sections: " + ", ".join(f"`{section}`" for section in config.sections) + ".")
+    shared: dict[Stage, list[str]] = {}
+    for section in config.sections:
+        if (owner := _owner(section, stage)) != stage:
+            shared.setdefault(owner, []).append(f"`{section}`")
+    for owner, sections in shared.items():
+        whole = sections[0] if len(sections) == 1 else f"{', '.join(sections[:-1])} and {sections[-1]}"
+        yield f"{whole} {'is' if len(sections) == 1 else 'are'} the same as in the stage `{owner}`, above."
+    for section, model in own_sections(stage).items():
+        yield from _table(SECTION_TITLE.format(stage=stage, section=section), section, model)
+
+
+def _table(title: str, section: str, model: type[BaseModel], leave_out: tuple[str, ...] = ()) -> Iterator[str]:
     about = (model.__doc__ or "").strip().replace("``", "`")
+    if model is StageConfig:
+        about = "What every run has. The settings are in sections; those of PPO follow, then those of the other stages."
     yield from ("", f"## {title}", "", about, "", "| setting | default | allowed | meaning |", "|---|---|---|---|")
     for name, field in model.model_fields.items():
         if name not in leave_out:
-            yield f"| `{name}` | {_default(field)} | {_allowed(field)} | {_meaning(field)} |"
+            stages = ONLY_IN.get(f"{section}.{name}", ())
+            only = f" Used only in the stages {', '.join(stages)}." if len(stages) > 1 else f" Used only in {stages[0]}." if stages else ""
+            yield f"| `{name}` | {_default(field)} | {_allowed(field)} | {_meaning(field)}{only} |"
 
 
 def _default(field: FieldInfo) -> str:

@@ -90,7 +90,13 @@ class EngineConfig(Section):
         le=1_000_000,
     )
     record_samples: int = setting(
-        16, "Recorded responses", "Responses per step whose every token is kept for the inspector.", unit="responses", ge=1, le=4096
+        16,
+        "Recorded responses",
+        "Responses per step whose every token is kept for the inspector; of the stages that learn from "
+        "examples, so many examples of each step that is watched.",
+        unit="responses",
+        ge=1,
+        le=4096,
     )
     watch_prompts: int = setting(
         6, "Watched prompts", "Fixed prompts that are answered again and again, to compare with the starting policy.", unit="prompts", ge=0,
@@ -100,7 +106,11 @@ class EngineConfig(Section):
         4, "Probes", "So many of the starting policy's answers to the watched prompts are read again after every step, to see which tokens "
         "become likelier; at most as many as are watched, 0 for none.", unit="prompts", ge=0, le=32,
     )  # fmt: skip
-    watch_every: int = setting(5, "Watch every", "Steps between two answers to the watched prompts.", unit="steps", ge=1, le=1_000_000)
+    watch_every: int = setting(
+        5, "Watch every",
+        "Steps between two answers to the watched prompts; in the stages that learn from examples, also between two records of examples.",
+        unit="steps", ge=1, le=1_000_000,
+    )  # fmt: skip
     report_to: str = setting(
         "", "Report to",
         "Experiment trackers that get every step as well, separated by commas: trackio, tensorboard, wandb. Empty: none.", max_length=200,

@@ -18,7 +18,7 @@ class TrainedModelConfig(Section):
     policy: str = setting(
         "bundled/world-policy",
         "Policy model",
-        "The causal language model that PPO trains: a folder with config.json and safetensors weights, a Hugging Face hub id, "
+        "The causal language model that is trained: a folder with config.json and safetensors weights, a Hugging Face hub id, "
         "or bundled/world-policy. A LoRA adapter (a folder or hub id with adapter_config.json) is merged into its base first.",
         level="basic",
         min_length=1,
@@ -92,6 +92,20 @@ class StartModelConfig(TrainedModelConfig):
     )  # fmt: skip
 
 
+class ComparedModelConfig(TrainedModelConfig):
+    """Which model policies are compared with, and in which precision all of them are computed."""
+
+    policy: str = setting(
+        "bundled/world-policy",
+        "Model",
+        "The causal language model that answers when no policies are named. With no other reference model, KL and perplexity refer to it: "
+        "a folder with config.json and safetensors weights, a Hugging Face hub id, or bundled/world-policy.",
+        level="basic",
+        min_length=1,
+        max_length=4096,
+    )
+
+
 class RewardBaseConfig(TrainedModelConfig):
     """What the reward model starts from, and in which precision it is trained."""
 
@@ -128,7 +142,8 @@ class LoraConfig(Section):
     )  # fmt: skip
     dropout: float = setting(
         0.0, "Dropout",
-        "Dropout inside the adapters. Stored with the adapter; PPO itself always runs with dropout off, so that the first ratio is 1.",
+        "Dropout inside the adapters. Stored with the adapter; PPO itself always runs with dropout off, so that the first ratio is 1. The "
+        "other stages train with it.",
         ge=0, lt=1,
     )  # fmt: skip
     target_modules: str = setting(

@@ -11,7 +11,7 @@ from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.evaluation import EvaluationConfig
 from rlhf_studio.config.examples import DemonstrationsConfig, PairsConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
-from rlhf_studio.config.model import LoraConfig, ReferenceModelConfig, RewardBaseConfig, StartModelConfig, TrainedModelConfig
+from rlhf_studio.config.model import ComparedModelConfig, LoraConfig, ReferenceModelConfig, RewardBaseConfig, StartModelConfig
 from rlhf_studio.config.reward import RewardConfig
 from rlhf_studio.config.run import RunConfig
 from rlhf_studio.config.stage import Stage, StageConfig
@@ -113,7 +113,7 @@ class EvaluationRunConfig(StageConfig):
     sections: ClassVar[tuple[str, ...]] = ("model", "data", "reward", "evaluation", "generation", "engine")
 
     stage: Literal["evaluation"] = setting("evaluation", "Stage", "What the run does.")
-    model: TrainedModelConfig = TrainedModelConfig()
+    model: ComparedModelConfig = ComparedModelConfig()
     data: DataConfig = DataConfig()
     reward: RewardConfig = RewardConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
 
@@ -89,6 +91,12 @@ class RewardTrainingConfig(TrainingConfig):
         1, "Ensemble", "So many reward models are trained one after the other, which differ in their seeds; 1: no ensemble.",
         unit="models", ge=1, le=16,
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _a_variance_needs_two(self) -> Self:
+        if self.normalise == 1:
+            raise ValueError("normalise: a single score has no variance; use at least 2, or 0 to leave scores as they are")
+        return self
 
 
 class DPOConfig(TrainingConfig):

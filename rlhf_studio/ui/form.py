@@ -59,10 +59,20 @@ EXAMPLES_WHEN: dict[str, tuple[str, Any]] = {
     "data.min_confidence": ("data.confidence_column", FILLED),
 }
 # Settings of the sections that all stages share, which only these stages use: the others do not show them.
+_WRITES_WHILE_IT_LEARNS: tuple[Stage, ...] = ("ppo", "sft", "dpo")
+_LEARNS: tuple[Stage, ...] = (*_WRITES_WHILE_IT_LEARNS, "reward_model")
 ONLY_IN: dict[str, tuple[Stage, ...]] = {
     "engine.probe_prompts": ("ppo",),
-    "engine.watch_prompts": ("ppo", "sft", "dpo"),
-    "engine.watch_every": ("ppo", "sft", "dpo"),
+    "engine.watch_prompts": _WRITES_WHILE_IT_LEARNS,
+    **dict.fromkeys(
+        ("engine.watch_every", "engine.record_samples", "engine.snapshot_every", "engine.keep_best", "engine.non_finite"), _LEARNS
+    ),
+    **dict.fromkeys(("engine.processes", "engine.accelerate_config", "model.gradient_checkpointing"), _LEARNS),
+    **dict.fromkeys(("generation.response_length_min", "data.shuffle"), ("ppo",)),
+    "generation.batch_size": ("ppo", "evaluation"),
+    # An evaluation shows the weighted sum of the scores as it is.
+    **dict.fromkeys(("reward.scaling", "reward.score_clip", "reward.length_penalty"), ("ppo",)),
+    **dict.fromkeys(("reward.missing_eos_penalty", "reward.missing_eos_mode"), ("ppo",)),
 }
 LEARN_FROM_EXAMPLES: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
 LONG_TEXT = 1000

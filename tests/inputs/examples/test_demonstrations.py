@@ -81,6 +81,11 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
     ),
     "one column named": ({"text": "no", "prompt": "Two?", "gold": "2"}, {"completion_column": "gold"}, ("Two?", "2", None)),
     "text named": ({"text": "no", "body": "Yes.", "prompt": "no"}, {"text_column": "body"}, ("", "Yes.", None)),
+    "messages named": (
+        {"messages": TWO_TURNS, "talk": CHAT},
+        {"messages_column": "talk", "chat_template": True},
+        ("Be short.\nHi", "Hello.", CHAT),
+    ),
     "input named": ({"prompt": "Add.", "more": "1 + 1", "answer": "2"}, {"input_column": "more"}, ("Add.\n\n1 + 1", "2", None)),
     "choice between two": (
         {"instruction": "Say 2.", "output": "2", "text": "Say 2. 2"},

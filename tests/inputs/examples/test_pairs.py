@@ -94,6 +94,21 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Pair]]] = {
         {"margin_column": "by", "confidence_column": "sure", "group_column": "topic", "tie_column": "same"},
         [Pair(1, "Two?", "2", "3", None, 1.5, 0.75, False, "sums")],
     ),
+    "a tie": (
+        [{"prompt": "Two?", "chosen": "2", "rejected": "3", "same": same} for same in (True, False)],
+        {"tie_column": "same", "drop_duplicates": False},
+        [Pair(1, "Two?", "2", "3", tie=True), Pair(2, "Two?", "2", "3")],
+    ),
+    "a ranking in named columns": (
+        [{"prompt": "Two?", "said": ["3", "2"], "order": [2, 1], "responses": ["4", "5"], "ranks": [1, 2]}],
+        {"responses_column": "said", "ranks_column": "order"},
+        [Pair(1, "Two?", "2", "3")],
+    ),
+    "ratings in named columns": (
+        [row | {"said": f"<{row['response']}>", "stars": -row["rating"]} for row in rated(("Two?", "2", 5), ("Two?", "4", 1))],
+        {"response_column": "said", "rating_column": "stars"},
+        [Pair(2, "Two?", "<4>", "<2>")],
+    ),
     "margins from ratings": (
         [{"prompt": "Two?", "chosen": "2", "rejected": "3", "score_chosen": 8.5, "score_rejected": 6}],
         {"margin_from_ratings": True},

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.config import RewardModelRunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
+from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.models.adapters import add_lora, name_base
 from rlhf_studio.engine.models.classifiers import own_pad, sum_of_outputs
 from rlhf_studio.engine.models.heads import HiddenHead, draw_head, set_head_dropout
@@ -69,6 +70,8 @@ def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: O
             )
         model = add_lora(model, config.lora, head="score")
         name_base(model, name if built.base_on_disk else None, config.model.revision)
+    if config.model.gradient_checkpointing and not enable_gradient_checkpointing(model):
+        raise ConfigError([Problem("model.gradient_checkpointing", f"{name} has no layers that can be computed again")])
     return replace(built, model=model.eval())
 
 

@@ -1,0 +1,216 @@
+"""Settings of the stages around PPO that another part uses: each arrives there, seen by what it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import logsigmoid, softplus
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.stages.dpo_stage import build_dpo
+from rlhf_studio.engine.stages.examples import load_demonstrations
+from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
+from rlhf_studio.engine.stages.sft_stage import build_sft
+from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_pairs
+from rlhf_studio.inputs.prompts.sources import tables
+from tests.engine.small_models import save_policy
+from tests.engine.test_stage_runs import STAGES, settings
+from tests.inputs.test_tables import in_process, write_parquet
+
+CPU = Compute(torch.device("cpu"), torch.float32)
+BUILD: dict[str, Callable[..., Any]] = {"sft": build_sft, "reward_model": build_reward_stage, "dpo": build_dpo}
+
+
+def quiet(text: str, fraction: float | None) -> None:
+    """Progress that nobody wants."""
+
+
+def build(folder: Path, stage: str, model: dict[str, Any] | None = None, **training: Any) -> Any:
+    """A stage of a small random model with 20 examples, of which 4 are held out."""
+    values = settings(folder, stage, **training)
+    values["model"] |= model or {}
+    return BUILD[stage](parse_config(values), CPU, quiet)[0]
+
+
+# --- models ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_training_starts_from_the_named_model(stage: str, tmp_path: Path) -> None:
+    built = build(tmp_path, stage).model.state_dict()
+    named = {name: tensor for name, tensor in load_file(tmp_path / "policy" / "model.safetensors").items() if "lm_head" not in name}
+    assert len(named) > 10 and all(torch.equal(built[name], tensor) for name, tensor in named.items())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradient_checkpointing_computes_each_layer_again(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [build(tmp_path, stage, {"gradient_checkpointing": again}).model for again in (False, True)]
+    kind = type(next(module for module in models[0].modules() if isinstance(module, GradientCheckpointingLayer)))
+    forward, calls = kind.forward, list[int]()
+
+    def counted(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return forward(layer, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    counts = []
+    for model in models:
+        calls.clear()
+        model.base_model(input_ids=torch.tensor([[2, 3, 4]]), use_cache=False)[0].sum().backward()
+        counts.append(len(calls))
+    assert counts[1] == 2 * counts[0] > 0
+
+
+# --- examples ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two subsets, the first with a second split."""
+    folder = tmp_path / "set"
+    for file, word in (("en/train", "yes"), ("en/test", "no"), ("nl/train", "ja")):
+        write_parquet(folder / f"{file}.parquet", {"prompt": ["Who?"], "completion": [word], "chosen": [word], "rejected": ["?"]})
+    listed = [
+        {"config_name": "en", "data_files": [{"split": name, "path": f"en/{name}*"} for name in ("train", "test")]},
+        {"config_name": "nl", "data_files": "nl/*"},
+    ]
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(listed)}\n---\n")
+    return folder
+
+
+def learned(data: DemonstrationsConfig) -> list[str]:
+    return [row.completion for row in read_demonstrations(data, lambda text: None).rows]
+
+
+def test_examples_of_a_dataset_are_those_of_the_subset(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ask_helper", in_process)
+    columns = {"prompt_column": "prompt", "completion_column": "completion"}
+    named = {"source": str(dataset), **columns}
+    assert learned(DemonstrationsConfig(**named, subset="nl")) == ["ja"]
+    assert learned(DemonstrationsConfig(**named, subset="en")) == ["yes"]
+    assert learned(DemonstrationsConfig(**named, subset="en", split="test")) == ["no"]
+    pairs = PairsConfig(source=str(dataset), subset="nl", chosen_column="chosen", rejected_column="rejected")
+    assert [pair.chosen for pair in read_pairs(pairs, lambda text: None).rows] == ["ja"]
+    for wrong, field in (({"subset": "fr"}, "data.subset"), ({"subset": "en", "split": "dev"}, "data.split")):
+        with pytest.raises(PromptsError) as caught:
+            learned(DemonstrationsConfig(**named, **wrong))
+        assert caught.value.field == field and "there are: " in caught.value.message
+
+
+def test_examples_are_asked_of_the_hub_at_their_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, subset: str | None, *, revision: str) -> Any:
+        rows = [{"prompt": "Who?", "completion": f"{name} at {revision}"}]
+        return SimpleNamespace(name="json", as_streaming_dataset=lambda split: iter(rows))
+
+    def info(self: Any, name: str, *, revision: str, **_: Any) -> Any:
+        return SimpleNamespace(gated=False, sha=f"commit of {revision}")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
+    monkeypatch.setattr(datasets, "load_dataset_builder", load)
+    monkeypatch.setattr(tables, "ask_helper", in_process)
+    for revision in ("main", "v6"):
+        assert learned(DemonstrationsConfig(source="owner/set", revision=revision)) == [f"owner/set at commit of {revision}"]
+
+
+def test_held_out_examples_come_from_where_they_are_named(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ask_helper", in_process)
+    folder = save_policy(tmp_path / "policy", words=["Who?", "yes", "no", "ja"])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def words(items: Sequence[Any]) -> list[str]:
+        return [tokenizer.decode([label for label in item.labels if label != -100], skip_special_tokens=True).strip() for item in items]
+
+    (tmp_path / "elsewhere.jsonl").write_text(json.dumps({"prompt": "Who?", "completion": " ja"}))
+    for eval, split, expected in ((str(dataset), "test", "no"), (str(tmp_path / "elsewhere.jsonl"), "none", "ja")):
+        data = {"source": str(dataset), "subset": "en", "prompt_column": "prompt", "completion_column": "completion"}
+        config = DemonstrationsConfig(**data, eval=eval, eval_split=split)  # type: ignore[arg-type]
+        found = load_demonstrations(config, "response", tokenizer, 0, quiet)
+        assert (words(found.training.items), words(found.held_out.items)) == (["yes"], [expected])
+    wrong = {"eval": str(dataset), "eval_split": "dev"}, {"eval": str(tmp_path / "gone.jsonl")}
+    for settings, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
+        with pytest.raises(PromptsError) as caught:
+            load_demonstrations(DemonstrationsConfig(**data, **settings), "response", tokenizer, 0, quiet)  # type: ignore[arg-type]
+        assert caught.value.field == field
+
+
+# --- the reward model --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("centering", "smoothing"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
+def test_the_loss_of_a_reward_model_from_its_scores(centering: float, smoothing: float, tmp_path: Path) -> None:
+    """-log σ(d) of the difference d = chosen - rejected, a share of it with the responses changed round, and c (chosen + rejected)²."""
+    stage = build(tmp_path, "reward_model", centering=centering, label_smoothing=smoothing)
+    with torch.no_grad():
+        stage.model.score.weight.mul_(30)  # scores far enough apart that all of it counts
+    items = stage.trainer.items
+    chosen, rejected = (
+        torch.cat([stage.model(input_ids=torch.tensor([item.prompt + getattr(item, which)])).logits[0] for item in items]).detach()
+        for which in ("chosen", "rejected")
+    )
+    gap = chosen - rejected
+    expected = (1 - smoothing) * softplus(-gap) + smoothing * softplus(gap) + centering * (chosen + rejected) ** 2
+    assert float(gap.abs().max()) > 0.5 and stage.trainer.mean_loss(items) == pytest.approx(float(expected.mean()), rel=1e-4)
+
+
+def test_an_end_token_behind_each_response_of_a_reward_model(tmp_path: Path) -> None:
+    without, behind = (build(tmp_path, "reward_model", append_eos=append).trainer.items for append in (False, True))
+    end = AutoTokenizer.from_pretrained(tmp_path / "policy").eos_token_id
+    assert len(without) == len(behind) == 16
+    for plain, ended in zip(without, behind, strict=True):
+        assert (ended.prompt, ended.chosen, ended.rejected) == (plain.prompt, (*plain.chosen, end), (*plain.rejected, end))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, 3), (512, 8), (0, None)])
+def test_so_many_responses_are_normalised_on(count: int, expected: int | None, tmp_path: Path) -> None:
+    """Of the four held-out pairs; 0 leaves the scores as they are."""
+    stage = build(tmp_path, "reward_model", normalise=count)
+    stage.fill(tmp_path / "step", tmp_path)
+    saved = json.loads((tmp_path / "step" / "reward_model" / "reward_model.json").read_text())["normalised"]
+    assert (saved and saved["responses"]) == expected
+
+
+# --- DPO ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("beta", "smoothing", "named"), [(0.1, 0.0, True), (0.5, 0.0, True), (0.5, 0.2, True), (0.5, 0.2, False)])
+def test_the_loss_of_dpo_from_its_log_probabilities(beta: float, smoothing: float, named: bool, tmp_path: Path) -> None:
+    """Rafailov et al. 2023, equation 7, with plain forward passes of the policy and of the reference."""
+    save_policy(tmp_path / "other", scale=4.0, seed=3)
+    reference = {"reference": str(tmp_path / "other")} if named else {}
+    stage = build(tmp_path, "dpo", reference, beta=beta, label_smoothing=smoothing)
+    other = AutoModelForCausalLM.from_pretrained(tmp_path / ("other" if named else "policy")).eval()
+    with torch.no_grad():
+        for parameter in stage.model.parameters():
+            parameter.mul_(1.1)
+
+    def logprob(model: Any, prompt: tuple[int, ...], response: tuple[int, ...]) -> torch.Tensor:
+        with torch.no_grad():
+            distribution = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        return distribution[range(len(response)), list(response)].sum()
+
+    losses = []
+    for item in stage.trainer.items:
+        ratios = [logprob(stage.model, item.prompt, one) - logprob(other, item.prompt, one) for one in (item.chosen, item.rejected)]
+        gap = beta * (ratios[0] - ratios[1])
+        losses.append(-(1 - smoothing) * logsigmoid(gap) - smoothing * logsigmoid(-gap))
+    assert stage.trainer.mean_loss(stage.trainer.items) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
+    assert abs(float(torch.stack(losses).mean()) - 0.6931) > 1e-4
+
+
+def test_a_reference_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(tmp_path, "dpo", {"reference": "./none"})
+    assert caught.value.problems[0].field == "model.reference"
