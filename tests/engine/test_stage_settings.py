@@ -21,9 +21,9 @@ from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.dpo_stage import build_dpo
-from rlhf_studio.engine.stages.examples import load_demonstrations
 from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
 from rlhf_studio.engine.stages.sft_stage import build_sft
+from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
 from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_pairs
 from rlhf_studio.inputs.prompts.sources import tables
 from tests.engine.small_models import save_policy
@@ -140,9 +140,9 @@ def test_held_out_examples_come_from_where_they_are_named(dataset: Path, tmp_pat
         found = load_demonstrations(config, "response", tokenizer, 0, quiet)
         assert (words(found.training.items), words(found.held_out.items)) == (["yes"], [expected])
     wrong = {"eval": str(dataset), "eval_split": "dev"}, {"eval": str(tmp_path / "gone.jsonl")}
-    for settings, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
+    for named, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
         with pytest.raises(PromptsError) as caught:
-            load_demonstrations(DemonstrationsConfig(**data, **settings), "response", tokenizer, 0, quiet)  # type: ignore[arg-type]
+            load_demonstrations(DemonstrationsConfig(**data, **named), "response", tokenizer, 0, quiet)  # type: ignore[arg-type]
         assert caught.value.field == field
 
 

@@ -67,7 +67,6 @@ def test_sentences_say_what_will_happen() -> None:
 
     assert told("world-sft").startswith("An untrained model in the shape of world-policy reads world-reviews")
     assert told("world-sft", **{"sft.max_steps": "300"}).endswith("300 steps of 64 examples.")
-    assert told("world-reward", **{"reward_model.members": "3"}).endswith("3 such models are trained, one after the other.")
     assert "1 pass over all of them, 32 pairs at a time" in told("world-dpo")
     assert told("gpt2-sft").startswith("The model gpt2 reads imdb and learns to answer")
 
