@@ -250,12 +250,6 @@ def walk_fields(kind: type[StageConfig] = RunConfig) -> Iterator[tuple[str, Fiel
             yield f"{section}.{name}", field
 
 
-def every_field() -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting of every stage, stage by stage; names that several stages have come several times."""
-    for kind in STAGES.values():
-        yield from walk_fields(kind)
-
-
 def section_model(section: str, kind: type[StageConfig] = RunConfig) -> type[BaseModel]:
     """The model of one section of a stage's configuration."""
     model = kind.model_fields[section].annotation
