@@ -7,7 +7,7 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.analysis.records import Finding
-from rlhf_studio.config import RunConfig, short_name
+from rlhf_studio.config import STAGES, RunConfig, short_name
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.estimate.scaled_time import scaled_minutes
 from rlhf_studio.preflight import Preflight
@@ -62,7 +62,7 @@ def _use(changes: Mapping[str, Any]) -> str:
     values = {name: _value(value) for name, value in changes.items()}
     if len(values) <= 1:
         return "".join(f"Use {value}" for value in values.values())
-    titles = {name: field.title or name for name, field in walk_fields()}
+    titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
     return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
 
 

@@ -9,6 +9,7 @@ import pytest
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.config import STAGES
 from rlhf_studio.config_io import parse_config, with_values
+from rlhf_studio.ui import outlook
 
 RISKY: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     "far too high": ("sft", {"sft": {"learning_rate": 0.5}}, "settings-learning-rate alarm"),
@@ -44,6 +45,11 @@ def test_each_risk_is_told_alone_and_its_change_is_valid_and_cures_it(name: str)
     (one,) = examine_settings(config)
     assert f"{one.check} {one.level}" == expected and one.changes
     assert examine_settings(with_values(config, one.changes)) == []
+
+
+def test_the_button_of_the_train_page_names_the_settings_of_any_stage() -> None:
+    (risk,) = outlook.risks(parse_config({"stage": "sft", "sft": {"batch_size": 1}}))
+    assert risk["use"] == "Use Batch size 32 and Micro-batch size 1"
 
 
 def test_what_is_usual_depends_on_adapters_and_on_an_untrained_start() -> None:
