@@ -98,13 +98,14 @@ def learned(data: DemonstrationsConfig) -> list[str]:
 def test_examples_of_a_dataset_are_those_of_the_subset(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ask_helper", in_process)
     columns = {"prompt_column": "prompt", "completion_column": "completion"}
-    named = {"source": str(dataset), **columns}
+    named: dict[str, Any] = {"source": str(dataset), **columns}
     assert learned(DemonstrationsConfig(**named, subset="nl")) == ["ja"]
     assert learned(DemonstrationsConfig(**named, subset="en")) == ["yes"]
     assert learned(DemonstrationsConfig(**named, subset="en", split="test")) == ["no"]
     pairs = PairsConfig(source=str(dataset), subset="nl", chosen_column="chosen", rejected_column="rejected")
     assert [pair.chosen for pair in read_pairs(pairs, lambda text: None).rows] == ["ja"]
-    for wrong, field in (({"subset": "fr"}, "data.subset"), ({"subset": "en", "split": "dev"}, "data.split")):
+    refused: list[tuple[dict[str, Any], str]] = [({"subset": "fr"}, "data.subset"), ({"subset": "en", "split": "dev"}, "data.split")]
+    for wrong, field in refused:
         with pytest.raises(PromptsError) as caught:
             learned(DemonstrationsConfig(**named, **wrong))
         assert caught.value.field == field and "there are: " in caught.value.message
@@ -131,18 +132,18 @@ def test_held_out_examples_come_from_where_they_are_named(dataset: Path, tmp_pat
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def words(items: Sequence[Any]) -> list[str]:
-        return [tokenizer.decode([label for label in item.labels if label != -100], skip_special_tokens=True).strip() for item in items]
+        learned = [[label for label in item.labels if label != -100] for item in items]
+        return [str(tokenizer.decode(ids, skip_special_tokens=True)).strip() for ids in learned]
 
     (tmp_path / "elsewhere.jsonl").write_text(json.dumps({"prompt": "Who?", "completion": " ja"}))
+    data: dict[str, Any] = {"source": str(dataset), "subset": "en", "prompt_column": "prompt", "completion_column": "completion"}
     for eval, split, expected in ((str(dataset), "test", "no"), (str(tmp_path / "elsewhere.jsonl"), "none", "ja")):
-        data = {"source": str(dataset), "subset": "en", "prompt_column": "prompt", "completion_column": "completion"}
-        config = DemonstrationsConfig(**data, eval=eval, eval_split=split)  # type: ignore[arg-type]
-        found = load_demonstrations(config, "response", tokenizer, 0, quiet)
+        found = load_demonstrations(DemonstrationsConfig(**data, eval=eval, eval_split=split), "response", tokenizer, 0, quiet)
         assert (words(found.training.items), words(found.held_out.items)) == (["yes"], [expected])
-    wrong = {"eval": str(dataset), "eval_split": "dev"}, {"eval": str(tmp_path / "gone.jsonl")}
-    for named, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
+    wrong: list[dict[str, Any]] = [{"eval": str(dataset), "eval_split": "dev"}, {"eval": str(tmp_path / "gone.jsonl")}]
+    for change, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
         with pytest.raises(PromptsError) as caught:
-            load_demonstrations(DemonstrationsConfig(**data, **named), "response", tokenizer, 0, quiet)  # type: ignore[arg-type]
+            load_demonstrations(DemonstrationsConfig(**data, **change), "response", tokenizer, 0, quiet)
         assert caught.value.field == field
 
 
@@ -177,6 +178,7 @@ def test_an_end_token_behind_each_response_of_a_reward_model(tmp_path: Path) -> 
 def test_so_many_responses_are_normalised_on(count: int, expected: int | None, tmp_path: Path) -> None:
     """Of the four held-out pairs; 0 leaves the scores as they are."""
     stage = build(tmp_path, "reward_model", normalise=count)
+    (tmp_path / "step").mkdir()
     stage.fill(tmp_path / "step", tmp_path)
     saved = json.loads((tmp_path / "step" / "reward_model" / "reward_model.json").read_text())["normalised"]
     assert (saved and saved["responses"]) == expected
@@ -199,7 +201,7 @@ def test_the_loss_of_dpo_from_its_log_probabilities(beta: float, smoothing: floa
     def logprob(model: Any, prompt: tuple[int, ...], response: tuple[int, ...]) -> torch.Tensor:
         with torch.no_grad():
             distribution = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-        return distribution[range(len(response)), list(response)].sum()
+        return torch.stack([distribution[place, token] for place, token in enumerate(response)]).sum()
 
     losses = []
     for item in stage.trainer.items:
