@@ -23,8 +23,8 @@ def trainer_of(job: Job) -> Any:
     from rlhf_studio.engine.compute.fused import fuse_activations
     from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, EncodedPair
     from rlhf_studio.engine.stages.sft import IGNORED, EncodedExample, LanguageModelObjective
-    from rlhf_studio.engine.stages.supervised import SupervisedTrainer
-    from rlhf_studio.engine.stages.training_loop import compute_of
+    from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
+    from rlhf_studio.engine.stages.supervised.training_loop import compute_of
 
     workload, sft = job.workload, job.workload.stage == "sft"
     model = load(job.inputs.policy if sft else job.inputs.reward, labels=not sft).to(job.device)

@@ -87,10 +87,6 @@ class RewardTrainingConfig(TrainingConfig):
         "training examples where none are held out; 0 leaves them as they are.",
         unit="responses", ge=0, le=1_000_000,
     )  # fmt: skip
-    members: int = setting(
-        1, "Ensemble", "So many reward models are trained one after the other, which differ in their seeds; 1: no ensemble.",
-        unit="models", ge=1, le=16,
-    )  # fmt: skip
 
     @model_validator(mode="after")
     def _a_variance_needs_two(self) -> Self:

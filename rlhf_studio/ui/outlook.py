@@ -53,11 +53,9 @@ def _sft_sentence(config: SFTRunConfig) -> str:
 
 def _reward_model_sentence(config: RewardModelRunConfig) -> str:
     begin = f"A copy of {_learner(config)} becomes a judge"
-    members = config.reward_model.members
-    several = f" {members} such models are trained, one after the other." if members > 1 else ""
     return (
         f"{begin}: of each pair in {short_name(config.data.source)}, it learns to score the response higher that people preferred. "
-        f"{_amount(config.reward_model, 'pairs')}.{several}"
+        f"{_amount(config.reward_model, 'pairs')}."
     )
 
 

@@ -31,7 +31,7 @@ from rlhf_studio.engine.stages.reward_training import (
     train_reward_model,
 )
 from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
-from rlhf_studio.engine.stages.training_loop import OnStep, TrainingProgress
+from rlhf_studio.engine.stages.supervised.training_loop import OnStep, TrainingProgress
 from rlhf_studio.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.writer import Review
 from rlhf_studio.world_build.check import sample_responses

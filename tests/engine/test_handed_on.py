@@ -23,8 +23,8 @@ from rlhf_studio.engine.rewards import scorer as scorer_module
 from rlhf_studio.engine.rewards.episodes import Answer
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
-from rlhf_studio.engine.stages.objective import TrainingObjective
-from rlhf_studio.engine.stages.training_loop import run_training
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.training_loop import run_training
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import PROMPTS, small_config

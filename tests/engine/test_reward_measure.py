@@ -117,7 +117,7 @@ def test_a_model_that_reads_padding_is_found_out(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_an_ensemble_disagrees_more_about_responses_unlike_those_it_learned_from(tmp_path: Path) -> None:
     """Three reward models learn from pairs that differ in sentiment; texts of words that none of them has seen divide them most."""
-    from rlhf_studio.engine.stages.training_loop import run_training
+    from rlhf_studio.engine.stages.supervised.training_loop import run_training
 
     policy = save_policy(tmp_path, spread=0.2)
     draw = random.Random(0)

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rlhf_studio.config import SFTConfig
-from rlhf_studio.engine.stages.objective import TrainingObjective
 from rlhf_studio.engine.stages.sft import (
     IGNORED,
     EncodedExample,
@@ -20,8 +19,9 @@ from rlhf_studio.engine.stages.sft import (
     encode_example,
     train_sft,
 )
-from rlhf_studio.engine.stages.supervised import SupervisedTrainer
-from rlhf_studio.engine.stages.training_loop import TrainingProgress, compute_of, run_training
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.training_loop import TrainingProgress, compute_of, run_training
 from rlhf_studio.engine.types import NonFiniteError
 
 WORDS = ["<pad>", "<eos>", *"abcdefgh"]

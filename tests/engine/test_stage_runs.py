@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.runs.create import create_run

@@ -21,9 +21,9 @@ from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.dpo_stage import build_dpo
-from rlhf_studio.engine.stages.examples import load_demonstrations
 from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
 from rlhf_studio.engine.stages.sft_stage import build_sft
+from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
 from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_pairs
 from rlhf_studio.inputs.prompts.sources import tables
 from tests.engine.small_models import save_policy

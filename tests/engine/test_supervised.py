@@ -17,9 +17,9 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.gradient_checkpointing import computes_again, enable_gradient_checkpointing
 from rlhf_studio.engine.compute.lanes import Lanes
 from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.stages.batch_passes import BatchPasses, draws_random_numbers
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses, draws_random_numbers
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import NonFiniteError
 
 LANES = Compute(torch.device("cpu"), torch.float32, lanes=Lanes(2).with_one_row_each())

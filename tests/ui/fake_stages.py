@@ -98,7 +98,7 @@ def measurement(pairs: int = 200) -> dict[str, object]:
             "chosen_tokens": lengths[0],
             "rejected_tokens": lengths[1],
             "numbers": list(range(1, pairs + 1)),
-            "ties": [False] * pairs,
+            "ties": [],
             "groups": ["plot" if number % 3 else "acting" for number in range(pairs)],
             "scale": 1.0,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,6 @@ def test_sentences_say_what_will_happen() -> None:
 
     assert told("world-sft").startswith("An untrained model in the shape of world-policy reads world-reviews")
     assert told("world-sft", **{"sft.max_steps": "300"}).endswith("300 steps of 64 examples.")
-    assert told("world-reward", **{"reward_model.members": "3"}).endswith("3 such models are trained, one after the other.")
     assert "1 pass over all of them, 32 pairs at a time" in told("world-dpo")
     assert told("gpt2-sft").startswith("The model gpt2 reads imdb and learns to answer")
 
@@ -150,8 +148,9 @@ def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> Non
     reader = pairs_run(tmp_path, "reward_model", steps=10)
     found = live_samples.measures(reader)
     pairs: Any = measurement()["pairs"]
-    right = sum(one > other for one, other in zip(pairs["chosen"], pairs["rejected"], strict=True)) / len(pairs["chosen"])
-    assert found["step"] == 10 and found["report"]["fit"]["accuracy"]["share"] == pytest.approx(right)
+    right = sum(one > other for one, other in zip(pairs["chosen"], pairs["rejected"], strict=True))
+    fit = found["report"]["fit"]
+    assert found["step"] == 10 and fit["accuracy"]["right"] == right
     assert live_samples.measures(sft_run(tmp_path, steps=10)) == {"step": None, "report": None}
 
 
@@ -213,4 +212,4 @@ def test_a_run_of_a_stage_is_handed_to_the_form(tmp_path: Path) -> None:
     reader = sft_run(tmp_path, steps=5)
     told = handed_over(Workspace(tmp_path).reader(reader.run_dir.name))
     assert told["stage"] == "sft" and told["basis"] == "world-sft" and told["values"]["sft.max_steps"] == 5
-    assert SimpleNamespace(**told).parent == reader.run_dir.name
+    assert told["parent"] == reader.run_dir.name

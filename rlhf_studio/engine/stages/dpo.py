@@ -21,8 +21,8 @@ from torch.nn.functional import logsigmoid
 from rlhf_studio.config import DPOConfig
 from rlhf_studio.engine.compute.packing import enable_packing, takes_packed_rows
 from rlhf_studio.engine.models.text_passes import text_logprobs
-from rlhf_studio.engine.stages.objective import Read, TrainingObjective
 from rlhf_studio.engine.stages.reward_training import EncodedPair, wrong_way_round
+from rlhf_studio.engine.stages.supervised.objective import Read, TrainingObjective
 
 
 @dataclass(frozen=True)

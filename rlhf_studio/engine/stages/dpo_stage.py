@@ -11,11 +11,11 @@ from rlhf_studio.config import DPORunConfig
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.stages.dpo import DPOObjective
-from rlhf_studio.engine.stages.examples import load_pairs
-from rlhf_studio.engine.stages.loading import load_learner
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.stages.supervised_stage import Measured, SupervisedStage
-from rlhf_studio.engine.stages.watching import ExampleRecorder, Watched, watch
+from rlhf_studio.engine.stages.supervised.examples import load_pairs
+from rlhf_studio.engine.stages.supervised.loading import load_learner
+from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watch
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.examples import EncodedPair
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, WatchRecord

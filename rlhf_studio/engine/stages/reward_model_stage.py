@@ -17,13 +17,13 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.saving.folder import contiguous
 from rlhf_studio.engine.saving.weights import restore_weights
-from rlhf_studio.engine.stages.examples import StagePairs, load_pairs
 from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model
 from rlhf_studio.engine.stages.reward_model.finish import finish_reward_model
 from rlhf_studio.engine.stages.reward_model.measure import EVENT, PairTexts, measure
 from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.stages.supervised_stage import Measured, SupervisedStage
+from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
+from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 

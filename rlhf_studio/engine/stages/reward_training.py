@@ -20,8 +20,8 @@ from torch.nn.functional import logsigmoid
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.classifiers import own_pad, rescale_scores, score_head
 from rlhf_studio.engine.models.text_passes import text_scores
-from rlhf_studio.engine.stages.objective import TrainingObjective
-from rlhf_studio.engine.stages.training_loop import OnStep, run_training
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.models.text_passes import TokenLogprobs, text_logprobs
-from rlhf_studio.engine.stages.objective import TrainingObjective
-from rlhf_studio.engine.stages.training_loop import OnStep, run_training
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
 
 IGNORED = -100
 """Label of a token that does not count."""

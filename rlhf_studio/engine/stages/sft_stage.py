@@ -8,12 +8,12 @@ from typing import Any
 
 from rlhf_studio.config import SFTRunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.stages.examples import load_demonstrations
-from rlhf_studio.engine.stages.loading import load_learner
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective, counted_places
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.stages.supervised_stage import Measured, SupervisedStage
-from rlhf_studio.engine.stages.watching import ExampleRecorder, Watched, watch
+from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
+from rlhf_studio.engine.stages.supervised.loading import load_learner
+from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watch
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, WatchRecord
 

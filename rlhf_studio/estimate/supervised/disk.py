@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config import RewardModelRunConfig, SupervisedConfig
+from rlhf_studio.config import SupervisedConfig
 from rlhf_studio.estimate.counts import trained_parameters
 from rlhf_studio.estimate.disk import (
     BYTES_PER_RECORDED_TOKEN,
@@ -26,7 +26,6 @@ def training_disk_bytes(
     """Upper estimate of what the run adds to what is ``there``: kept checkpoints and one more meanwhile, snapshots, recorded examples.
 
     There is no critic. Where nobody knows the number of steps yet, as many checkpoints as are kept are counted, and no records.
-    An ensemble's members are kept one beside the other, their weights alone.
     """
     engine = config.engine
     trained = (trained_parameters(config, facts) or 0) if facts is not None else 0
@@ -35,8 +34,6 @@ def training_disk_bytes(
     added += snapshots_added(engine, planned, there) * trained * BYTES_PER_SAVED_WEIGHT
     if facts is not None and config.lora.enabled and (config.lora.changes_base or facts.base) and not there.steps:
         added += BYTES_PER_SAVED_WEIGHT * (facts.parameters or 0)  # an adapter whose base exists only in memory is saved together with it
-    if isinstance(config, RewardModelRunConfig) and config.reward_model.members > 1:
-        added += (config.reward_model.members - 1) * trained * BYTES_PER_SAVED_WEIGHT
     return added + (0 if steps is None else _recorded(config, max(0, steps - there.steps), tokens))
 
 

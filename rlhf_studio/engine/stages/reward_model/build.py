@@ -47,15 +47,15 @@ class BuiltRewardModel:
     notes: list[str] = field(default_factory=list)
 
 
-def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: OnProgress, member: int = 0) -> BuiltRewardModel:
-    """Load what the settings name and put a head on it. ``member`` counts the models of an ensemble from 0; each has a seed of its own.
+def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: OnProgress) -> BuiltRewardModel:
+    """Load what the settings name and put a head on it.
 
     Raises :class:`ConfigError` naming the setting that cannot be used.
     """
     settings, name = config.reward_model, start_folder(config.model.policy)
     folder = fetch(name, config.model.revision, report, "model.policy")
-    torch.manual_seed(member_seed(config, member))
-    built = _train_on(config, name, folder, report) if is_reward_model(folder) else _new_head(config, compute, name, report, member)
+    torch.manual_seed(config.engine.seed)
+    built = _train_on(config, name, folder, report) if is_reward_model(folder) else _new_head(config, compute, name, report)
     model: Any = placed(built.model, compute.load_device)
     try:
         set_head_dropout(model, settings.head_dropout)
@@ -75,11 +75,6 @@ def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: O
     return replace(built, model=model.eval())
 
 
-def member_seed(config: RewardModelRunConfig, member: int) -> int:
-    """The seed of one model of an ensemble, counted from 0: of its head's first weights, and of the order of its pairs."""
-    return config.engine.seed + member
-
-
 def start_folder(name: str) -> str:
     """The folder of the model in a checkpoint or snapshot of a run, when ``name`` is the folder of one; else ``name`` as it is."""
     folder = Path(resolve(name))
@@ -88,7 +83,7 @@ def start_folder(name: str) -> str:
     return next((str(folder / inner) for inner in IN_A_CHECKPOINT if os.path.isdir(folder / inner)), name)
 
 
-def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress, member: int) -> BuiltRewardModel:
+def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress) -> BuiltRewardModel:
     """The trunk of a causal language model with a head that is drawn by the seed."""
     if config.model.criteria:
         message = f"{name} is a language model, which has no outputs to weigh; leave it empty"
@@ -99,7 +94,7 @@ def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report:
     if config.reward_model.head == "hidden":
         saved = RewardFile("hidden", ACTIVATION, config.reward_model.append_eos)
         model.score = HiddenHead(model.score.in_features, ACTIVATION, device=loaded.model.device)
-    draw_head(model.score, torch.Generator().manual_seed(member_seed(config, member)))
+    draw_head(model.score, torch.Generator().manual_seed(config.engine.seed))
     return BuiltRewardModel(model, loaded.tokenizer, False, saved, not loaded.merged, list(loaded.notes))
 
 

@@ -61,7 +61,7 @@ export class LearnedPanel {
     const reply = await this.fetch({ kind: "learned" });
     if (ticket !== this.ticket) return;
     if (reply && !reply.problem) {
-      this.draw(reply);
+      if (reply.before_steps) this.draw(reply); // of another stage than PPO nothing is told
       return;
     }
     if (reply) this.say(reply.problem);

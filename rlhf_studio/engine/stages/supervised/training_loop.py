@@ -13,8 +13,8 @@ from rlhf_studio.config import TrainingConfig
 from rlhf_studio.engine.compute.allocator import keep_freed_memory
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import ONE_LANE, lanes_for_this_cpu
-from rlhf_studio.engine.stages.objective import TrainingObjective
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 
 
 @dataclass(frozen=True)

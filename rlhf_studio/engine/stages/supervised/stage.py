@@ -26,7 +26,7 @@ from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.saving.folder import restore_optimizer, save_state, write_checkpoint, write_snapshot
 from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.stage_run import Beginning
-from rlhf_studio.engine.stages.supervised import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import NonFiniteError, OnProgress, StepSoFar
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError

@@ -17,7 +17,7 @@ from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
 from rlhf_studio.engine.compute.packing import enable_packing
 from rlhf_studio.engine.distributed.sharding import is_sharded
-from rlhf_studio.engine.stages.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 
 RANDOM_WORDS = ("drop", "jitter")
 """Parts of the names under which layers keep how much they change at random in training mode."""

@@ -1,0 +1,83 @@
+"""The pages on the stages around PPO in a real browser: a form for each, a Live page for each, and the way to the next stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.runs.start import StartMode
+from rlhf_studio.ui.app import Server, launch
+from tests.ui.fake_stages import pairs_run, sft_run
+from tests.ui.test_stages import give_model
+from tests.ui.train_helpers import install_world
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+
+
+def start_nothing(run_dir: Any, mode: StartMode = "train", *, ticket: Any) -> Any:
+    raise AssertionError("no run is to start here")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        running = launch(tmp_path_factory.mktemp("workspace"), start=start_nothing)
+        yield running
+        running.close()
+
+
+def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    stages = page.get_by_role("group", name="Stage").get_by_role("button")
+    expect(stages).to_contain_text(["PPO", "Supervised fine-tuning", "Reward model", "DPO"])
+    expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
+    page.get_by_role("button", name="Reward model").click()
+    expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
+    expect(page.locator('[data-section="reward_model"]')).to_be_visible()
+    assert page.locator('[data-section="ppo"], [data-section="critic"]').count() == 0
+    expect(page.locator(".rs-outlook")).to_contain_text("becomes a judge")
+    page.goto(page.url.split("?")[0] + "?tab=train&recipe=world-dpo&dpo.beta=0.3&dpo.nothing=1&ppo.steps=2")
+    expect(page.locator('[data-setting="dpo.beta"] input')).to_have_value("0.3")
+    expect(page.locator(".rs-train .rs-message")).to_contain_text("There is no such setting: dpo.nothing, ppo.steps.")
+    expect(page.locator(".rs-outlook code")).to_contain_text("--recipe world-dpo --dpo.beta 0.3")
+    assert "recipe=" not in page.url and "dpo." not in page.url
+    page.reload()
+    expect(page.locator('[data-setting="dpo.beta"] input')).to_have_value("0.3")  # kept, and not filled in a second time
+
+
+def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Callable[..., Any], server: Server) -> None:
+    sft = sft_run(server.workspace.root, steps=20)
+    give_model(sft, "policy")
+    reward, dpo = (pairs_run(server.workspace.root, stage, steps=20) for stage in ("reward_model", "dpo"))
+    page = open_page(f"?tab=live&run={dpo.run_dir.name}")
+    live = page.locator("#live-page")
+    expect(live.get_by_role("group", name="Colour tokens by").get_by_role("button")).to_have_text([re.compile("^Loss"), re.compile("^KL")])
+    expect(live.locator(".rs-row").first).to_contain_text("chosen")
+    expect(live.locator('.rs-tile:visible [class="rs-tile-label"]')).to_contain_text(["Loss", "Held-out loss"])
+    page.goto(page.url.split("?")[0] + f"?tab=live&run={reward.run_dir.name}")
+    expect(live.locator(".rs-gauges")).to_contain_text("As often right as it believes?")
+    expect(live.locator(".rs-inspector")).to_be_hidden()
+    page.goto(page.url.split("?")[0] + f"?tab=live&run={sft.run_dir.name}")
+    expect(live.locator(".rs-verdict-sentence")).to_contain_text("held-out loss")
+    for gone in (".rs-learned", ".rs-gauges", ".rs-guide-start", ".rs-formulas"):
+        expect(live.locator(gone)).to_be_hidden()
+    live.get_by_role("link", name="Train a reward model on it").click()
+    expect(page.locator('[data-setting="model.policy"] input').first).to_have_value(re.compile("step-000002/policy$"))
+    expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
+
+
+def test_runs_has_a_column_and_a_choice_of_stages(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page("?tab=runs")
+    table = page.locator(".rs-run-table")
+    expect(table.locator("thead")).to_contain_text("Stage")
+    expect(table.locator("tbody tr")).to_have_count(3)
+    page.locator(".rs-stage-choice").select_option("reward_model")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    expect(table.locator("tbody tr")).to_contain_text("held-out accuracy")
+    expect(page.get_by_text("1 of 3 runs")).to_be_visible()
