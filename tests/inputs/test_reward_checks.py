@@ -204,3 +204,10 @@ def test_a_judge_that_is_shown_a_reference_needs_a_column(make_config: Any, tmp_
     judge = {"kind": "judge", "server": "judge", "model": "m", "rubric": "{response} against {reference}"}
     problems = inspect_run(make_config(reward__components=[judge]), tmp_path, permissions=Permissions(urls={"judge": "http://x"})).problems
     assert [problem.field for problem in problems] == ["data.reference_column"]
+
+
+def test_people_are_asked_by_a_run_of_one_process(make_config: Any, tmp_path: Path) -> None:
+    human = [{"kind": "human"}]
+    problems = inspect_run(make_config(reward__components=human, engine__processes=2), tmp_path).problems
+    assert [problem.field for problem in problems if "ratings need a run of one process" in problem.message] == ["reward.components.0.kind"]
+    assert not any("ratings" in problem.message for problem in inspect_run(make_config(reward__components=human), tmp_path).problems)

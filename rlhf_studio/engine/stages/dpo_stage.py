@@ -78,7 +78,7 @@ def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tup
     starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
     watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer)
     stage = DPOStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=pairs.held_out.items, watched=watched)
-    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]]
+    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]] + [pairs.told]
 
 
 def _objective(config: DPORunConfig, model: Any, compute: Compute, report: OnProgress) -> DPOObjective:

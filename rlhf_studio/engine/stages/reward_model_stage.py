@@ -41,6 +41,7 @@ class RewardModelStage(SupervisedStage):
         super().__init__(*parts)
         self._built, self._pairs, self._in_world = built, pairs, in_world
         self._texts = [PairTexts(*texts) for texts in pairs.held_out.texts]
+        self._measured: tuple[int, dict[str, Any]] | None = None  # the step of the newest measurement, and its record
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
         """Nothing beside the loss: the rest is measured on held-out pairs."""
@@ -53,10 +54,12 @@ class RewardModelStage(SupervisedStage):
             return Measured()
         thorough = self.finished
         found = measure(self.model, held_out, texts=self._texts, encode=self._encode, gold=self._in_world, thorough=thorough)
+        self._measured = self.step_number, found.record
         return Measured(found.metrics, [EventRecord("info", EVENT, "The reward model was measured on held-out pairs.", found.record)])
 
     def _encode(self, prompt: str, response: str) -> Sequence[int]:
-        ids: list[int] = self.tokenizer(prompt + response)["input_ids"]
+        ends = [self.tokenizer.eos_token_id] if self.config.reward_model.append_eos else []
+        ids: list[int] = [*self.tokenizer(prompt + response)["input_ids"], *ends]
         return ids[-self.config.data.max_tokens :]
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
@@ -91,13 +94,14 @@ class RewardModelStage(SupervisedStage):
     def fill(self, folder: Path, run_dir: Path) -> None:
         """Write the model as it is used, and what training goes on from."""
         rows, source = self._reference_texts()
+        measured = self._measured[1] if self._measured and self._measured[0] == self.step_number else None
         if isinstance(self.model, PeftModel):
             save_model(self.model, folder / TRAINED, run_dir / "base")
-            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept)
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept, measured)
             return
         with _unchanged(self.model) as raw:
             save_file(contiguous(raw), folder / RAW)
-            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept)
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept, measured)
 
     def restore_model(self, folder: Path) -> None:
         """Copy the weights as they were trained into the model, bit for bit."""
@@ -152,4 +156,4 @@ def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: O
     trainer = SupervisedTrainer(built.model, pairs.training.items, objective, settings, compute, seed, skip_non_finite=skips)
     in_world = config.data.source.startswith("bundled/world")
     stage = RewardModelStage(config, compute, built.model, built.tokenizer, trainer, built=built, pairs=pairs, in_world=in_world)
-    return stage, [EventRecord("info", "health", note) for note in [*built.notes, *pairs.notes]]
+    return stage, [EventRecord("info", "health", note) for note in [*built.notes, *pairs.notes]] + [pairs.told]

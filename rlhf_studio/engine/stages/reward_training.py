@@ -22,6 +22,7 @@ from rlhf_studio.engine.models.classifiers import own_pad, rescale_scores, score
 from rlhf_studio.engine.models.text_passes import text_scores
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
+from rlhf_studio.inputs.examples.encoded import EncodedPair
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,6 @@ class RewardTrainingResult:
     eval_accuracy: float | None
     eval_margin: float | None
     seconds: float
-
-
-@dataclass(frozen=True)
-class EncodedPair:
-    """Token ids of a preferred and a rejected response to one prompt, and what people said of them.
-
-    Attributes:
-        prompt: what both texts begin with; may be empty.
-        margin: by how much the chosen response should score higher; None for no margin.
-        weight: how much the pair counts.
-        tie: both responses were found equally good.
-        group: the group of prompts that it belongs to; empty for none.
-        number: its place in the data.
-    """
-
-    prompt: tuple[int, ...]
-    chosen: tuple[int, ...]
-    rejected: tuple[int, ...]
-    margin: float | None = None
-    weight: float = 1.0
-    tie: bool = False
-    group: str = ""
-    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,7 @@ from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.models.text_passes import TokenLogprobs, text_logprobs
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
-
-IGNORED = -100
-"""Label of a token that does not count."""
+from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample
 
 
 @dataclass(frozen=True)
@@ -90,19 +88,6 @@ def train_sft(
 
 
 # --- examples as token ids ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class EncodedExample:
-    """Token ids of an example; ``labels`` is the id where the token counts, else :data:`IGNORED`."""
-
-    ids: tuple[int, ...]
-    labels: tuple[int, ...]
-
-    @property
-    def counted(self) -> int:
-        """Tokens that count; the first token of a text never does, since nothing predicts it."""
-        return len(counted_places(self))
 
 
 def counted_places(example: EncodedExample) -> list[int]:

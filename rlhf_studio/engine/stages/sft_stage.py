@@ -69,4 +69,4 @@ def build_sft(config: SFTRunConfig, compute: Compute, report: OnProgress) -> tup
     starts = [(item.ids, places[0]) for item in held_out or training if (places := counted_places(item))]
     watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer)
     stage = SFTStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=held_out, watched=watched)
-    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *examples.notes]]
+    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *examples.notes]] + [examples.told]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,24 +23,27 @@ from rlhf_studio.inputs.examples import (
     split_held_out,
 )
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings
+from rlhf_studio.runs.records import EventRecord
 
 
 @dataclass(frozen=True)
 class StageDemonstrations:
-    """Demonstrations of a run; ``notes`` are sentences for people."""
+    """Demonstrations of a run; ``notes`` are sentences for people, ``told`` the counts that the doctor reads."""
 
     training: PreparedDemonstrations
     held_out: PreparedDemonstrations
     notes: list[str]
+    told: EventRecord
 
 
 @dataclass(frozen=True)
 class StagePairs:
-    """Preference pairs of a run; ``notes`` are sentences for people."""
+    """Preference pairs of a run; the rest is as in :class:`StageDemonstrations`."""
 
     training: PreparedPairs
     held_out: PreparedPairs
     notes: list[str]
+    told: EventRecord
 
 
 def load_demonstrations(
@@ -52,7 +56,8 @@ def load_demonstrations(
     learned, held_out = (prepare_demonstrations(rows, data, *given, end=end, tick=tick) for rows in (training, aside))
     _check(data.source, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]
-    return StageDemonstrations(learned, held_out, notes)
+    counted = sum(item.counted for item in learned.items)
+    return StageDemonstrations(learned, held_out, notes, _told(learned, held_out, before, {"counted_tokens": counted}))
 
 
 def load_pairs(
@@ -73,7 +78,7 @@ def load_pairs(
     held_out = prepare_pairs(aside, data, encoder, chat, **how, keep_texts=len(aside))
     _check(data.source, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "pairs")]
-    return StagePairs(learned, held_out, notes)
+    return StagePairs(learned, held_out, notes, _told(learned, held_out, before, {}))
 
 
 def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tuple[list[Any], list[Any], list[str], Any]:
@@ -92,6 +97,22 @@ def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tup
         except PromptsError as error:
             raise held_out_error(error) from error
     return training, aside, list(rows.notes), rows.left_out
+
+
+def _told(learned: Any, held_out: Any, before: Counter[str], more: dict[str, Any]) -> EventRecord:
+    """The counts of the examples, for the doctor (:mod:`rlhf_studio.analysis.doctor.checks.examples`)."""
+    left_out = dict(before + learned.left_out + held_out.left_out)
+    known = set(learned.items)
+    data = {
+        "rows": len(learned.rows) + len(held_out.rows) + sum(left_out.values()),
+        "examples": len(learned.items),
+        "held_out": len(held_out.items),
+        "cut": learned.counts["cut"],
+        "left_out": left_out,
+        "shared": sum(item in known for item in held_out.items),
+        **more,
+    }
+    return EventRecord("info", "examples", "What became of the rows that were read is on record.", data)
 
 
 def _check(source: str, count: int, left_out: Any) -> None:
