@@ -18,7 +18,6 @@ from tests.runs.store_helpers import new_run
 from tests.runs.test_evaluation_policies import run_with
 from tests.ui.test_evaluate import answers
 
-
 pytestmark = pytest.mark.long
 
 
