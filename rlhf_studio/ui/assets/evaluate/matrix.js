@@ -156,9 +156,10 @@ const TAGS = { same: "span", "only first": "del", "only second": "ins" };
 
 function answerOf({ text, pieces, score, gold, judge, kl, length }) {
   const shown = pieces.length ? pieces : [{ change: "same", text }];
+  const lead = shown.findIndex(({ change }) => change !== "only first"); // no answer is drawn with a blank in front
   const said = shown.map((piece, place) => {
     const words = readable(piece.text);
-    return el(TAGS[piece.change], {}, place ? words : words.trimStart());
+    return el(TAGS[piece.change], {}, place > lead ? words : words.trimStart());
   });
   const figures = [
     ["score", score],

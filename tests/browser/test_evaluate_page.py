@@ -1,0 +1,77 @@
+"""The Evaluate page in a browser: table, answers side by side, frontier, a blind vote, and model text that stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.evaluate.page import EvaluatePage
+from tests.browser.conftest import HOSTILE
+from tests.runs.store_helpers import new_run
+from tests.runs.test_evaluation_policies import run_with
+from tests.ui.test_evaluate import answers
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("evaluate")
+    rows = [*answers("start", 0.0), *answers(HOSTILE, 1.0)]
+    with RunWriter(new_run(root / "runs" / "evaluation-1")) as writer:
+        writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(rows)]))
+    run_with(root / "runs" / "ppo-1")
+    with pytest.MonkeyPatch.context() as patch:  # the stage of a run that was made by hand
+        patch.setattr(EvaluatePage, "_stage", lambda self, run: "evaluation" if run.startswith("evaluation") else "ppo")
+        running = launch(root, start=lambda *given, **more: None)  # type: ignore[arg-type, return-value]
+        yield running
+        running.close()
+
+
+def test_an_evaluation_is_looked_at_from_all_sides(open_page: Callable[..., Any], server: Server) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?tab=evaluate&evaluation=evaluation-1")
+    table = page.get_by_role("region", name="Table of results")
+    expect(table).to_contain_text("Gold gained")
+    expect(page.locator(".rs-evaluate-wins li")).to_contain_text("12 wins, 0 ties, 0 losses")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert Path(download.value.path()).read_text().startswith("policy,answers,score")
+    page.get_by_role("button", name="Side by side").click()
+    expect(page.locator("ins").first).to_contain_text("<img src=x")
+    expect(page.get_by_text("Prompts 1 to 10 of 12")).to_be_visible()
+    page.get_by_role("button", name="Next prompts").click()
+    expect(page.get_by_text("Prompts 11 to 12 of 12")).to_be_visible()
+    page.get_by_role("button", name="Frontier").click()
+    expect(page.locator(".rs-evaluate-plot .main-svg").first).to_be_visible()
+    page.get_by_role("button", name="Blind arena").click()
+    page.get_by_role("button", name="Equally good").focus()
+    page.keyboard.press("t")
+    expect(page.get_by_text("1 so far.")).to_be_visible()
+    page.get_by_role("button", name="Table", exact=True).click()
+    page.get_by_label("Win rate by").select_option("votes")
+    expect(page.locator(".rs-evaluate-wins li")).to_contain_text("0 wins, 1 ties, 0 losses")
+    assert page.evaluate("window.__pwned") is None
+
+
+def test_the_form_says_what_is_wrong_and_viewers_start_nothing(open_page: Callable[..., Any], server: Server) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?tab=evaluate", width=390, height=844)
+    page.locator(".rs-evaluate-new summary").click()
+    expect(page.get_by_role("list", name="Policies")).to_contain_text("a run, step 4")
+    page.get_by_placeholder("folder, hub id or .jsonl file").fill("nowhere@all")
+    page.get_by_role("button", name="Start evaluation").click()
+    expect(page.get_by_role("alert")).to_contain_text("there is no run 'nowhere': name its folder")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    watching = open_page("?tab=evaluate&view=1")
+    watching.locator(".rs-evaluate-new summary").click()
+    expect(watching.get_by_role("button", name="Start evaluation")).to_be_disabled()
