@@ -14,15 +14,26 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import NOTHING_ALLOWED, STAGE_TITLES, STAGES, DataConfig, Permissions, RunConfig, StageConfig
-from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.config import (
+    NOTHING_ALLOWED,
+    STAGE_TITLES,
+    STAGES,
+    DataConfig,
+    DemonstrationsConfig,
+    PairsConfig,
+    Permissions,
+    RunConfig,
+    StageConfig,
+)
+from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config, section_model
 from rlhf_studio.estimate.device import core_count, processor
 from rlhf_studio.estimate.disk import OnDisk
 from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.estimate.speed import Calibration, seconds_per_step
-from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.bundled import BUNDLED, WRITTEN
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.examples.preview import preview_examples
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
@@ -35,7 +46,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
-from rlhf_studio.ui.form import LEARN_FROM_EXAMPLES, describe_form, nested, values_of
+from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
@@ -158,25 +169,32 @@ class TrainPage:
         }
 
     def preview(self, data: Any, request: gr.Request) -> Json:
-        """The prompts as the policy will read them, their lengths, and what is left out.
+        """The prompts or examples as the model will read them, their lengths, and what is left out.
 
-        Viewers see bundled prompts only: no other file of this machine is theirs to read, and nothing is fetched for them.
+        Viewers see bundled data only: no other file of this machine is theirs to read, and nothing is fetched for them.
         """
         values, operator = member(data, "values"), self._access.is_operator(request, data)
-        if self._basis(data).stage in LEARN_FROM_EXAMPLES:
-            return {"rows": [], "message": "The engine reads the examples when the run starts, and says then what it left out."}
+        model = section_model("data", STAGES[self._basis(data).stage])
+        what, learner = ("prompts", "policy") if model is DataConfig else ("examples", "model")
         try:
-            config = DataConfig.model_validate(nested(values).get("data", {}))
-            if config.prompts not in BUNDLED and not operator:
+            config = model.model_validate(nested(values).get("data", {}))
+            assert isinstance(config, DataConfig | DemonstrationsConfig | PairsConfig)
+            source = config.prompts if isinstance(config, DataConfig) else config.source
+            if not (operator or source in BUNDLED or any(source in names for names in WRITTEN.values())):
                 return {"rows": [], "message": "Only operators see the rows of files on this machine."}
             tokenizer, chat = self._tokenizer(values, config, operator)
             if config.chat_template and chat is None:
-                return {"rows": [], "message": "The prompts appear here once the policy and its chat template can be read."}
-            seed = member(nested(values).get("engine"), "seed")
-            preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed if type(seed) is int else 0)
+                return {"rows": [], "message": f"The {what} appear here once the {learner} and its chat template can be read."}
+            asked = member(nested(values).get("engine"), "seed")
+            seed = asked if type(asked) is int else 0
+            preview: Any
+            if isinstance(config, DataConfig):
+                preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed)
+            else:
+                preview = preview_examples(config, PREVIEW_ROWS, tokenizer, chat, seed)
         except (ConfigError, PromptsError, ValueError) as error:
             said = isinstance(error, PromptsError) and not operator  # operators read it beside the setting, from the check
-            waiting = "The first rows appear here once the prompts can be read."
+            waiting = f"The first rows appear here once the {what} can be read."
             return {"rows": [], "message": problems.plain(error.message) if said else waiting}
         return {**asdict(preview), "message": ""}
 
@@ -321,7 +339,9 @@ class TrainPage:
         return next((recipe.name for recipe in self._recipes.values() if recipe.stage == config.stage), "")
 
     @staticmethod
-    def _tokenizer(values: Any, config: DataConfig, operator: bool) -> tuple[Path | None, ChatTemplate | None]:
+    def _tokenizer(
+        values: Any, config: DataConfig | DemonstrationsConfig | PairsConfig, operator: bool
+    ) -> tuple[Path | None, ChatTemplate | None]:
         """The policy's tokenizer.json and chat template when it can be used; the check of the policy itself says what is wrong with it."""
         model = nested(values).get("model", {})
         if not isinstance(model, dict):

@@ -24,7 +24,7 @@ from rlhf_studio.ui.runs_page import headline_of
 from rlhf_studio.ui.train_page import TrainPage
 from tests.runs.stage_helpers import example, example_tokens, stage_config, write_stage_run
 from tests.ui.fake_stages import measurement, pairs_run, sft_run
-from tests.ui.train_helpers import OPERATOR
+from tests.ui.train_helpers import OPERATOR, VIEWER
 
 LEARNING = ("sft", "reward_model", "dpo")
 
@@ -41,7 +41,7 @@ def test_a_form_has_the_settings_of_its_stage_and_no_others(stage: Any) -> None:
     assert bool(form["components"]) == (stage in ("ppo", "evaluation"))
     rules = [field["used_when"] for field in fields.values() if "used_when" in field]
     assert rules and all(rule["name"] in fields for rule in rules) or stage == "evaluation"
-    best = set(fields["engine.keep_best"]["choices"])
+    best = set(fields["engine.keep_best"]["choices"]) if stage != "evaluation" else {"gold/score"}
     assert ("eval_loss" in best) == (stage in LEARNING) and ("gold/score" in best) == (stage in ("ppo", "evaluation"))
 
 
@@ -213,3 +213,13 @@ def test_a_run_of_a_stage_is_handed_to_the_form(tmp_path: Path) -> None:
     told = handed_over(Workspace(tmp_path).reader(reader.run_dir.name))
     assert told["stage"] == "sft" and told["basis"] == "world-sft" and told["values"]["sft.max_steps"] == 5
     assert told["parent"] == reader.run_dir.name
+
+
+def test_examples_are_shown_as_training_will_read_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps({"prompt": f"p{row} ", "completion": f"c{row}"}) for row in range(40)))
+    page = Bench(tmp_path).page
+    mine = sent("world-sft", data__source=str(tmp_path / "mine.jsonl"), model__policy="nobody/there")
+    told = page.preview(mine, OPERATOR)
+    assert told["message"] == "" and told["total"] == 40 and list(told["rows"][0]["texts"]) == ["p0 ", "c0"]
+    assert "prompt" in told["shape"] and set(told["columns"]) == {"prompt", "completion"}
+    assert page.preview(mine, VIEWER) == {"rows": [], "message": "Only operators see the rows of files on this machine."}

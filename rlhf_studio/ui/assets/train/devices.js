@@ -121,6 +121,11 @@ export class DevicePicker extends Field {
   /** The field of accelerate's file, which is shown below its choice. */
   adopt(field) {
     this.path = field;
+    if (!field) {
+      // this stage runs in one process
+      for (const name of ["file", "gpus"]) this.rows.get(name)?.node.remove();
+      return;
+    }
     this.rows.get("file").slot.append(field.node);
   }
 

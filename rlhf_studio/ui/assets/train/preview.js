@@ -4,6 +4,7 @@ import { counted, integer } from "../shared/format.js";
 
 const SLOW = 700;
 const BAR_HEIGHT = 44;
+const TITLES = { 1: ["Prompt"], 2: ["Prompt", "Response"], 3: ["Prompt", "Chosen", "Rejected"] }; // by how many texts
 
 export class Preview {
   /** @param ask  async () => {rows: [{text, tokens, cut}], total, whole, columns, lengths, notes, message} */
@@ -54,12 +55,13 @@ export class Preview {
     return fill(this.node, el("p", { class: "rs-help" }, text));
   }
 
-  draw({ rows, total, whole, columns, lengths, notes, message }) {
+  draw({ shape, rows, total, whole, columns, lengths, notes, message }) {
     if (message) return this.say(message);
+    const noun = shape === undefined ? "prompt" : "example";
     const parts = rows.length
-      ? [this.table(rows, total, whole)]
-      : [el("p", {}, "With these settings none of the prompts looked at is left.")];
-    if (lengths) parts.push(summary(lengths));
+      ? [shape && el("p", { class: "rs-help" }, sentence(shape)), this.table(rows, total, whole, noun)]
+      : [el("p", {}, `With these settings none of the ${noun}s looked at is left.`)];
+    if (lengths) parts.push(summary(lengths, noun));
     if (notes.length)
       parts.push(
         el(
@@ -72,40 +74,52 @@ export class Preview {
     return fill(this.node, parts);
   }
 
-  table(rows, total, whole) {
+  table(rows, total, whole, noun) {
     const counted = rows.some((row) => row.tokens !== null);
+    const titles = TITLES[rows[0].texts?.length || 1];
     const body = rows.map((row) =>
       el(
         "tr",
         {},
-        el("td", {}, row.text),
-        counted ? el("td", { class: "rs-number" }, integer(row.tokens), row.cut ? " cut" : "") : null,
+        (row.texts || [row.text]).map((text, place) =>
+          el("td", {}, text, place === 0 ? remarks(row).map((said) => el("small", {}, said)) : null),
+        ),
+        counted ? el("td", { class: "rs-number" }, tokensOf(row), row.cut ? " cut" : "") : null,
       ),
     );
     const head = el(
       "tr",
       {},
-      el("th", { scope: "col" }, "Prompt"),
+      titles.map((title) => el("th", { scope: "col" }, title)),
       counted ? el("th", { scope: "col", class: "rs-number" }, "Tokens") : null,
     );
     return el(
       "table",
       {},
-      el("caption", {}, captionOf(rows.length, total, whole)),
+      el("caption", {}, captionOf(rows.length, total, whole, noun)),
       el("thead", {}, head),
       el("tbody", {}, body),
     );
   }
 }
 
-function captionOf(shown, total, whole) {
-  const prompts = counted(total, "prompt");
+/** What is said of an example beside its prompt. */
+const remarks = ({ held_out: heldOut, said }) => [heldOut && " held out", said && ` ${said}`].filter(Boolean);
+
+/** The tokens of a prompt, or of each text of an example. */
+const tokensOf = ({ tokens }) =>
+  Array.isArray(tokens) ? tokens.map((count) => integer(count)).join(" + ") : integer(tokens);
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+
+function captionOf(shown, total, whole, noun) {
+  const prompts = counted(total, noun);
   if (!whole) return `First ${shown} of the ${prompts} looked at; there are more`;
   return shown < total ? `First ${shown} of ${prompts}` : prompts;
 }
 
 /** How long the prompts are: four figures, and a small histogram of tokens. */
-function summary({ least, median, percentile_95: high, most, bins }) {
+function summary({ least, median, percentile_95: high, most, bins }, noun) {
   const figures = [
     ["Shortest", least],
     ["Median", median],
@@ -117,7 +131,7 @@ function summary({ least, median, percentile_95: high, most, bins }) {
   const bars = bins.map((count) => el("span", { class: "rs-bar", style: { height: `${height(count)}px` } }));
   const picture = el(
     "div",
-    { class: "rs-bars", role: "img", "aria-label": `Prompts by their length, from 0 to ${integer(most)} tokens` },
+    { class: "rs-bars", role: "img", "aria-label": `Lengths of the ${noun}s, from 0 to ${integer(most)} tokens` },
     bars,
   );
   const axis = el(

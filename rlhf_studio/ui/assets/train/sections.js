@@ -173,7 +173,7 @@ export class Sections {
       if (this.marked?.spec.name === name) this.unmark();
       this.state.set(name, value);
       const field = this.fields.get(name);
-      if (field !== this.picker) field.load(value, this.state.basis(name));
+      if (field !== this.picker) field?.load(value, this.state.basis(name));
     }
     this.refresh();
   }
