@@ -37,7 +37,9 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
     stages = page.get_by_role("group", name="Stage").get_by_role("button")
     expect(stages).to_contain_text(["PPO", "Supervised fine-tuning", "Reward model", "DPO"])
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
-    page.get_by_role("button", name="Reward model").click()
+    page.get_by_role("button", name="Evaluation", exact=True).click()
+    expect(page.locator(".rs-outlook")).to_contain_text("Nothing is trained.")
+    page.get_by_role("button", name="Reward model", exact=True).click()
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
     expect(page.locator('[data-section="reward_model"]')).to_be_visible()
     assert page.locator('[data-section="ppo"], [data-section="critic"]').count() == 0
