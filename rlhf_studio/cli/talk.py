@@ -10,9 +10,11 @@ from typing import Literal
 
 from rlhf_studio.cli.options import permissions_of
 from rlhf_studio.config import DataConfig, add_permission_flags, permissions_from_environment
+from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, Problem, parse_config
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
 
@@ -61,7 +63,12 @@ def _generate(options: argparse.Namespace) -> int:
         raise ConfigError([Problem("--out", "name a file for the completions: --samples and --greedy need it")])
     prompts, permissions = _prompts(options), permissions_of(options)
     run_dir, step = _policy(options.folder.resolve(), start=options.start)
-    config = RunReader(run_dir).config()
+    try:
+        config = as_sampled(RunReader(run_dir).config())
+    except StoreError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem("", f"{options.folder}: {error}")]) from error
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     sampling = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **given}
     settings = parse_config({"generation": sampling, "engine": {"seed": options.seed}}).generation

@@ -17,6 +17,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import Component, GenerationConfig
 from rlhf_studio.export.curves import Curve, curves_of
 from rlhf_studio.export.png import write_curves
+from rlhf_studio.export.stages import TELLINGS
 from rlhf_studio.export.story import Story, answers_of, sentence_of
 from rlhf_studio.export.text import markdown, number, readable
 from rlhf_studio.export.weights import BASE, Base, Chosen
@@ -26,14 +27,8 @@ from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.records import WatchRecord
 
 CARD, PICTURE = "README.md", "curves.png"
-PICTURED = ("objective/scores", "gold/score", "objective/kl", "tokens/response_length")
 MOST_README_BYTES = 1_000_000
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
-_CITATION = """@misc{schulman2017ppo,
-  title  = {Proximal Policy Optimization Algorithms},
-  author = {Schulman, John and Wolski, Filip and Dhariwal, Prafulla and Radford, Alec and Klimov, Oleg},
-  year   = {2017}, eprint = {1707.06347}, archivePrefix = {arXiv}
-}"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Exported:
         base: the adapter's base, also where it was added in; None for a policy whose weights were all trained.
         dtype: the number format of a merged model; empty otherwise.
         title: the name on the card, also of the folder.
-        generation: how the run sampled at this step.
+        generation: how the run sampled at this step; None for a model that judges.
     """
 
     chosen: Chosen
@@ -53,12 +48,12 @@ class Exported:
     base: Base | None
     dtype: str
     title: str
-    generation: GenerationConfig
+    generation: GenerationConfig | None
 
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
     """Write the card and its picture into the folder. Raises OSError."""
-    curves = [curve for curve in curves_of(story.series) if curve.name in PICTURED]
+    curves = [curve for curve in curves_of(story.series) if curve.name in TELLINGS[story.config.stage].drawn]
     if curves:
         write_curves(curves, folder / PICTURE)
     (folder / CARD).write_text(card(story, exported, watched, curves), encoding="utf-8")
@@ -76,15 +71,16 @@ def card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRec
         _doctor(story),
         _training(story),
         _limits(story, exported),
-        f"## Citation\n\nThe algorithm:\n\n```bibtex\n{_CITATION}\n```",
+        f"## Citation\n\nThe method:\n\n```bibtex\n{TELLINGS[story.config.stage].citation}\n```",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def metadata(story: Story, exported: Exported) -> dict[str, Any]:
     """The YAML header. Only what is known to be true on the hub: no path, no name that only this machine knows."""
-    model, data = story.config.model.policy, story.config.data.prompts
-    found: dict[str, Any] = {"library_name": "peft" if exported.adapter else "transformers", "pipeline_tag": "text-generation"}
+    model, data = story.config.learns, _source(story)
+    task = "text-generation" if exported.generation else "text-classification"
+    found: dict[str, Any] = {"library_name": "peft" if exported.adapter else "transformers", "pipeline_tag": task}
     base = exported.base.name if exported.base and exported.base.on_hub else model if _is_hub_id(model) else ""
     if base:
         found |= {"base_model": base, "base_model_relation": "adapter" if exported.adapter else "finetune"}
@@ -92,7 +88,7 @@ def metadata(story: Story, exported: Exported) -> dict[str, Any]:
         found["license"] = licence
     if _is_hub_id(data) and "." not in data.rsplit("/", 1)[-1]:
         found["datasets"] = [data]
-    return found | {"tags": ["rlhf", "ppo", "reinforcement-learning", "rlhf-studio"]}
+    return found | {"tags": [*TELLINGS[story.config.stage].tags, "rlhf-studio"]}
 
 
 def _is_hub_id(name: str) -> bool:
@@ -101,7 +97,7 @@ def _is_hub_id(name: str) -> bool:
 
 def licence_of(story: Story, exported: Exported) -> str:
     """The base's licence as its own card says, where that card lies on this machine; empty where it is not known."""
-    name = exported.base.place if exported.base else resolve(story.config.model.policy)
+    name = exported.base.place if exported.base else resolve(story.config.learns)
     path = Path(name) / CARD if Path(name).is_dir() else _cached_card(name)
     if path is None or not path.is_file() or path.stat().st_size > MOST_README_BYTES:
         return ""
@@ -122,19 +118,18 @@ def _cached_card(name: str) -> Path | None:
 
 def _what(story: Story, exported: Exported) -> str:
     config, chosen = story.config, exported.chosen
-    start = exported.base.name if exported.base else shareable(config.model.policy)
-    kind = (
-        "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else "A policy"
-    )
-    data = shareable(config.data.prompts)
-    rewards = ", ".join(_reward(item) for item in config.reward.components)
+    start = exported.base.name if exported.base else shareable(config.learns)
+    whole = "A policy" if exported.generation else "A reward model"
+    kind = "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else whole
+    source = _source(story)
+    noun = "Prompts" if config.stage == "ppo" else "Demonstrations" if config.stage == "sft" else "Preferences"
+    rewards = getattr(config, "reward", None)
     lines = [
-        f"{kind} trained with PPO (proximal policy optimization) by RLHF Studio {markdown(story.program)}.",
+        f"{kind} trained {TELLINGS[config.stage].trained} by RLHF Studio {markdown(story.program)}.",
         "",
         f"- **Starting policy:** {markdown(start, 200)}",
-        f"- **Prompts:** {markdown(data, 200)}"
-        + (f", split {markdown(config.data.split, 100)}" if _is_hub_id(config.data.prompts) else ""),
-        f"- **Reward:** {rewards}",
+        f"- **{noun}:** {markdown(shareable(source), 200)}" + (f", split {markdown(_split(story), 100)}" if _is_hub_id(source) else ""),
+        *([f"- **Reward:** {', '.join(_reward(item) for item in rewards.components)}"] if rewards else []),
         f"- **Checkpoint:** step {chosen.step} of {story.status.total_steps}, {markdown(chosen.why, 200)}",
         f"- **Run:** {markdown(story.name, 200)}" + (f", recipe {markdown(story.status.recipe, 100)}" if story.status.recipe else ""),
     ]
@@ -142,6 +137,16 @@ def _what(story: Story, exported: Exported) -> str:
     said = f"its card says {markdown(licence)}" if licence else "not known to the program that wrote this card: look at the base's own page"
     lines.append(f"- **Licence of the base:** {said}. It holds for this model too; so may terms of the data and of the reward models.")
     return "\n".join(lines)
+
+
+def _source(story: Story) -> str:
+    """What the run learned from, as its settings name it."""
+    data: Any = getattr(story.config, "data", None)
+    return str(getattr(data, "prompts", "") or getattr(data, "source", ""))
+
+
+def _split(story: Story) -> str:
+    return str(getattr(getattr(story.config, "data", None), "split", ""))
 
 
 def _reward(component: Component) -> str:
@@ -153,6 +158,8 @@ def _reward(component: Component) -> str:
 def snippet(exported: Exported) -> str:
     """Python that loads the folder and writes one answer."""
     name = repr(exported.title)
+    if exported.generation is None:
+        return _scoring(name)
     if not exported.adapter:
         lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", "", f"folder = {name}  # or its name on the hub"]
         lines += ["model = AutoModelForCausalLM.from_pretrained(folder)"]
@@ -175,6 +182,21 @@ def snippet(exported: Exported) -> str:
         "print(tokenizer.decode(model.generate(**inputs)[0]))",
     ]
     return "\n".join(lines)
+
+
+def _scoring(name: str) -> str:
+    """Python that loads a reward model and scores one text."""
+    return "\n".join(
+        [
+            "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
+            "",
+            f"folder = {name}  # or its name on the hub",
+            "model = AutoModelForSequenceClassification.from_pretrained(folder).eval()",
+            "tokenizer = AutoTokenizer.from_pretrained(folder)",
+            'inputs = tokenizer("Your prompt, and the response behind it", return_tensors="pt")',
+            "print(float(model(**inputs).logits[0, 0]))",
+        ]
+    )
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -229,9 +251,9 @@ def _training(story: Story) -> str:
 
 def _limits(story: Story, exported: Exported) -> str:
     points = [
-        "The policy was trained to earn this reward, not to be right or harmless: it may have found ways to earn it that nobody wanted.",
+        TELLINGS[story.config.stage].limit,
         "It was not tested beyond what stands above: neither for safety nor on other kinds of prompts.",
-        "It keeps the limits and the biases of its starting policy.",
+        "It keeps the limits and the biases of the model that it started from.",
     ]
     if exported.base and story.config.model.quantization != "none":
         bits = story.config.model.quantization.removesuffix("bit")
@@ -239,9 +261,10 @@ def _limits(story: Story, exported: Exported) -> str:
     if exported.base and not exported.adapter:
         points.append(f"Adding the adapter into the base was computed in float32; the result was rounded to {exported.dtype}.")
     generation = exported.generation
-    points.append(
-        f"`generation_config.json` samples as the run did at this step: temperature {generation.temperature:g}, "
-        f"top-k {generation.top_k or 'off'}, top-p {generation.top_p:g}, at most {generation.response_length} tokens."
-    )
+    if generation is not None:
+        points.append(
+            f"`generation_config.json` samples as the run did at this step: temperature {generation.temperature:g}, "
+            f"top-k {generation.top_k or 'off'}, top-p {generation.top_p:g}, at most {generation.response_length} tokens."
+        )
     written = f"This card was written by RLHF Studio {__version__} from the record of the run."
     return "## Limits\n\n" + "\n".join(f"- {point}" for point in points) + f"\n\n{written}"

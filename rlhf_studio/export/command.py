@@ -25,7 +25,7 @@ from rlhf_studio.runs.reader import RunReader
 Kind = Literal["adapter", "merged", "html", "csv", "jsonl"]
 WEIGHTS: tuple[Kind, ...] = ("adapter", "merged")
 PUSHING = "Pushing to the hub"
-ONLY_MERGED = "this run trained all weights of the policy, so there is no adapter to take; --merged gives the policy itself"
+ONLY_MERGED = "this run trained all weights of its model, so there is no adapter to take; --merged gives the model itself"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,12 @@ def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: st
 
         dtype = write_merged(chosen, base, folder, config, device, told)
     told("Writing the model card", None)
-    write_card(story_of(reader), Exported(chosen, kind == "adapter", base, dtype, title, config.generation), reader.watched(), folder)
+    write_card(
+        story_of(reader),
+        Exported(chosen, kind == "adapter", base, dtype, title, getattr(config, "generation", None)),
+        reader.watched(),
+        folder,
+    )
 
 
 def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, told: Told) -> tuple[Path, int]:

@@ -19,6 +19,15 @@ DRAWN = {
     "policy/clipfrac_avg": "#c2410c",
     "val/explained_variance": "#47734a",
     "loss/value_avg": "#9a5b6f",
+    "sft/loss": "#0f7b6c",
+    "sft/eval_loss": "#a86400",
+    "reward_model/loss": "#0f7b6c",
+    "reward_model/eval_loss": "#a86400",
+    "reward_model/eval_accuracy": "#5b5bd6",
+    "dpo/loss": "#0f7b6c",
+    "dpo/eval_loss": "#a86400",
+    "dpo/eval_accuracy": "#5b5bd6",
+    "dpo/margin": "#8e4ec6",
     "lr": "#6b7280",
 }
 """Metric -> colour; all have at least 3 : 1 on white and on the report's dark ground."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlhf_studio import __version__
 from rlhf_studio.analysis.records import Evidence, Finding, Learned
+from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.export.curves import curves_of
 from rlhf_studio.export.html import Html, join, table, tag
 from rlhf_studio.export.report_style import STYLE
@@ -32,8 +33,8 @@ def report(story: Story) -> str:
         _verdict(story),
         _section("From the first step to the last tenth", _summary(story)),
         _section("Curves", _curves(story)),
-        _section("What it learned", _learned(story.learned)),
-        _section("The same prompts, before and after", _answers(story)),
+        _section("What it learned", _learned(story.learned)) if story.config.stage == "ppo" else None,
+        _section("The same prompts, before and after", _answers(story)) if story.answers else None,
         _section("Settings", _settings(story)),
         _section("Changed while it ran", _changes(story)) if story.changes else None,
         _section("Diary", _events(story)),
@@ -63,7 +64,12 @@ def _head(story: Story) -> Html:
         f"opened from the log {story.origin.imported}" if story.origin.imported else "",
         f"forked from {story.origin.parent}" if story.origin.parent else "",
     ]
-    return tag("header", tag("p", "PPO run", class_="kind"), tag("h1", story.name), tag("p", " \u00b7 ".join(filter(None, facts))))
+    return tag(
+        "header",
+        tag("p", f"{STAGE_TITLES[story.config.stage]} run", class_="kind"),
+        tag("h1", story.name),
+        tag("p", " \u00b7 ".join(filter(None, facts))),
+    )
 
 
 def _verdict(story: Story) -> Html:

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
-from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
+from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.export import insights
+from rlhf_studio.export.stages import TELLINGS
 from rlhf_studio.logs.shareable import Shareable, shareable_settings, without_secrets
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEvent, WatchRecord
 from rlhf_studio.runs.rows import tenth
 
-SUMMARY = (
-    *("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "tokens/cut_off"),
-    *("policy/entropy_avg", "val/explained_variance", "policy/clipfrac_avg"),
-)
 MOST_EVENTS = 300
+NOTHING_LEARNED = Learned((0, 0), (0, 0), [], [], [], [], [], enough=False)  # of a run that samples no responses while it learns
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Story:
     """
 
     status: RunStatus
-    config: RunConfig
+    config: StageConfig
     origin: Origin
     program: str
     tenth: int
@@ -85,8 +83,8 @@ def story_of(reader: RunReader) -> Story:
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
     titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
-    means = {name: (_first(series, name), last) for name, (_, last) in reader.first_and_last(SUMMARY).items()}
-    steps = len(next(iter(series.values()))[0]) if series else 0
+    means = {name: (_first(series, name), last) for name, (_, last) in reader.first_and_last(TELLINGS[config.stage].summary).items()}
+    steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)
     return Story(
         status=replace(status, name=leaving.text(status.name)),
@@ -101,7 +99,7 @@ def story_of(reader: RunReader) -> Story:
         events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
         settings=settings_of(config) if origin.settings_known else {},
         diagnosis=insights.diagnosis_of(reader),
-        learned=insights.learned_of(reader),
+        learned=insights.learned_of(reader) if isinstance(config, RunConfig) else NOTHING_LEARNED,
     )
 
 
@@ -109,14 +107,18 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     rows: list[tuple[int, dict[str, float | None]]] = []
     while found := reader.metrics_since(rows[-1][0] if rows else 0, 1000):
         rows += found
-    steps = np.array([step for step, _ in rows], np.int64)
     names = list(dict.fromkeys(name for _, metrics in rows for name in metrics))
 
     def value(metrics: dict[str, float | None], name: str) -> float:
         number = metrics.get(name)
         return math.nan if number is None else number
 
-    return {name: (steps, np.array([value(metrics, name) for _, metrics in rows])) for name in names}
+    def column(name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Only the steps that have the metric: held-out examples are measured now and then."""
+        own = [(step, value(metrics, name)) for step, metrics in rows if name in metrics]
+        return np.array([step for step, _ in own], np.int64), np.array([number for _, number in own])
+
+    return {name: column(name) for name in names}
 
 
 def _first(series: dict[str, tuple[np.ndarray, np.ndarray]], name: str) -> float | None:
@@ -141,23 +143,24 @@ def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) 
     return [Answers(found[-1][1].prompt, found[0], found[-1]) for _, found in sorted(known.items())]
 
 
-def settings_of(config: RunConfig) -> dict[str, list[Setting]]:
+def settings_of(config: StageConfig) -> dict[str, list[Setting]]:
     """All settings by section, as others may see them (:func:`~rlhf_studio.logs.shareable.shareable_settings`)."""
-    ours, defaults = shareable_settings(config.model_dump(mode="json")), RunConfig().model_dump(mode="json")
-    found: dict[str, list[Setting]] = {section: [] for section in SECTIONS}
-    for name, field in walk_fields():
+    ours, defaults = shareable_settings(config.model_dump(mode="json")), type(config).model_validate({}).model_dump(mode="json")
+    found: dict[str, list[Setting]] = {section: [] for section in config.sections}
+    rewards = getattr(config, "reward", None)
+    for name, field in walk_fields(type(config)):
         section, _, rest = name.partition(".")
-        if name == "reward.components":
-            found[section] += _components(config, ours["reward"]["components"])
+        if name == "reward.components" and isinstance(rewards, RewardConfig):
+            found[section] += _components(rewards, ours["reward"]["components"])
         elif rest:
             value, default = ours[section][rest], defaults[section][rest]
             found[section].append(Setting(name, field.title or rest, shown(value), value != default))
     return found
 
 
-def _components(config: RunConfig, shareable: list[dict[str, Any]]) -> list[Setting]:
+def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[Setting]:
     rows = []
-    for index, component in enumerate(config.reward.components):
+    for index, component in enumerate(rewards.components):
         chosen = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
         given = {name: shareable[index][name] for name in chosen}
         kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import GenerationConfig, StageConfig
 from rlhf_studio.export.places import bytes_of, check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.inputs.trained import KINDS
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
@@ -45,16 +46,20 @@ class Base:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A checkpoint that is whole and belongs to the run. ``why`` says how it was chosen; ``files`` are the policy's, by name."""
+    """A checkpoint that is whole and belongs to the run. ``why`` says how it was chosen; ``files`` are the model's, by name.
+
+    ``kind`` is the folder that it lies in: ``policy`` or ``reward_model``.
+    """
 
     step: int
     folder: Path
     why: str
     files: list[str]
+    kind: str = "policy"
 
     @property
     def policy(self) -> Path:
-        return self.folder / "policy"
+        return self.folder / self.kind
 
     @property
     def is_adapter(self) -> bool:
@@ -116,10 +121,11 @@ def _best(reader: RunReader, newest: int) -> tuple[int, str]:
 
 def _chosen(folder: Path, why: str) -> Chosen:
     manifest = checkpoints.read_manifest(folder)
-    files = [name.removeprefix("policy/") for name in manifest["files"] if name.startswith("policy/")]
+    kind = next((kind for kind in KINDS if any(name.startswith(f"{kind}/") for name in manifest["files"])), KINDS[0])
+    files = [name.removeprefix(f"{kind}/") for name in manifest["files"] if name.startswith(f"{kind}/")]
     if not any(name.endswith(".safetensors") for name in files):
-        raise refuse(f"{folder.name} holds no policy")
-    return Chosen(manifest["step"], folder, why, [name for name in files if name not in _NOT_COPIED])
+        raise refuse(f"{folder.name} holds no model")
+    return Chosen(manifest["step"], folder, why, [name for name in files if name not in _NOT_COPIED], kind)
 
 
 def base_of(run_dir: Path, chosen: Chosen) -> Base:
@@ -142,14 +148,14 @@ def base_of(run_dir: Path, chosen: Chosen) -> Base:
 # --- writing -----------------------------------------------------------------------------------------------------------------------
 
 
-def write_policy(chosen: Chosen, folder: Path, config: RunConfig, told: Told) -> None:
+def write_policy(chosen: Chosen, folder: Path, config: StageConfig, told: Told) -> None:
     """The policy as it is in the checkpoint: a fully trained model, with the run's way of sampling."""
     check_room(folder, sum((chosen.policy / name).stat().st_size for name in chosen.files))
     _copy(chosen.policy, chosen.files, folder, told)
     write_generation(folder, config)
 
 
-def write_adapter(chosen: Chosen, base: Base, folder: Path, config: RunConfig, told: Told) -> None:
+def write_adapter(chosen: Chosen, base: Base, folder: Path, config: StageConfig, told: Told) -> None:
     """The adapter, naming its base as others can find it; the base itself in ``base/`` where nobody else has it."""
     needed = sum((chosen.policy / name).stat().st_size for name in chosen.files)
     check_room(folder, needed + (bytes_of(Path(base.place)) if base.included else 0))
@@ -183,20 +189,23 @@ def _copy(source: Path, names: list[str], folder: Path, told: Told) -> None:
         shutil.copyfile(source / name, target)
 
 
-def write_generation(folder: Path, config: RunConfig) -> None:
-    """``generation_config.json``: sampling as in the run, with the tokenizer's end and padding tokens."""
+def write_generation(folder: Path, config: StageConfig) -> None:
+    """``generation_config.json``: sampling as in the run, with the tokenizer's end and padding tokens; nothing for a model that judges."""
+    generation = getattr(config, "generation", None)
+    if not isinstance(generation, GenerationConfig):
+        return
     path = folder / "generation_config.json"
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     eos, pad = _special_tokens(folder)
-    stop = config.generation.stop_token
+    stop = generation.stop_token
     eos = eos if eos is not None else known.get("eos_token_id")
     known |= {
         "_from_model_config": False,
         "do_sample": True,
-        "temperature": config.generation.temperature,
-        "top_k": config.generation.top_k,
-        "top_p": config.generation.top_p,
-        "max_new_tokens": config.generation.response_length,
+        "temperature": generation.temperature,
+        "top_k": generation.top_k,
+        "top_p": generation.top_p,
+        "max_new_tokens": generation.response_length,
         "eos_token_id": {"eos": eos, "none": None}.get(stop, int(stop) if stop.isdecimal() else eos),
     }
     padding = next((token for token in (pad, known.get("pad_token_id"), eos) if token is not None), None)

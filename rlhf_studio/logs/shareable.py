@@ -42,7 +42,8 @@ def shareable_settings(settings: dict[str, Any]) -> dict[str, Any]:
     It stays a valid one.
     """
     found: dict[str, Any] = _each_text(settings, without_secrets)
-    for section, names in PLACES.items():
+    for section in PLACES.keys() & found.keys():
+        names = PLACES[section]
         found[section] |= {name: shareable(found[section][name]) for name in names if name in found.get(section, {})}
     if "reward" in found:
         found["reward"]["components"] = [_shareable_component(component) for component in found["reward"].get("components", [])]

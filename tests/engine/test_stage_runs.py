@@ -238,3 +238,19 @@ def test_the_best_checkpoint_is_that_with_the_lowest_held_out_loss(tmp_path: Pat
     kept = {info.step: info.best for info in RunReader(run_dir).checkpoints()}
     assert best != 8, "the last step is not the best one, or this shows nothing"
     assert kept == {best: True, 8: False}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_run_is_taken_home_with_a_card_that_says_what_it_is(finished: dict[str, Path], tmp_path: Path, stage: str) -> None:
+    from rlhf_studio.cli.main import main
+
+    assert main(["export", str(finished[stage]), "--merged", str(tmp_path / "model"), "--html", str(tmp_path / "report.html")]) == DONE
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    words = {"sft": "by supervised fine-tuning", "reward_model": "on preferences (Bradley-Terry)", "dpo": "with DPO"}
+    assert words[stage] in card and "PPO (proximal" not in card
+    assert ("AutoModelForSequenceClassification" in card) == (stage == "reward_model")
+    assert (tmp_path / "model" / "generation_config.json").exists() == (stage != "reward_model")
+    kept, own = (load_file(folder / "model.safetensors") for folder in (tmp_path / "model", model_of_run(str(finished[stage]))))  # type: ignore[operator]
+    assert kept.keys() == own.keys() and all(torch.equal(kept[name], own[name]) for name in own)
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Learned" in report or "learned" in report

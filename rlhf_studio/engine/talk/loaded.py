@@ -18,8 +18,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from rlhf_studio.config import Permissions, RunConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config import Permissions, RunConfig, SFTRunConfig
+from rlhf_studio.config.stages import as_sampled
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
 from rlhf_studio.engine.compute.lanes import better_with_one_thread
 from rlhf_studio.engine.loop.build import pad_id, stop_id, with_lora
@@ -31,8 +32,10 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.saving.checkpoint import restore_language_model, restore_reference
+from rlhf_studio.engine.stages.supervised.loading import draw_model
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 
@@ -91,8 +94,16 @@ class Talker:
 
 
 def settings_of(run_dir: Path) -> RunConfig:
-    """The run's settings, for one process on the device that this process is to use. Raises StoreError."""
-    config = RunReader(run_dir).config()
+    """The run's settings, for one process on the device that this process is to use.
+
+    Raises StoreError, and :class:`CannotTalk` for a run without a policy.
+    """
+    try:
+        config = as_sampled(RunReader(run_dir).config())
+    except StoreError:
+        raise
+    except ValueError as error:
+        raise CannotTalk(f"There is nothing to talk to: {error}.") from error
     here = {"processes": 1, "accelerate_config": "", "threads": 0}
     if not torch.cuda.is_available() or (config.engine.gpu_index or 0) >= torch.cuda.device_count():
         here["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
@@ -106,17 +117,28 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
     compute = choose_compute(config)
     with _where_it_began(run_dir):
         dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
-        loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
+        loaded = _starting_policy(run_dir, config, dtype, options, report)
         loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), compute.device))
         reference = load_reference(config, loaded, compute, report, options)
         no_score = ""
         try:
+            if RunReader(run_dir).status().stage != "ppo":
+                raise ConfigError([Problem("", "the run learned from examples, not from a reward")])
             scorer = build_scorer(config.reward, compute, report, permissions)
         except ConfigError as error:
-            scorer = Scorer(config.reward.model_copy(update={"gold": config.reward.gold}), [])
+            gold = config.reward.gold if RunReader(run_dir).status().stage == "ppo" else "none"
+            scorer = Scorer(config.reward.model_copy(update={"gold": gold}), [])
             no_score = f"There is no score: {error.problems[0].message}."
     limit = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
     return Start(run_dir, config, compute, loaded, reference, scorer, no_score, limit if isinstance(limit, int) else None)
+
+
+def _starting_policy(run_dir: Path, config: RunConfig, dtype: torch.dtype, options: dict[str, Any], report: OnProgress) -> LoadedModel:
+    """The policy's model as the run began with it: of an untrained start the same new weights are drawn again."""
+    own = RunReader(run_dir).config()
+    if isinstance(own, SFTRunConfig) and own.model.fresh:
+        return draw_model(own.model.policy, own.model.revision, own.engine.seed, dtype, report)
+    return load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
 
 
 def load_talker(start: Start, step: int | None) -> Talker:
@@ -134,7 +156,8 @@ def load_talker(start: Start, step: int | None) -> Talker:
     whole = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
     if folder is not None:
         restore_language_model(folder, policy)
-        has_values = whole and config.critic.kind == "shared" and _restore_value_head(folder, policy)
+        has_head = (folder / "value_head.safetensors").is_file()  # only PPO trains one
+        has_values = whole and has_head and config.critic.kind == "shared" and _restore_value_head(folder, policy)
         if config.ppo.reference_ema and whole:
             restore_reference(folder, reference)
         elif config.ppo.reference_ema:
@@ -150,7 +173,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
         stop_id=stop_id(config, policy, tokenizer),
         pad_id=pad_id(tokenizer),
     )
-    charged = config.ppo.kl_placement == "reward"
+    charged = config.ppo.kl_placement == "reward" and RunReader(start.run_dir).status().stage == "ppo"
     if not charged:
         coefficient = 0.0
     elif folder is None:

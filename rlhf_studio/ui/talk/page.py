@@ -16,6 +16,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.glossary import glossary
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -35,6 +36,8 @@ COLOURS = ("kl", "rewards", "logprobs", "entropy")
 WORDS = ("logprobs", "ref_logprobs", "kl", "rewards", "entropy", "values", "probability", "score", "gold")
 Json = dict[str, Any]
 _counter = itertools.count(1)
+
+WITH_POLICY = ("ppo", "sft", "dpo")  # the stages whose runs train a model that writes
 
 
 class TalkPage:
@@ -69,7 +72,7 @@ class TalkPage:
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
         try:
-            runs = [run for run in self._all.runs() if _has_policy(self._workspace, run.run_id)]
+            runs = [run for run in self._all.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": []}
         rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
@@ -79,9 +82,10 @@ class TalkPage:
         """The policies of one run, its watched prompts as examples, and its sampling settings."""
         try:
             reader = self._workspace.reader(sent.run_id(data))
-            config, steps = reader.config(), [kept.step for kept in reader.policies()]
+            config, steps = as_sampled(reader.config()), [kept.step for kept in reader.policies()]
             watched = reader.watched(ends=True)
-        except StoreError as error:
+            stage = reader.status().stage
+        except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         return {
             "steps": steps,
@@ -89,7 +93,7 @@ class TalkPage:
             "settings": {name: getattr(config.generation, name) for name in SAMPLING},
             "seed": config.engine.seed,
             "chat": config.data.chat_template,
-            "gold": config.reward.gold != "none",
+            "gold": stage == "ppo" and config.reward.gold != "none",
         }
 
     def ask(self, data: Any, request: gr.Request) -> Json:

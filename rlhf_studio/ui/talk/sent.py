@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -60,7 +60,7 @@ def request_of(sent: Json, workspace: Workspace) -> Json:
     wanted = []
     for place, side in enumerate(sides):
         try:
-            config: RunConfig = workspace.reader(side.run_id).config()
+            config = as_sampled(workspace.reader(side.run_id).config())
             run_dir = workspace.run_dir(side.run_id)
         except (StoreError, ValueError) as error:
             raise Refused(str(error)) from None

@@ -1,0 +1,93 @@
+"""How a run of each stage is told to others: what trained it, what its model is for, and what it cites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_studio.config import Stage
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a model card says of a stage.
+
+    Attributes:
+        trained: how the model was trained, as the end of a sentence.
+        tags: for the hub.
+        summary: the metrics whose first and last values are told.
+        drawn: the metrics whose curves the card shows.
+        limit: what such a model must not be taken for.
+        citation: the method, as BibTeX.
+    """
+
+    trained: str
+    tags: tuple[str, ...]
+    summary: tuple[str, ...]
+    drawn: tuple[str, ...]
+    limit: str
+    citation: str
+
+
+_PPO = """@misc{schulman2017ppo,
+  title  = {Proximal Policy Optimization Algorithms},
+  author = {Schulman, John and Wolski, Filip and Dhariwal, Prafulla and Radford, Alec and Klimov, Oleg},
+  year   = {2017}, eprint = {1707.06347}, archivePrefix = {arXiv}
+}"""
+_DPO = """@misc{rafailov2023dpo,
+  title  = {Direct Preference Optimization: Your Language Model is Secretly a Reward Model},
+  author = {Rafailov, Rafael and Sharma, Archit and Mitchell, Eric and Ermon, Stefano and Manning, Christopher D. and Finn, Chelsea},
+  year   = {2023}, eprint = {2305.18290}, archivePrefix = {arXiv}
+}"""
+_RLHF = """@misc{ziegler2019rlhf,
+  title  = {Fine-Tuning Language Models from Human Preferences},
+  author = {Ziegler, Daniel M. and Stiennon, Nisan and Wu, Jeffrey and Brown, Tom B. and Radford, Alec and Amodei, Dario and
+            Christiano, Paul and Irving, Geoffrey},
+  year   = {2019}, eprint = {1909.08593}, archivePrefix = {arXiv}
+}"""
+_INSTRUCT = """@misc{ouyang2022instruct,
+  title  = {Training language models to follow instructions with human feedback},
+  author = {Ouyang, Long and Wu, Jeff and Jiang, Xu and others},
+  year   = {2022}, eprint = {2203.02155}, archivePrefix = {arXiv}
+}"""
+
+_PPO_SUMMARY = (
+    *("objective/scores", "gold/score", "objective/kl", "tokens/response_length", "tokens/cut_off"),
+    *("policy/entropy_avg", "val/explained_variance", "policy/clipfrac_avg"),
+)
+
+TELLINGS: dict[Stage, Telling] = {
+    "ppo": Telling(
+        "with PPO (proximal policy optimization)",
+        ("rlhf", "ppo", "reinforcement-learning"),
+        _PPO_SUMMARY,
+        ("objective/scores", "gold/score", "objective/kl", "tokens/response_length"),
+        "The policy was trained to earn this reward, not to be right or harmless: it may have found ways to earn it that nobody wanted.",
+        _PPO,
+    ),
+    "sft": Telling(
+        "by supervised fine-tuning",
+        ("rlhf", "sft"),
+        ("sft/loss", "sft/eval_loss", "sft/eval_perplexity"),
+        ("sft/loss", "sft/eval_loss"),
+        "The policy was trained to write as its examples do, with what is wrong in them: not to be right or harmless.",
+        _INSTRUCT,
+    ),
+    "reward_model": Telling(
+        "on preferences (Bradley-Terry)",
+        ("rlhf", "reward-model"),
+        ("reward_model/loss", "reward_model/eval_loss", "reward_model/eval_accuracy", "reward_model/eval_margin"),
+        ("reward_model/loss", "reward_model/eval_loss", "reward_model/eval_accuracy"),
+        "Its score says what those people preferred whose pairs it learned from, and what could fool them: it is no measure of truth.",
+        _RLHF,
+    ),
+    "dpo": Telling(
+        "with DPO (direct preference optimization)",
+        ("rlhf", "dpo"),
+        ("dpo/loss", "dpo/eval_loss", "dpo/eval_accuracy", "dpo/margin"),
+        ("dpo/loss", "dpo/eval_loss", "dpo/eval_accuracy"),
+        "The policy was trained to prefer what people preferred, not to be right or harmless.",
+        _DPO,
+    ),
+    "evaluation": Telling("", ("rlhf",), (), (), "", _PPO),
+}
+"""By stage."""
