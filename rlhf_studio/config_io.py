@@ -75,7 +75,7 @@ def ppo_only(config: StageConfig) -> RunConfig:
 
 def stage_class(data: Mapping[str, Any]) -> type[StageConfig]:
     """The class of the configuration that a plain mapping holds. Raises :class:`ConfigError` for a stage that there is not."""
-    stage = data.get("stage", "ppo")
+    stage = data.get("stage", "ppo") if isinstance(data, Mapping) else "ppo"  # what is no mapping is refused by the class
     if isinstance(stage, str) and stage in STAGES:
         return STAGES[stage]
     raise ConfigError([Problem("stage", f"should be one of {', '.join(STAGES)}, not {shortened(stage)}")])

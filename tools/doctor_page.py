@@ -129,7 +129,7 @@ def _settings() -> list[str]:
         f"| `settings-centering` | above {stage_settings.STRONG_CENTERING:g} |",
         f"| `settings-smoothing` | label smoothing above {stage_settings.MUCH_SMOOTHING:g} |",
         f"| `settings-beta` | β below {stage_settings.LOW_BETA:g} or above {stage_settings.HIGH_BETA:g} |",
-        "| `settings-samples`, `settings-prompts` | several greedy answers to one prompt; fewer than 30 prompts |",
+        "| `settings-prompts` | fewer than 30 prompts |",
     ]
 
 

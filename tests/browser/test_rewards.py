@@ -84,7 +84,7 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     page = open_page()
     expect(page.locator(".rs-component")).to_have_count(1)
     titles = page.locator(".rs-add").all_inner_texts()
-    assert len(titles) == 13
+    assert len(titles) == 14
     for place, title in enumerate(titles, start=1):
         add(page, title)
         expect(page.locator(".rs-component")).to_have_count(place + 1)
@@ -137,7 +137,7 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     # nothing is cut off beside its neighbours
     cut = "[...document.querySelectorAll('.rs-component .rs-segments')].filter((node) => node.scrollWidth > node.clientWidth + 1).length"
     assert page.evaluate(cut) == 0
-    for left in range(13, -1, -1):
+    for left in range(14, -1, -1):
         page.get_by_role("button", name=f"Remove component {left + 1}", exact=True).click()
         expect(page.locator(".rs-component")).to_have_count(left)
     page.get_by_role("button", name="Reset the components").click()

@@ -112,7 +112,9 @@ def test_without_a_metric_none_is_best(tmp_path: Path) -> None:
 
 def test_what_can_be_best_is_a_metric() -> None:
     choices = set(EngineConfig.model_fields["keep_best"].annotation.__args__)  # type: ignore[union-attr]
-    assert choices - {"none"} <= {metric.name for metric in METRICS}
+    names = {metric.name for metric in METRICS}
+    assert choices - {"none", "eval_loss"} <= names
+    assert {f"{stage}/eval_loss" for stage in ("sft", "reward_model", "dpo")} <= names  # of the stages that learn from examples
 
 
 @pytest.mark.parametrize("lora", [False, True])

@@ -18,4 +18,6 @@ def test_the_table_has_what_a_step_records_and_nothing_else(make_trainer: Callab
     recorded = set(trainer.step().metrics)
     assert {name for name in recorded if name.startswith("reward/")} == {"reward/length", "reward/repetition"}
     plain = {name for name in recorded if not name.startswith("reward/")}
-    assert plain == {metric.name for metric in METRICS} - NOT_RECORDED - {"reward/*", "evaluation/*"} - {metric.name for metric in STAGE_METRICS}
+    assert plain == {metric.name for metric in METRICS} - NOT_RECORDED - {"reward/*", "evaluation/*"} - {
+        metric.name for metric in STAGE_METRICS
+    }

@@ -50,10 +50,10 @@ def silent(text: str, fraction: float | None) -> None:
     """Progress that nobody wants."""
 
 
-def settings(policy: Path, **changes: Any) -> RewardModelRunConfig:
+def settings(policy: Path, *, seed: int = 5, **changes: Any) -> RewardModelRunConfig:
     sections: dict[str, Any] = {"model": {"policy": str(policy)}, **changes}
     sections["model"] = {"policy": str(policy), **changes.get("model", {})}
-    return RewardModelRunConfig.model_validate({**sections, "engine": {"device": "cpu", "seed": 5}})
+    return RewardModelRunConfig.model_validate({**sections, "engine": {"device": "cpu", "seed": seed}})
 
 
 def byte_policy(folder: Path, family: str, *, pad_is_end: bool = False) -> tuple[Path, PreTrainedTokenizerFast]:
@@ -212,7 +212,7 @@ def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(family: str, he
 def test_the_head_is_drawn_by_the_seed_and_dropout_stands_before_it(tmp_path: Path) -> None:
     policy = save_policy(tmp_path)
     first, same, other = (
-        build_reward_model(settings(policy, reward_model={"head_dropout": 0.5}), CPU, silent, member).model for member in (0, 0, 1)
+        build_reward_model(settings(policy, reward_model={"head_dropout": 0.5}, seed=seed), CPU, silent).model for seed in (0, 0, 1)
     )
     assert torch.equal(first.score.weight, same.score.weight) and not torch.equal(first.score.weight, other.score.weight)
     wide = HiddenHead(1024)
@@ -304,7 +304,7 @@ def test_models_of_several_seeds_are_gathered_and_scored_together(tmp_path: Path
     policy = save_policy(tmp_path / "policy", spread=0.2)
     folders = []
     for member in range(2):
-        built = build_reward_model(settings(policy), CPU, silent, member)
+        built = build_reward_model(settings(policy, seed=member), CPU, silent)
         folders.append(tmp_path / f"run-{member}")
         save_reward_model(built.model, built.tokenizer, folders[-1], built.head)
     gather_ensemble(tmp_path / "all", folders)

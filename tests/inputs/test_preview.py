@@ -119,13 +119,13 @@ def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_once_until_a_file_in_it_changes(tmp_path: Path) -> None:
-    seen = {cached._state(str(tmp_path))}
+    seen = {cached.state_of(str(tmp_path))}
     path = write(tmp_path, ["a"])
-    seen.add(cached._state(str(tmp_path)))
+    seen.add(cached.state_of(str(tmp_path)))
     os.utime(path, (1, 1))
-    seen.add(cached._state(str(tmp_path)))
+    seen.add(cached.state_of(str(tmp_path)))
     assert len(seen) == 3
-    assert cached._state(str(tmp_path / "none")) == cached._state("a\0b") == ()
+    assert cached.state_of(str(tmp_path / "none")) == cached.state_of("a\0b") == ()
 
 
 def test_of_a_folder_only_the_first_rows_are_looked_at(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:

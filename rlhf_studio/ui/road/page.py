@@ -30,6 +30,7 @@ from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
 MOST_ROUNDS = 5
+GONE = "There is no such road any more."
 Json = dict[str, Any]
 
 
@@ -70,10 +71,9 @@ class RoadPage:
 
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
-        try:
-            road = self._road(data)
-        except gr.Error as error:
-            return {"rows": [], "problem": str(error)}
+        road = self._road(data)
+        if road is None:
+            return {"rows": [], "problem": GONE}
         rows: list[Json] = []
         titles = {part.run: part.title for part in road.parts if part.run}
         for part in road.parts:
@@ -118,9 +118,11 @@ class RoadPage:
         return {"road": folder.name}
 
     def road_go(self, data: Any, request: gr.Request) -> Json:
-        """Go on along a road that was stopped or failed. Raises gradio.Error for viewers, and for a road that there is not."""
+        """Go on along a road that was stopped or failed. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)
         road = self._road(data)
+        if road is None:
+            return {"problem": GONE}
         if is_driven(road.folder):
             return {"road": road.id}
         try:
@@ -133,6 +135,8 @@ class RoadPage:
         """Ask the process of a road to stop: the part under way ends with a checkpoint. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)
         road = self._road(data)
+        if road is None:
+            return {"problem": GONE}
         pid = driver_pid(road.folder)
         if pid is None:
             return {"problem": "Nothing is under way on this road."}
@@ -140,12 +144,12 @@ class RoadPage:
             os.kill(pid, signal.SIGTERM)
         return {"road": road.id}
 
-    def _road(self, data: Any) -> Road:
+    def _road(self, data: Any) -> Road | None:
         wanted = str(member(data, "road") or "")
         for road in list_roads(self._workspace.root):
             if road.id == wanted:
                 return read_road(road.folder)
-        raise gr.Error("There is no such road any more.", print_exception=False)
+        return None
 
 
 def _short(name: str) -> str:

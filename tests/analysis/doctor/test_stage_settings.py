@@ -28,7 +28,6 @@ RISKY: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     "smoothing": ("dpo", {"dpo": {"label_smoothing": 0.4}}, "settings-smoothing warning"),
     "low beta": ("dpo", {"dpo": {"beta": 0.001}}, "settings-beta warning"),
     "high beta": ("dpo", {"dpo": {"beta": 5.0}}, "settings-beta warning"),
-    "greedy": ("evaluation", {"evaluation": {"greedy": True, "samples": 4}}, "settings-samples warning"),
     "few prompts": ("evaluation", {"evaluation": {"prompts": 8}}, "settings-prompts note"),
 }
 

@@ -146,11 +146,6 @@ def _beta(config: DPORunConfig) -> Iterator[Finding]:
 
 def _evaluation(config: EvaluationRunConfig) -> Iterator[Finding]:
     settings = config.evaluation
-    if settings.greedy and settings.samples > 1:
-        title, rule = f"{settings.samples} greedy answers are all the same", "greedy with more than one answer per prompt"
-        cause = "Greedy takes the likeliest token each time, so the seed changes nothing."
-        changes, setting = {"evaluation.samples": 1}, f"evaluation.samples {settings.samples}"
-        yield finding("samples", "warning", title, rule, cause, "Take one, or draw them.", changes, setting=setting)
     if 0 < settings.prompts < 30:
         title, rule = f"{settings.prompts} prompts tell little", "fewer than 30 prompts"
         cause = f"A win rate of so few is known to ± {1 / settings.prompts**0.5:.0%} at best."
