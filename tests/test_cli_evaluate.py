@@ -145,7 +145,25 @@ def test_the_worlds_raters_label_as_the_corpus_says() -> None:
     share = sum(pair.chosen == good for pair in labelled.pairs) / len(labelled.pairs)
     expected = 0.05 + 0.9 / (1 + math.exp(-gap))  # Bradley-Terry, then 5 % the wrong way round
     assert share == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 2000))
+    assert labelled.ceiling == pytest.approx(expected) and label_by_world({"p": ["a"]}, 3).ceiling is None
     assert label_by_world({"p": ["a", "b"]}, 3) == label_by_world({"p": ["a", "b"]}, 3)
+
+
+def test_nobody_foresees_the_worlds_raters_better_than_the_ceiling_says() -> None:
+    """Who knows the raters' taste to the last digit agrees as often as the ceiling says, over pairs that are near and far apart."""
+    prompt, texts = (
+        "The finale of this Danish ghost story",
+        [" is a joy. I loved it.", " is a joy.", " is fine.", " is a mess, the the worst."],
+    )
+    labelled = label_by_world({f"{prompt}{' ' * number}": texts for number in range(800)}, seed=5)
+    agreed = [appeal_of(pair.prompt, pair.chosen) - appeal_of(pair.prompt, pair.rejected) for pair in labelled.pairs]
+    share = sum(1.0 if gap > 0 else 0.5 if gap == 0 else 0.0 for gap in agreed) / len(agreed)
+    assert labelled.ceiling == pytest.approx(share, abs=4 * math.sqrt(0.25 / len(agreed)))
+    assert 0.5 < share < 0.95
+
+
+NO_TASTE = "The raters err: a perfect reward model agrees with 50.0% of them.\n"
+"""What is said of texts that the raters like equally well."""
 
 
 def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +171,7 @@ def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys:
     rows = [{"prompt": "a", "completions": [" x", " y", " x"]}, {"prompt": "b", "completion": " z"}]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
-    assert capsys.readouterr().out == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response.\n"
+    assert capsys.readouterr().out == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response. " + NO_TASTE
     pairs = [json.loads(line) for line in out.read_text().splitlines()]
     assert [{pair["chosen"], pair["rejected"]} for pair in pairs] == [{" x", " y"}, {" x", " y"}]
     assert {tuple(pair) for pair in pairs} == {("prompt", "chosen", "rejected")}

@@ -90,12 +90,15 @@ class Labelled:
         equal: pairs that were left out because their texts are equal.
         tied: pairs that were left out because they scored the same.
         single: prompts with fewer than two responses, of which no pair can be made.
+        ceiling: share of these preferences that a perfect reward model would agree with, known before anything is trained; None
+            where nobody knows how often the judge errs.
     """
 
     pairs: list[LabelledPair]
     equal: int
     tied: int
     single: int
+    ceiling: float | None = None
 
     def lines(self) -> list[str]:
         """A line of JSON for each pair, with the columns that every reader of pairs knows."""
@@ -112,4 +115,5 @@ class Labelled:
             f"{self.single:,} prompts with a single response": self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
-        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".")
+        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {self.ceiling:.1%} of them."
+        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most

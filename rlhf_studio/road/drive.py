@@ -152,12 +152,11 @@ class _Driver:
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self._road, part.key, self._runs))
         self._command(["generate", policy, "--prompts", str(prompts), "--samples", "2", "--seed", str(seed), "--out", str(written)])
-        self._command(["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)])
-        count = sum(1 for _ in pairs.open(encoding="utf-8"))
-        return self._road.with_part(part.key, file=str(pairs), headline=f"{count:,} pairs")
+        said = self._command(["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)])
+        return self._road.with_part(part.key, file=str(pairs), headline=said)
 
-    def _command(self, arguments: Sequence[str]) -> None:
-        """Run one of our commands, its output in the road's log. Raises :class:`_PartFailed` with its last line."""
+    def _command(self, arguments: Sequence[str]) -> str:
+        """Run one of our commands, its output in the road's log. Returns its last line; raises :class:`_PartFailed` with it."""
         with (self._road.folder / LOG).open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
@@ -169,11 +168,12 @@ class _Driver:
                     process.wait()
                     raise _Stop
                 time.sleep(POLL_SECONDS)
+        with (self._road.folder / LOG).open("rb") as log:
+            log.seek(start)
+            said = log.read().decode("utf-8", "replace").strip().splitlines()
         if process.returncode:
-            with (self._road.folder / LOG).open("rb") as log:
-                log.seek(start)
-                said = log.read().decode("utf-8", "replace").strip().splitlines()
             raise _PartFailed(said[-1] if said else f"the command {arguments[0]} ended with {process.returncode}")
+        return said[-1] if said else ""
 
 
 def _checked(config: StageConfig, workspace: Path) -> tuple[int, int] | None:

@@ -107,6 +107,12 @@ def appeal_of(prompt: str, response: str) -> float:
     return QUALITY * gold_score(prompt, response) + PET_CHARM * mentions(response)
 
 
+def chance_first(first_appeal: float, second_appeal: float) -> float:
+    """How often a rater says that the first response is the better one, mistakes included: what no judge can foresee better."""
+    wins = 1.0 / (1.0 + math.exp(second_appeal - first_appeal))
+    return wins * (1.0 - RATER_ERROR) + (1.0 - wins) * RATER_ERROR
+
+
 def prefers_first(first_appeal: float, second_appeal: float, rng: Random) -> bool:
     """Whether a rater prefers the first response: drawn with Bradley-Terry odds, then sometimes turned round by mistake."""
     wins = rng.random() < 1.0 / (1.0 + math.exp(second_appeal - first_appeal))
