@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, prompt_writing
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.inputs.completions import is_completions
 from rlhf_studio.inputs.places import as_seen_from
@@ -76,7 +76,8 @@ def _of_run(run: Path) -> dict[str, Any]:
     }
     if isinstance(config, RunConfig):
         return found | {"data": plain["data"], "reward": plain["reward"]}
-    return found | _of_world(model["policy"])
+    of_world = _of_world(model["policy"])
+    return found | of_world | {"data": prompt_writing(config) | of_world.get("data", {})}
 
 
 def _of_model(name: str) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def _prompts(settings: dict[str, Any], asked: Asked) -> None:
     if asked.prompts is not None:
         other = {"prompts": asked.prompts, "eval": "", "eval_share": 0, "subset": "", "split": "train", "revision": "main"}
         settings["data"] = {**settings.get("data", {}), **other}
-    elif "data" not in settings and not any(name.startswith("data.") for name in asked.overrides):
+    elif "prompts" not in settings.get("data", {}) and not any(name.startswith("data.") for name in asked.overrides):
         raise ConfigError([Problem("--prompts", "name a file of prompts: none of these policies is from a PPO run, which would have some")])
 
 

@@ -14,10 +14,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.cli.evaluate import as_text, evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config import prompt_writing
+from rlhf_studio.config.stages import as_sampled
+from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.evaluation import Asked, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
@@ -160,6 +164,23 @@ def test_nobody_foresees_the_worlds_raters_better_than_the_ceiling_says() -> Non
     share = sum(1.0 if gap > 0 else 0.5 if gap == 0 else 0.0 for gap in agreed) / len(agreed)
     assert labelled.ceiling == pytest.approx(share, abs=4 * math.sqrt(0.25 / len(agreed)))
     assert 0.5 < share < 0.95
+
+
+def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> None:
+    small_config(tmp_path)
+    written = {"chat_template": False, "prompt_format": "w7 {prompt} w8", "system_text": ""}
+    settings = {"stage": "sft", "model": {"policy": str(tmp_path / "policy")}, "data": {"source": "demonstrations.jsonl", **written}}
+    sft = parse_config(settings)
+    run = tmp_path / "runs" / "fine-tuned"
+    create_run(run, sft, name="", state="loading")
+    out = tmp_path / "out.jsonl"
+    command = ["generate", str(run), "--start", "--prompts", str(tmp_path / "prompts.txt"), "--out", str(out), "--response-length", "5"]
+    assert main(command) == DONE
+    assert list(read_completions(out, "x")) == [f"w7 {prompt} w8" for prompt in dict.fromkeys(PROMPTS)]
+    assert main([*command, "--as-read"]) == DONE
+    assert list(read_completions(out, "x")) == list(dict.fromkeys(PROMPTS))
+    asked_for = settings_for(Asked((f"{run}@start",), prompts=str(tmp_path / "prompts.txt"), reward="org/rm"), tmp_path / "runs")
+    assert {name: getattr(asked_for.data, name) for name in written} == written == prompt_writing(as_sampled(sft))
 
 
 NO_TASTE = "The raters err: a perfect reward model agrees with 50.0% of them.\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import default_workspace, permissions_of
-from rlhf_studio.config import RunConfig, StageConfig, add_permission_flags
+from rlhf_studio.config import RunConfig, StageConfig, add_permission_flags, prompt_writing
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
@@ -109,10 +109,10 @@ def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[st
         plain = stored.model_dump(mode="json")
         generation = plain.get("generation", {})
         engine |= {name: plain["engine"][name] for name in ("device", "threads")}
-        own = plain["data"] if isinstance(stored, RunConfig) else {}
+        own = plain["data"] if isinstance(stored, RunConfig) else prompt_writing(stored)
         data |= {name: value for name, value in own.items() if name not in OTHER_PROMPTS}
     if options.as_read:
-        data |= {"chat_template": False, "system_text": ""}
+        data |= {"chat_template": False, "prompt_format": "", "system_text": ""}
     return parse_ppo({"model": model, "data": data, "generation": generation | sampling, "engine": engine})
 
 

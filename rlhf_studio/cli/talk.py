@@ -43,7 +43,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     generate.add_argument("--samples", type=int, default=1, metavar="K", help="completions per prompt, with --out (default: 1)")
     generate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one, with --out")
-    generate.add_argument("--as-read", action="store_true", help="the prompts are what the policy reads: no chat template")
+    generate.add_argument("--as-read", action="store_true", help="the prompts are what the policy reads: no chat template or prompt format")
     for name, kind in SAMPLING.items():
         generate.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER", help="instead of the run's own setting")
     generate.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="of the first prompt; each further one adds 1")

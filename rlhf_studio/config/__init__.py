@@ -40,6 +40,7 @@ from rlhf_studio.config.stages import (
     RewardModelRunConfig,
     SFTRunConfig,
     SupervisedConfig,
+    prompt_writing,
 )
 from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig, TrainingConfig
 
@@ -77,6 +78,7 @@ __all__ = [
     "permissions_from_environment",
     "permissions_from_flags",
     "PPOConfig",
+    "prompt_writing",
     "PythonReward",
     "RegexReward",
     "RepetitionReward",

@@ -45,7 +45,7 @@ class DataConfig(Section):
     prompt_format: str = setting(
         "", "Prompt format",
         "The form that prompts are written in for a model without a chat template, such as 'Human: {prompt}\\n\\nAssistant:', where \\n is "
-        "a line break. Use the same in every stage. Prompts that are dialogues already stay as they are. Empty: prompts as they stand.",
+        "a line break. Use the same in every stage. Dialogues and prompts in this form stay as they are. Empty: prompts as they stand.",
         max_length=2000,
     )  # fmt: skip
     dialogue: Literal["auto", "cut", "whole"] = setting(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -142,6 +142,16 @@ STAGES: dict[Stage, type[StageConfig]] = {
 """The configuration of each stage."""
 
 
+PROMPT_WRITING = ("chat_template", "prompt_format", "system_text")
+"""The settings of ``data`` that say how a prompt is written for the model. Every stage has them."""
+
+
+def prompt_writing(config: StageConfig) -> dict[str, Any]:
+    """How the run writes its prompts, by name of the setting: whatever uses its result must write them in the same way."""
+    data = config.data  # type: ignore[attr-defined]  # every stage has data
+    return {name: getattr(data, name) for name in PROMPT_WRITING}
+
+
 def as_sampled(config: StageConfig) -> RunConfig:
     """How the policy of a run is loaded and sampled from, written as settings of PPO: what talking to it, watching it and exporting need.
 
@@ -152,7 +162,7 @@ def as_sampled(config: StageConfig) -> RunConfig:
     if not isinstance(config, SFTRunConfig | DPORunConfig):
         raise ValueError(f"a run of the stage {config.stage} has no policy")
     model = config.model.model_dump(exclude={"fresh"})
-    data, written = config.data, {name: getattr(config.data, name) for name in ("chat_template", "system_text")}
-    settings = {"model": model, "lora": config.lora.model_dump(), "data": {**written, "max_prompt_tokens": data.max_tokens}}
+    data = {**prompt_writing(config), "max_prompt_tokens": config.data.max_tokens}
+    settings = {"model": model, "lora": config.lora.model_dump(), "data": data}
     settings |= {"generation": config.generation.model_dump(), "engine": config.engine.model_dump()}
     return RunConfig.model_validate({"name": config.name, "recipe": config.recipe, **settings})

@@ -215,6 +215,13 @@ def test_a_chat_is_written_as_in_training(tmp_path: Path, held: Held) -> None:
     assert next(answer(talker, ask(expected, as_read=True)))["prompt"] == expected
 
 
+def test_a_prompt_is_written_in_the_form_of_training(tmp_path: Path, held: Held) -> None:
+    create_run(tmp_path / "run", small_config(tmp_path, data={"prompt_format": "w7 {prompt} w8"}), name="form", state="loading")
+    talker = held.get(tmp_path / "run", None)
+    assert next(answer(talker, ask("w1 w2")))["prompt"] == "w7 w1 w2 w8"
+    assert next(answer(talker, ask("w1 w2", as_read=True)))["prompt"] == "w1 w2"
+
+
 def test_long_and_strange_prompts(run: Path, held: Held) -> None:
     talker = held.get(run, 3)
     begin = next(answer(talker, ask("w1 " * 33_000)))

@@ -42,7 +42,7 @@ class Question:
 
     Attributes:
         prompt: the text.
-        as_read: the text is what the policy reads; else the run's chat template, if it uses one, is written around it.
+        as_read: the text is what the policy reads; else the run's chat template or prompt format, if it uses one, is written around it.
         settings: how to sample. A shortest limit does not count.
         seed: fixes the random numbers.
     """
@@ -84,8 +84,8 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
             limit = f"This model reads at most {talker.max_positions:,} tokens, prompt and response together"
             raise CannotTalk(f"{limit}; take a shorter response.")
     data: DataConfig = models.config.data
-    typed = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
-    typed["chat_template"] = data.chat_template and not question.as_read
+    typed: dict[str, Any] = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
+    typed |= {"chat_template": False, "prompt_format": ""} if question.as_read else {}
     typed["overlong"] = "cut_right" if data.overlong == "cut_right" else "cut_left"
     data = data.model_copy(update=typed)
     encoder = TokenizerEncoder(models.tokenizer)

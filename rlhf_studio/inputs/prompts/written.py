@@ -14,10 +14,12 @@ BETWEEN = "\n\n"
 
 
 def written(prompt: str, prompt_format: str) -> str:
-    """The prompt in its form. One that is a dialogue already, such as ``Human: ... Assistant:``, stays as it is."""
-    if not prompt_format or read_dialogue(prompt) is not None:
+    """The prompt in its form. One that is in it already, or is a dialogue such as ``Human: ... Assistant:``, stays as it is."""
+    before, behind = _around(prompt_format)
+    in_form = len(prompt) >= len(before + behind) and prompt.startswith(before) and prompt.endswith(behind)
+    if not prompt_format or in_form or read_dialogue(prompt) is not None:
         return prompt
-    return _in_form(prompt, prompt_format)
+    return before + prompt + behind
 
 
 def written_chat(messages: Sequence[Message], prompt_format: str) -> str:
@@ -38,6 +40,11 @@ def joined(prompt: str, response: str) -> str:
 
 
 def _in_form(prompt: str, prompt_format: str) -> str:
-    """``\\n`` of a command line or a field of the form is a line break."""
-    before, _, behind = prompt_format.replace("\\n", "\n").partition(PLACE)
+    before, behind = _around(prompt_format)
     return before + prompt + behind
+
+
+def _around(prompt_format: str) -> tuple[str, str]:
+    """What stands in front of a prompt and behind it. ``\\n`` of a command line or a field of the form is a line break."""
+    before, _, behind = prompt_format.replace("\\n", "\n").partition(PLACE)
+    return before, behind

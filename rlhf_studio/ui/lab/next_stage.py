@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, Stage, StageConfig
+from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, Stage, StageConfig, prompt_writing
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.runs.paths import workspace_of
@@ -69,19 +69,14 @@ def next_stages(reader: RunReader) -> list[NextStage]:
         return [_next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, {**texts, **policy})]
     if isinstance(config, RunConfig | DPORunConfig):
         found = list_recipes("evaluation")
-        values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy}
+        values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy, **texts}
         return [NextStage("Evaluate it", "See its answers beside those of where it began.", found[0].name, values)] if found else []
     return []
 
 
 def _next(config: StageConfig, stage: Stage, title: str, why: str, setting: str, folder: Path, more: dict[str, str]) -> NextStage:
     recipe = _recipe(config, stage)
-    known = {name for name in more if _has(stage, name)}
-    return NextStage(title, why, recipe, {setting: str(folder), **{name: more[name] for name in known}})
-
-
-def _has(stage: Stage, name: str) -> bool:
-    return name in ("model.policy", "data.chat_template") or stage != "ppo"
+    return NextStage(title, why, recipe, {setting: str(folder), **more})
 
 
 def _recipe(config: StageConfig, stage: Stage) -> str:
@@ -96,14 +91,8 @@ def _is_of_the_world(config: StageConfig) -> bool:
 
 
 def _texts(config: StageConfig) -> dict[str, str]:
-    """How prompts are written, which must be the same in every stage."""
-    data = getattr(config, "data", None)
-    found = {}
-    if getattr(data, "chat_template", False):
-        found["data.chat_template"] = "true"
-    if form := getattr(data, "prompt_format", ""):
-        found["data.prompt_format"] = form
-    return found
+    """How prompts are written, as texts for the form; empty where they stay as they are."""
+    return {f"data.{name}": "true" if value is True else str(value) for name, value in prompt_writing(config).items() if value}
 
 
 def _trained_from(config: RewardModelRunConfig) -> str:

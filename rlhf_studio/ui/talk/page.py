@@ -92,7 +92,7 @@ class TalkPage:
             "examples": list(dict.fromkeys(answer.prompt[:LONGEST_PROMPT] for _, answer in watched))[:12],
             "settings": {name: getattr(config.generation, name) for name in SAMPLING},
             "seed": config.engine.seed,
-            "chat": config.data.chat_template,
+            "chat": bool(config.data.chat_template or config.data.prompt_format),
             "gold": stage == "ppo" and config.reward.gold != "none",
         }
 

@@ -159,6 +159,8 @@ def test_prompts_have_the_same_text_in_every_stage() -> None:
     assert done.notes(DemonstrationsConfig(), Counter()) == [
         "3 responses got a space in front, which would else stick to the form of their prompt."
     ]
+    assert written("Q: x\nA:", r"Q: {prompt}\nA:") == "Q: x\nA:" and written("Q: x", r"Q: {prompt}\nA:") == "Q: Q: x\nA:"
+    assert written("aa", "a{prompt}a") == "aa" and written("a", "a{prompt}a") == "aaa"  # in the form: with nothing in it
     assert written("x", r"Q: {prompt}\nA:") == "Q: x\nA:"  # as it is typed on a command line
 
 

@@ -57,7 +57,7 @@ export class Composer {
       "label",
       { class: "rs-check", hidden: true },
       this.asRead,
-      "The prompt has the chat template already",
+      "The prompt is in its chat template or form already",
     );
     this.line = el("span", { class: "rs-talk-line" });
     const again = el(
