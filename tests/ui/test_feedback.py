@@ -13,16 +13,20 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import Feedback, Refused
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access, Raters
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.feedback.results import results
 from rlhf_studio.ui.feedback.work import TaskWork
+from tests.runs.store_helpers import new_run
+from tests.runs.test_answers import answer
 from tests.ui.raw_http import Raw
 from tests.ui.train_helpers import install_world, start_stand_in
 
@@ -213,8 +217,27 @@ def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
     feedback = Feedback(tmp_path)
     feedback.ask("a-task", "a-run", NewTask("t", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
     with pytest.raises(Refused, match="belongs to a run"):
-        TaskWork(feedback).add({"task": "a-task", "lines": '{"response": "x"}'})
+        TaskWork(feedback, Workspace(tmp_path)).add({"task": "a-task", "lines": '{"response": "x"}'})
     assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence == 1.0
+
+
+def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "runs" / "an-evaluation")
+    answers = [answer(2 * place + of, name, place=place, response=f"{name} {place}") for place in range(3) for of, name in enumerate("xy")]
+    with RunWriter(run) as writer:
+        writer.commit_step(StepRecord(1, {}, list(answers)))
+    feedback = Feedback(tmp_path)
+    task, _ = feedback.create(NewTask("t"))
+    work = TaskWork(feedback, Workspace(tmp_path))
+    assert work.add({"task": task.id, "run": "an-evaluation"}) == {"added": 3, "repeated": 0, "problems": []}
+    assert {item.sources for item in feedback.items(task.id)} == {("x, answer 1", "y, answer 1")}
+    with pytest.raises(Refused, match="no known answer"):
+        work.add({"task": task.id, "run": "an-evaluation", "calibration": 2})
+    with pytest.raises(StoreError):
+        work.add({"task": task.id, "run": "../elsewhere"})
+    new_run(tmp_path / "runs" / "empty")
+    with pytest.raises(Refused, match="There is nothing to rate"):
+        work.add({"task": task.id, "run": "empty"})
 
 
 def test_opening_the_page_on_a_runs_task(server: Server) -> None:

@@ -32,6 +32,7 @@ from rlhf_studio.ui.roles import Role
 VOTING_THREADS, MOST_VOTES_WAITING = 4, 400
 READING_THREADS, MOST_READS_WAITING = 2, 60
 MOST_TASKS = 200
+MOST_EVALUATIONS = 50
 MOST_SIGNED_IN = 2000
 Json = dict[str, Any]
 _counter = itertools.count(1)
@@ -43,7 +44,7 @@ class FeedbackPage:
     def __init__(self, workspace: Workspace, access: Access, feedback: Feedback) -> None:
         self._workspace, self._access, self._feedback = workspace, access, feedback
         self._runs = Listing(workspace)
-        self._work = TaskWork(feedback)
+        self._work = TaskWork(feedback, workspace)
         self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
         self._signed_in: dict[tuple[str, str, bool], str] = {}
@@ -96,7 +97,10 @@ class FeedbackPage:
             rows.append(row)
         rights = {"operator": role >= Role.OPERATOR, "rater": role >= Role.PLAYER}
         why = "" if rights["rater"] else self._access.why_not_rate()
-        return {**rights, "why_not": why, "tasks": rows, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
+        answered = [run for run in states.values() if run.stage == "evaluation" and run.state == "finished"]
+        evaluations = [{"value": run.run_id, "label": run.name or run.run_id} for run in answered[:MOST_EVALUATIONS]]
+        shown = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
+        return {**rights, "why_not": why, **shown, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
 
     def _alpha(self, task_id: str, votes: int) -> float | None:
         """Krippendorff's alpha, computed once for each number of votes."""

@@ -10,11 +10,13 @@ from typing import Any
 
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.feedback.exchange import agreed_rows, as_lines, export_rows, read_lines, with_calibration
+from rlhf_studio.runs.feedback.from_answers import items_of
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, Task
 from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.once import Once
-from rlhf_studio.ui.sent import member
+from rlhf_studio.ui.sent import member, run_id
 
 LONGEST_PASTED = 900_000  # characters in one request; the page sends more in several
 LARGEST_FILE = 500_000_000  # bytes that are read of a file of this machine
@@ -26,8 +28,8 @@ Json = dict[str, Any]
 class TaskWork:
     """Answers for operators; who may ask is checked before."""
 
-    def __init__(self, feedback: Feedback) -> None:
-        self._feedback = feedback
+    def __init__(self, feedback: Feedback, workspace: Workspace) -> None:
+        self._feedback, self._workspace = feedback, workspace
         self._once = Once(lambda answer: "task" in answer)
 
     def manage(self, data: Any) -> Json:
@@ -47,7 +49,8 @@ class TaskWork:
         return {"task": task}
 
     def add(self, data: Any) -> Json:
-        """Items from pasted ``lines``, of which the first is row ``first``, or from a file of this machine at ``path``.
+        """Items from pasted ``lines``, of which the first is row ``first``, from a file of this machine at ``path``, or from the answers
+        of the evaluation ``run``.
 
         ``calibration``: so many of the first rows become the round with known answers, with the chosen response as the answer.
         """
@@ -56,7 +59,9 @@ class TaskWork:
             raise Refused("This task belongs to a run, which fills it itself.")
         known = sent.whole(data, "calibration", 0)
         path = sent.text(data, "path", 4096).strip()
-        if path:
+        if sent.text(data, "run", 200):
+            added = self._from_evaluation(task, data, known)
+        elif path:
             added = self._from_file(task, Path(path).expanduser(), known)
         else:
             lines = sent.text(data, "lines", LONGEST_PASTED).split("\n")
@@ -73,6 +78,18 @@ class TaskWork:
             raise Refused(f"The round with known answers: {error}.") from error
         stored = self._feedback.add_items(task.id, items, first)
         return Added(stored.added, stored.repeated, (problems + stored.problems)[:MOST_PROBLEMS])
+
+    def _from_evaluation(self, task: Task, data: Any, known: int) -> Added:
+        if known:
+            raise Refused("Answers of an evaluation have no known answer: take 0 first rows with a known answer.")
+        reader = self._workspace.reader(run_id(data))
+        items, left_out = items_of(reader.answers(), task.settings.kind)
+        if not items:
+            several = "" if task.settings.kind == "rating" else " It needs several policies, or several answers per prompt."
+            raise Refused(f"There is nothing to rate in {reader.status().name or 'this evaluation'}.{several}")
+        stored = self._feedback.add_items(task.id, items)
+        left = [f"{left_out:,} left out: responses are empty or equal."] if left_out else []
+        return Added(stored.added, stored.repeated, (left + stored.problems)[:MOST_PROBLEMS])
 
     def _from_file(self, task: Task, path: Path, known: int) -> Added:
         total = Added(0, 0, [])

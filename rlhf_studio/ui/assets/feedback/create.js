@@ -1,5 +1,5 @@
-// A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, or by a path on the app's
-// machine.
+// A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, by a path on the app's
+// machine, or from the answers of an evaluation.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
@@ -32,6 +32,7 @@ export class NewTask {
     this.pass = field("Needed to pass", { type: "number", min: "0", max: "100", value: "80" });
     this.rows = area("Rows (JSON Lines)", "", 8);
     this.path = field("Or a path on the app's machine", { placeholder: "such as: data/pairs.jsonl" });
+    this.evaluation = chooser("Or the answers of an evaluation");
     this.file = el("input", {
       type: "file",
       accept: ".jsonl,.ndjson,.json,.txt",
@@ -99,6 +100,7 @@ export class NewTask {
           el("button", { type: "button", class: "rs-button", onclick: () => this.file.click() }, "Choose a file"),
         ),
         this.path.node,
+        this.evaluation.node,
       ),
       this.problem,
       el(
@@ -111,7 +113,12 @@ export class NewTask {
     this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
   }
 
-  update() {}
+  update({ evaluations }) {
+    const chosen = this.evaluation.input.value;
+    const none = el("option", { value: "" }, evaluations.length ? "None" : "No evaluation has finished yet");
+    fill(this.evaluation.input, none, ...evaluations.map(({ value, label: text }) => el("option", { value }, text)));
+    this.evaluation.input.value = evaluations.some(({ value }) => value === chosen) ? chosen : "";
+  }
 
   setKind(kind) {
     this.kind = kind;
@@ -154,26 +161,28 @@ export class NewTask {
     if (this.busy) return;
     const text = this.rows.input.value.trim();
     const path = this.path.input.value.trim();
+    const run = this.evaluation.input.value;
     this.say("");
-    if (!text && !path) return this.say("Paste rows, choose a file, or give a path: a task needs something to rate.");
-    if (text && path) return this.say("There are rows and a path. Use one of the two.");
+    const named = [text, path, run].filter(Boolean).length;
+    if (!named) return this.say("Paste rows, choose a file, or name an evaluation: a task needs something to rate.");
+    if (named > 1) return this.say("Rows, a path and an evaluation: use one of them.");
     this.busy = this.submit.disabled = true;
     try {
-      await this.make(text, path);
+      await this.make(run ? [{ run }] : path ? [{ path }] : parts(text));
     } catch {
       this.say(NO_ANSWER);
     }
     this.busy = this.submit.disabled = false;
   }
 
-  async make(text, path) {
+  async make(sources) {
     const { task, problem } = await this.once.ask({ op: "create", settings: this.settings }, (sent) =>
       this.server.manage(sent),
     );
     if (problem) return this.say(problem);
     const calibration = this.kind === "pair" ? Number(this.known.input.value) : 0;
     const total = { added: 0, repeated: 0, problems: [] };
-    for (const part of path ? [{ path }] : parts(text)) {
+    for (const part of sources) {
       const reply = await this.server.add_items({ task, calibration, ...part });
       total.added += reply.added || 0;
       total.repeated += reply.repeated || 0;
@@ -200,7 +209,7 @@ export class NewTask {
   }
 
   finish(task) {
-    for (const one of [this.name, this.criterion, this.guidelines, this.warning, this.rows, this.path])
+    for (const one of [this.name, this.criterion, this.guidelines, this.warning, this.rows, this.path, this.evaluation])
       one.input.value = "";
     this.say("");
     this.made(task);
@@ -230,6 +239,11 @@ function label(text, ...children) {
 
 function field(text, attributes) {
   const input = el("input", { class: "rs-input", type: "text", autocomplete: "off", ...attributes });
+  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+}
+
+function chooser(text) {
+  const input = el("select", { class: "rs-input" });
   return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
 }
 
