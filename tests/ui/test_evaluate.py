@@ -11,11 +11,12 @@ import pytest
 
 from rlhf_studio.analysis.evaluation.answers import by_policy
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.evaluate.arena import Arena, Vote
+from rlhf_studio.ui.evaluate.arena import Arena
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer
@@ -120,26 +121,20 @@ def test_who_only_watches_starts_nothing_and_votes_for_nothing(page: EvaluatePag
         assert ask({"run": "evaluation-1", "policies": POLICIES, "view": True}, OPERATOR)["problem"]
 
 
-def test_a_vote_that_cannot_be_kept_is_not_counted() -> None:
-    kept: list[Vote] = []
-
-    def full(vote: Vote) -> None:
-        if not kept:
-            kept.append(vote)
-            raise OSError("the disk is full")
-
-    arena = Arena(full)
+def test_a_vote_that_cannot_be_kept_is_not_counted(tmp_path: Path) -> None:
+    arena = Arena(lambda run: tmp_path / run)
     policies = list(by_policy([*answers("start", 0.0), *answers("late", 1.0)]).values())
     key, duel = arena.next("r", policies) or ("", None)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(StoreError):  # there is no such folder
         arena.vote(key, "tie")
     assert arena.votes("r") == []
-    vote = arena.vote(key, "tie")  # the comparison stayed open
-    assert vote is not None and vote.duel == duel and len(arena.votes("r")) == 1
+    (tmp_path / "r").mkdir()
+    assert arena.vote(key, "tie") == (duel, 1) and len(arena.votes("r")) == 1  # the comparison stayed open
+    assert Arena(lambda run: tmp_path / run).votes("r") == arena.votes("r")  # an app that starts later knows it
 
 
-def test_the_arena_shows_each_pair_before_it_repeats_one() -> None:
-    arena = Arena()
+def test_the_arena_shows_each_pair_before_it_repeats_one(tmp_path: Path) -> None:
+    arena = Arena(lambda run: tmp_path)
     policies = list(by_policy([*answers("start", 0.0), *answers("late", 1.0)]).values())
     places = []
     for _ in range(12):
@@ -148,7 +143,7 @@ def test_the_arena_shows_each_pair_before_it_repeats_one() -> None:
         places.append(duel.place)
         arena.vote(key, "left")
     assert sorted(places) == list(range(12))
-    assert Arena().next("r", policies[:1]) is None
+    assert arena.next("r", policies[:1]) is None
 
 
 def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

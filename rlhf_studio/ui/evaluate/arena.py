@@ -8,14 +8,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 import numpy as np
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers
 from rlhf_studio.analysis.evaluation.compare import WinRate, of_points
+from rlhf_studio.runs.evaluation.votes import Choice, Vote, keep_vote, read_votes
 
-Choice = Literal["left", "right", "tie"]
 CHOICES: tuple[Choice, ...] = ("left", "right", "tie")
 MOST_OPEN = 500
 
@@ -32,27 +32,15 @@ class Duel:
     texts: tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Vote:
-    """What a person said of a duel."""
-
-    duel: Duel
-    choice: Choice
-
-
-OnVote = Callable[[Vote], None]
-"""Keeps a vote for good. Raises OSError or StoreError when it could not."""
-
-
 class Arena:
-    """Open duels and the votes of this app.
+    """Open duels, and the votes that are kept in the folders of the evaluations.
 
     Args:
-        on_vote: keeps a vote for good; None keeps votes as long as the app runs.
+        folder_of: the folder of a run.
     """
 
-    def __init__(self, on_vote: OnVote | None = None) -> None:
-        self.on_vote = on_vote
+    def __init__(self, folder_of: Callable[[str], Path]) -> None:
+        self._folder_of = folder_of
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Duel] = OrderedDict()
         self._votes: dict[str, list[Vote]] = {}
@@ -61,7 +49,7 @@ class Arena:
     def next(self, run: str, policies: Sequence[PolicyAnswers]) -> tuple[str, Duel] | None:
         """A new duel between two of the policies, with its key; the pair of policies and the prompt with the fewest votes come first.
 
-        None where no two of them have different answers to one prompt.
+        None where no two of them have different answers to one prompt. Raises StoreError.
         """
         chosen = self._choose(run, policies)
         if chosen is None:
@@ -75,11 +63,11 @@ class Arena:
 
     def _choose(self, run: str, policies: Sequence[PolicyAnswers]) -> Duel | None:
         votes = self.votes(run)
-        seen = {(vote.duel.place, frozenset((vote.duel.left, vote.duel.right))) for vote in votes}
+        seen = {(vote.place, frozenset((vote.left, vote.right))) for vote in votes}
         pairs = [(one, other) for index, one in enumerate(policies) for other in policies[index + 1 :]]
         count = {frozenset((one.name, other.name)): 0 for one, other in pairs}
         for vote in votes:
-            pair = frozenset((vote.duel.left[0], vote.duel.right[0]))
+            pair = frozenset((vote.left[0], vote.right[0]))
             if pair in count:
                 count[pair] += 1
         self._random.shuffle(pairs)
@@ -105,33 +93,41 @@ class Arena:
                 return Duel(run, left.place, left.prompt, *sides, (left.response, right.response))
         return None
 
-    def vote(self, key: str, choice: Choice) -> Vote | None:
-        """Keep a vote; None for a duel that is not open (any more). Raises what ``on_vote`` raises, and then the duel stays open."""
+    def vote(self, key: str, choice: Choice) -> tuple[Duel, int] | None:
+        """Keep a vote: who the two were, and how many votes there are now. None for a duel that is not open (any more).
+
+        Raises StoreError when it could not be kept, and then the duel stays open.
+        """
         with self._lock:
             duel = self._open.get(key)
             if duel is None:
                 return None
-            vote = Vote(duel, choice)
-            if self.on_vote is not None:
-                self.on_vote(vote)
+            votes = self._known(duel.run)
+            vote = Vote(duel.place, duel.left, duel.right, choice)
+            keep_vote(self._folder_of(duel.run), vote)
             del self._open[key]
-            self._votes.setdefault(duel.run, []).append(vote)
-        return vote
+            votes.append(vote)
+            return duel, len(votes)
 
     def votes(self, run: str) -> list[Vote]:
-        """The votes on a run's answers."""
+        """The votes on a run's answers. Raises StoreError."""
         with self._lock:
-            return list(self._votes.get(run, []))
+            return list(self._known(run))
+
+    def _known(self, run: str) -> list[Vote]:
+        if run not in self._votes:
+            self._votes[run] = read_votes(self._folder_of(run))
+        return self._votes[run]
 
     def standings(self, run: str, first: str) -> Mapping[str, WinRate]:
-        """The win rate of each policy against ``first``, by people's votes."""
+        """The win rate of each policy against ``first``, by people's votes. Raises StoreError."""
         points: dict[str, tuple[list[float], list[int]]] = {}
         for vote in self.votes(run):
-            names = (vote.duel.left[0], vote.duel.right[0])
+            names = (vote.left[0], vote.right[0])
             if first not in names:
                 continue
             other = "right" if names[0] == first else "left"
             own, places = points.setdefault(names[1] if other == "right" else names[0], ([], []))
             own.append(0.5 if vote.choice == "tie" else float(vote.choice == other))
-            places.append(vote.duel.place)
+            places.append(vote.place)
         return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}

@@ -25,7 +25,7 @@ from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, OnVote
+from rlhf_studio.ui.evaluate.arena import CHOICES, Arena
 from rlhf_studio.ui.evaluate.shown import matrix, report_values
 from rlhf_studio.ui.html import panel
 
@@ -46,13 +46,12 @@ class EvaluatePage:
 
     Args:
         wake: called when the queue has changed.
-        on_vote: keeps the arena's votes for good; see :class:`~rlhf_studio.ui.evaluate.arena.Arena`.
     """
 
-    def __init__(self, workspace: Workspace, access: Access, wake: Callable[[], None] = lambda: None, on_vote: OnVote | None = None):
+    def __init__(self, workspace: Workspace, access: Access, wake: Callable[[], None] = lambda: None):
         self._workspace, self._access, self._wake = workspace, access, wake
         self._all = Listing(workspace)
-        self._arena = Arena(on_vote)
+        self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
         self._stages: dict[str, str] = {}
         self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
@@ -112,10 +111,11 @@ class EvaluatePage:
                     self._known[key] = values
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
+            votes = self._standings(run, values["first"])
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
-        return {"problem": "", "name": status.name, **state, **values, "votes": self._standings(run, values["first"])}
+        return {"problem": "", "name": status.name, **state, **values, "votes": votes}
 
     def _standings(self, run: str, first: str) -> list[Json]:
         return [
@@ -204,10 +204,10 @@ class EvaluatePage:
         try:
             run = sent.run_id(data)
             policies = self._policies(run)
+            chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
+            found = self._arena.next(run, chosen)
         except StoreError as error:
             return {"problem": str(error)}
-        chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
-        found = self._arena.next(run, chosen)
         if found is None:
             return {"problem": "No two of the chosen policies have different answers to a prompt yet."}
         key, duel = found
@@ -221,12 +221,13 @@ class EvaluatePage:
         if not isinstance(key, str) or choice not in CHOICES:
             return {"problem": "Choose left, right or tie."}
         try:
-            vote = self._arena.vote(key, choice)
-        except (OSError, StoreError) as error:
+            kept = self._arena.vote(key, choice)
+        except StoreError as error:
             return {"problem": f"The vote could not be kept: {error}"}
-        if vote is None:
+        if kept is None:
             return {"problem": "This comparison is no longer open; here is another one."}
-        return {"problem": "", "left": vote.duel.left[0], "right": vote.duel.right[0], "votes": len(self._arena.votes(vote.duel.run))}
+        duel, count = kept
+        return {"problem": "", "left": duel.left[0], "right": duel.right[0], "votes": count}
 
 
 def _names(names: Any) -> list[str]:

@@ -1,0 +1,66 @@
+"""What people said of two answers in the blind arena: JSON Lines in the evaluation's folder, on the disk before the page is told."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rlhf_studio.runs.errors import StoreError, store_error
+
+FILE = "votes.jsonl"
+Choice = Literal["left", "right", "tie"]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """One person's answer.
+
+    Attributes:
+        place: the prompt's place among the run's prompts, from 0.
+        left: the policy and the draw of the answer that stood on the left.
+        right: the same of the other answer.
+    """
+
+    place: int
+    left: tuple[str, int]
+    right: tuple[str, int]
+    choice: Choice
+
+
+def keep_vote(folder: Path, vote: Vote) -> None:
+    """Write a vote behind the others and wait until the disk has it. What a kill left of a line is removed first. Raises StoreError."""
+    path = folder / FILE
+    try:
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(json.dumps(asdict(vote), ensure_ascii=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise store_error(error, path) from error
+
+
+def read_votes(folder: Path) -> list[Vote]:
+    """All votes in their order; a last line that a kill cut off was never acknowledged and is left out. Raises StoreError."""
+    path = folder / FILE
+    try:
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise store_error(error, path) from error
+    try:
+        return [_vote(json.loads(line)) for line in whole.splitlines()]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged: {error}. Remove the line, or the file, to vote again.", "damaged") from error
+
+
+def _vote(row: Any) -> Vote:
+    (left, left_draw), (right, right_draw), choice = row["left"], row["right"], row["choice"]
+    if choice not in get_args(Choice) or not isinstance(left, str) or not isinstance(right, str):
+        raise ValueError("a line is no vote")
+    return Vote(int(row["place"]), (left, int(left_draw)), (right, int(right_draw)), choice)
