@@ -115,6 +115,7 @@ HIDE = """() => {
 SHOW = "() => { window.state = 'visible'; document.dispatchEvent(new Event('visibilitychange')); }"
 
 
+@pytest.mark.long
 def test_a_hidden_page_hardly_polls_and_asks_at_once_when_seen(open_page, app, run):
     page = open_page(f"?run={run.run_id}")
     page.evaluate(HIDE)
@@ -127,6 +128,7 @@ def test_a_hidden_page_hardly_polls_and_asks_at_once_when_seen(open_page, app, r
     wait_for_step(page, 9)
 
 
+@pytest.mark.long
 def test_the_title_of_a_hidden_page_goes_on_and_a_notification_tells_the_end(open_page, app, workspace):
     run = FakeRun(workspace)
     run.run()
@@ -158,6 +160,7 @@ def test_the_title_of_a_hidden_page_goes_on_and_a_notification_tells_the_end(ope
     assert len(page.evaluate("window.told")) == 1
 
 
+@pytest.mark.long
 def test_another_tab_of_the_app_hardly_polls_either(open_page, app, run):
     page = open_page(f"?run={run.run_id}")
     page.get_by_role("tab", name="Train").click()
@@ -220,7 +223,8 @@ def test_names_of_reward_parts_are_not_read_as_markup_by_plotly(open_page, works
     run.close()
 
 
-@pytest.mark.parametrize("first_id", [pytest.param(0, id="same version"), pytest.param(500, id="another version", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("first_id", [0, 500], ids=["same version", "another version"])
 def test_a_lost_connection_is_said_within_five_seconds_and_heals_itself(workspace, open_page, run, first_id):
     first = LiveApp(workspace)
     page = open_page(f"?run={run.run_id}", url=first.url, hurry=False)

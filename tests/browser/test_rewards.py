@@ -80,6 +80,7 @@ def add(page: Any, title: str) -> None:
     page.locator(".rs-add").get_by_text(title, exact=True).click()
 
 
+@pytest.mark.long
 def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page()
     expect(page.locator(".rs-component")).to_have_count(1)

@@ -138,7 +138,7 @@ def test_a_stop_and_a_resume_keep_the_changes(changed: Path, tmp_path: Path, mon
     assert RunReader(run_dir).changes() == RunReader(changed).changes()
 
 
-@pytest.mark.parametrize("more_kills", [[], [5, 4]])
+@pytest.mark.parametrize("more_kills", [pytest.param([], marks=pytest.mark.long), [5, 4]])
 def test_after_a_kill_the_recorded_changes_are_made_again(
     changed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_kills: list[int]
 ) -> None:

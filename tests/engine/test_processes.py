@@ -166,6 +166,7 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.long
 def test_a_failing_reward_ends_all_and_leaves_nothing_running(tmp_path: Path) -> None:
     """The pattern outruns its time limit in one process only: both end, the cause is on record, and nothing is left running."""
     bad = {"components": [{"kind": "regex", "pattern": "(w|w)*$" * 3 + "(?=impossible)", "timeout": 1e-9}]}

@@ -90,6 +90,7 @@ def assert_same_course(run: Path, other: Path) -> None:
                 torch.testing.assert_close(weights[key], tensor, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_two_processes_with_half_the_weights_each_are_one(tmp_path: Path) -> None:
     """All that can be split, from the start; LoRA from a checkpoint of one process; then one process from a checkpoint of the two."""
     engine, ppo = {"threads": 1, "checkpoint_every": 1, "watch_prompts": 2}, {"steps": 2}

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,13 @@ def pickled(folder: Path, *, shards: int = 1, legacy: bool = False) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("shards", "legacy"), [(1, False), (1, True), (3, False)], ids=["one file", "before torch 1.6", "sharded"])
+LATER = partial(pytest.param, marks=pytest.mark.long)
+"""A case that is tried in long runs only."""
+
+
+@pytest.mark.parametrize(
+    ("shards", "legacy"), [LATER(1, False, id="one file"), LATER(1, True, id="before torch 1.6"), pytest.param(3, False, id="sharded")]
+)
 def test_a_language_model(shards: int, legacy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = save_policy(tmp_path / "source", spread=0.2), tmp_path / "deep" / "out"
     ids = torch.tensor([[4, 9, 3, 17, 5]])

@@ -83,7 +83,7 @@ def check_history(run: Path, acknowledged: int) -> int:
     return status.step
 
 
-@pytest.mark.parametrize("journal", ["wal", "delete"])
+@pytest.mark.parametrize("journal", ["wal", pytest.param("delete", marks=pytest.mark.long)])
 def test_sigkill_at_random_moments(run: Path, journal: str):
     draw = random.Random(1)
     known = 0

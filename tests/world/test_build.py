@@ -86,6 +86,7 @@ def test_prompts_are_rebuilt() -> None:
     assert len(set(prompts)) == 512 and not set(prompts) & set(heldout)
 
 
+@pytest.mark.long
 def test_tokenizer_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
     build_tokenizer(write_corpus(CORPUS_SEED, SIZES.tokenizer_reviews), SIZES.vocabulary).save_pretrained(tmp_path)
     rebuilt = json.loads((tmp_path / "tokenizer.json").read_bytes())
