@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
-
-import brotli
 
 POLL_SECONDS = 1.0  # LOCAL of ui/assets/shared/poll.js
 OPENING_SECONDS = 0.15
@@ -99,7 +98,7 @@ class Viewer:
         raw = await self._body(headers)
         if status != 200:
             raise RuntimeError(f"{function}: HTTP {status}: {raw[:200]!r}")
-        return json.loads(brotli.decompress(raw) if headers.get("content-encoding") == "br" else raw), len(raw)
+        return json.loads(gzip.decompress(raw) if headers.get("content-encoding") == "gzip" else raw), len(raw)
 
     async def _head(self) -> tuple[int, dict[str, str]]:
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

@@ -34,6 +34,7 @@ from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
+from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
@@ -286,7 +287,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
     return {
         "server_name": host,
         "server_port": port,
-        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo)]},
+        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo), Middleware(Compressed)]},
         "prevent_thread_lock": True,
         "quiet": True,
         "share": False,

@@ -1,6 +1,7 @@
 """Requests with a body, before Gradio sees them: read within bounds, checked for shape, and written anew with nothing else in them.
 
 What is passed on is what was checked: a member that is given twice, or one that we do not know, does not reach Gradio.
+And what server functions reply, on its way out: compressed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from itertools import accumulate
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.types import Receive
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 DEEPEST = 32  # lists and objects inside each other; the form's values need 7
 SECONDS = 15.0  # to send a body
+COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
+SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
+SERVER_FUNCTIONS = "/component_server/"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -130,3 +135,14 @@ def cancel_call(sent: Mapping[str, Any]) -> dict[str, Any]:
 def reset_call(sent: Mapping[str, Any]) -> dict[str, Any]:
     """A page that starts an event anew. Raises :class:`Refused`."""
     return {"event_id": session_of(sent.get("event_id"))}
+
+
+class Compressed:
+    """Middleware that compresses the replies of server functions for those who read gzip: Gradio compresses files only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._plain, self._compressing = app, GZipMiddleware(app, minimum_size=SMALLEST, compresslevel=COMPRESSION_LEVEL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        compress = scope["type"] == "http" and scope["path"].endswith(SERVER_FUNCTIONS)
+        await (self._compressing if compress else self._plain)(scope, receive, send)

@@ -79,15 +79,18 @@ const preload = (name) => {
   link.dataset.script = name;
   document.head.append(link);
 };
-// a page is loaded when its tab is first shown: who comes to watch a run does not fetch the form for a new one
+// a page is loaded when its tab is first shown: who comes to watch a run does not fetch the form for a new one. Gradio shows the first tab
+// before the address is followed, so the address is asked first.
 const shown = new Promise((resolve) => {
   const look = () => host.clientWidth && (sizes.disconnect(), resolve());
   const sizes = new ResizeObserver(look);
   sizes.observe(host);
 });
 (async () => {
-  await shown;
+  const { address } = await import(asset("shared/address.js"));
+  await address.turn(PAGE);
   SCRIPTS.forEach(preload);
+  await shown;
   const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
   const [page, { answering }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);
   await page.mount({ host, server: answering(server), trigger, watch, props, api, plotly: file(PLOTLY) });
@@ -141,6 +144,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     """
     constants = {
         "ASSETS": ASSETS.as_posix(),
+        "PAGE": page,
         "ENTRY": f"{page}/{page}.js",
         "SCRIPTS": scripts(page),
         "STYLES": STYLES[page],

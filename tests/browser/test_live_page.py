@@ -85,6 +85,7 @@ def chosen(page):
     return {key: int(value) for key, value in re.findall(r"[?&](step|sample|token)=(\d+)", query)}
 
 
+@pytest.mark.long
 def test_zoom_and_nodes_survive_ten_updates(open_page, run):
     page = open_page(f"?run={run.run_id}")
     wait_for_points(page, 8)

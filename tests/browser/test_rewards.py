@@ -145,6 +145,7 @@ def test_every_kind_can_be_added_filled_in_and_removed(open_page: Callable[..., 
     expect(page.locator(".rs-component")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page()
     panel = page.locator(".rs-try")

@@ -83,6 +83,7 @@ def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Calla
     assert page.locator("dialog[open]").count() == 0
 
 
+@pytest.mark.long
 def test_links_of_what_was_made_keep_the_focus_while_more_is_made(open_page: Callable[..., Any]) -> None:
     """The dialog "Take it home", which several pages share, asks again and again while an export works; the server here is a stand-in."""
     page = open_page("?tab=runs")

@@ -386,7 +386,7 @@ def cut_short(action: Callable[[], None], folder: Path, number: int, how: str) -
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
-@pytest.mark.parametrize("how", ["kill", "fail"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("fail", marks=pytest.mark.long)])
 @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_there_is_a_good_checkpoint_wherever_saving_is_cut_short(tmp_path: Path, how: str, keep: int) -> None:
     """The same step saved twice, so that a good folder is replaced by another: the moment with the least on the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access, Raters
 from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.bodies import SMALLEST
 from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.feedback.results import results
@@ -52,9 +54,11 @@ class Page:
         self.raw, self.headers = Raw(int(re.search(r":(\d+)/", server.url)[1])), headers
         (self.component,) = [number for number, block in server.demo.blocks.items() if block.elem_id == "feedback-page"]
 
+    def body(self, function: str, /, **data: Any) -> dict[str, Any]:
+        return {"data": data, "component_id": self.component, "fn_name": function, "session_hash": "s1"}
+
     def send(self, function: str, /, **data: Any) -> tuple[int, dict[str, Any]]:
-        body = {"data": data, "component_id": self.component, "fn_name": function, "session_hash": "s1"}
-        status, text = self.raw.send("POST", "/gradio_api/component_server/", body, self.headers)
+        status, text = self.raw.send("POST", "/gradio_api/component_server/", self.body(function, **data), self.headers)
         return status, json.loads(text)
 
     def ask(self, function: str, /, **data: Any) -> dict[str, Any]:
@@ -244,3 +248,13 @@ def test_opening_the_page_on_a_runs_task(server: Server) -> None:
     assert server.feedback_page is not None
     first, second = (server.feedback_page.open("run:abc") for _ in range(2))
     assert first["value"].startswith("run:abc@") and first != second and first["__type__"] == gr.update()["__type__"]
+
+
+def test_long_replies_are_compressed_for_those_who_read_gzip(server: Server) -> None:
+    page = Page(server, OPERATOR)
+    page.ask("manage", op="create", nonce="long", settings={"name": "Long", "guidelines": "Words, and words again. " * 90})
+    plain = page.raw.send("POST", "/gradio_api/component_server/", page.body("boot"), OPERATOR)[1]
+    packed = page.raw.send("POST", "/gradio_api/component_server/", page.body("boot"), {**OPERATOR, "Accept-Encoding": "gzip"})[1]
+    assert len(plain) > SMALLEST and gzip.decompress(packed) == plain and len(packed) < len(plain)
+    short = page.raw.send("POST", "/gradio_api/component_server/", page.body("turn"), {**OPERATOR, "Accept-Encoding": "gzip"})[1]
+    assert json.loads(short)["problem"] == "There is no such task."

@@ -17,6 +17,7 @@ class Address {
   constructor() {
     this.kept = {}; // the parameters of pages that are not shown now
     this.listeners = new Map();
+    this.waiting = []; // pages that have not been shown yet: [page, what to call then]
     this.here = this.read().page;
     addEventListener("popstate", () => this.moved());
   }
@@ -52,8 +53,21 @@ class Address {
     if (page === this.here) return;
     const now = this.read();
     this.kept[now.page] ??= now.params;
-    this.here = page;
+    this.go(page);
     this.write(true);
+  }
+
+  go(page) {
+    this.here = page;
+    const called = this.waiting.filter(([named]) => named === page);
+    this.waiting = this.waiting.filter(([named]) => named !== page);
+    for (const [, action] of called) action();
+  }
+
+  /** Resolves when the address leads to a page, now or later; at once for what is no tab. */
+  turn(page) {
+    if (page === this.here || !PAGES.includes(page)) return Promise.resolve();
+    return new Promise((resolve) => this.waiting.push([page, resolve]));
   }
 
   /** Call `action(params)` when back or forward leads to other parameters of a page. */
@@ -69,7 +83,7 @@ class Address {
   moved() {
     const { page, params } = this.read();
     const before = JSON.stringify(this.kept[page] || {});
-    this.here = page;
+    this.go(page);
     this.kept[page] = params;
     this.select?.(page);
     if (JSON.stringify(params) !== before) this.listeners.get(page)?.(params);
