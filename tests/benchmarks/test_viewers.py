@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import brotli
 import pytest
 import torch
 
@@ -45,8 +45,8 @@ class App:
                 length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
                 answer = json.dumps(self.reply(json.loads(await reader.readexactly(length)))).encode()
                 if len(self.asked) % 2:  # now compressed and in parts, now plain: servers do both
-                    answer = brotli.compress(answer)
-                    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    answer = gzip.compress(answer)
+                    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
                     writer.write(head + f"{len(answer):x}\r\n".encode() + answer + b"\r\n0\r\n\r\n")
                 else:
                     writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(answer)}\r\n\r\n".encode() + answer)

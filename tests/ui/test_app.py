@@ -24,6 +24,7 @@ from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, access_for, build_app, greeting, launch, launch_settings, main
+from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.live_feed import LiveFeed
@@ -78,8 +79,8 @@ def test_what_gradio_is_told() -> None:
     }  # fmt: skip
     assert {key: settings[key] for key in expected} == expected
     assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo)["show_error"]
-    (middleware,) = settings["app_kwargs"]["middleware"]
-    assert middleware.cls is Door and middleware.kwargs["demo"] is demo
+    door, compressed = settings["app_kwargs"]["middleware"]
+    assert door.cls is Door and door.kwargs["demo"] is demo and compressed.cls is Compressed
 
 
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import { memory } from "./dom.js";
 export function handOver({ basis, values, stage = "ppo", parent = "" }, name, field = "", cause = "") {
   const origin = parent ? { run: parent, name } : null;
   memory.set("train", { card: basis, stage, values, origin });
-  memory.set("train.wanted", field || cause ? { field, cause, name } : null);
+  memory.set("train.wanted", { field, cause, name });
   window.dispatchEvent(
     new CustomEvent("rlhf-studio:settings", { detail: { basis, values, stage, name, cause, origin } }),
   );

@@ -355,15 +355,20 @@ class TrainPage {
     const own = this.boot.recipes.filter((recipe) => recipe.stage === stage);
     if (!own.length) return void this.say(`The settings of ${name} cannot be shown here. ${NO_FORM}`, true);
     this.choose((own.find((recipe) => recipe.name === basis) || own[0]).name, values, origin);
-    this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
+    this.sayWhose(name, cause);
     this.showWanted();
   }
 
-  /** Lead to the setting that another page asked to be looked at, and say there why. */
+  sayWhose(name, cause) {
+    this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
+  }
+
+  /** Say whose settings another page has handed over, lead to the one that is to be looked at, and say there why. */
   showWanted() {
     const wanted = memory.get("train.wanted", null);
     if (!wanted || !isOnScreen(this.root)) return;
     memory.set("train.wanted", null);
+    this.sayWhose(wanted.name, wanted.cause);
     if (this.sections.mark(wanted.field, wanted.cause)) this.sections.reveal(wanted.field);
     else if (wanted.cause) this.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
   }
