@@ -4,6 +4,8 @@ import { parseNumber, same } from "./form.js";
 
 const MOST_TEXT = 5000; // characters of a value in an address
 
+export const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
+
 /** The name of the card of one's own model, for a stage. */
 export const ownCard = (stage) => (stage === "ppo" ? "own" : `own-${stage}`);
 

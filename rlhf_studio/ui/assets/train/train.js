@@ -3,12 +3,12 @@ import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards } from "./cards.js";
-import { fileButtons, inOne, saveText, tooLarge } from "./files.js";
 import { Field, same } from "./form.js";
+import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
-import { askedFor, State } from "./state.js";
+import { NO_FORM, State } from "./state.js";
 import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
@@ -17,7 +17,6 @@ const MEASURING = 1500;
 const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
-const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
 
 const settingOf = (node) => node.closest?.("[data-setting]")?.dataset.setting;
 
@@ -59,7 +58,7 @@ class TrainPage {
     this.draw();
     this.edited();
     this.keepUpToDate();
-    this.takeRecipe();
+    takeRecipe(this);
   }
 
   /** The form of a stage, with its own settings. */
@@ -76,7 +75,7 @@ class TrainPage {
   keepUpToDate() {
     whenShown(this.root, () => {
       this.checkSoon();
-      this.showWanted();
+      showWanted(this);
     });
     setInterval(() => isOnScreen(this.root) && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
   }
@@ -337,42 +336,6 @@ class TrainPage {
     this.say(`Loaded ${chosen.name}.`);
   }
 
-  /** The form as a link, or another page, asks for it: a recipe with some values of its settings. */
-  takeRecipe() {
-    const asked = askedFor();
-    if (!asked) return;
-    if (!this.state.has(asked.recipe)) return void this.say("The link names a recipe that there is not.", true);
-    const { values, unknown } = this.state.withTexts(asked.recipe, asked.texts);
-    this.choose(asked.recipe, values);
-    for (const [name] of asked.texts) this.sections.openAt(name);
-    const { title } = this.state.own.get(asked.recipe) || this.state.recipe;
-    const left = unknown.length ? ` There is no such setting: ${unknown.join(", ")}.` : "";
-    this.say(`Filled in for you: ${title}. Look it over, then press Start run.${left}`, unknown.length > 0);
-  }
-
-  /** Settings of another run, handed over by the Runs page. */
-  take({ basis, values, name, cause, origin, stage = "ppo" }) {
-    const own = this.boot.recipes.filter((recipe) => recipe.stage === stage);
-    if (!own.length) return void this.say(`The settings of ${name} cannot be shown here. ${NO_FORM}`, true);
-    this.choose((own.find((recipe) => recipe.name === basis) || own[0]).name, values, origin);
-    this.sayWhose(name, cause);
-    this.showWanted();
-  }
-
-  sayWhose(name, cause) {
-    this.say(`These are the settings of ${name}${cause ? ", which failed" : ""}.`);
-  }
-
-  /** Say whose settings another page has handed over, lead to the one that is to be looked at, and say there why. */
-  showWanted() {
-    const wanted = memory.get("train.wanted", null);
-    if (!wanted || !isOnScreen(this.root)) return;
-    memory.set("train.wanted", null);
-    this.sayWhose(wanted.name, wanted.cause);
-    if (this.sections.mark(wanted.field, wanted.cause)) this.sections.reveal(wanted.field);
-    else if (wanted.cause) this.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
-  }
-
   say(text, wrong = false, action = null) {
     fill(
       this.message,
@@ -398,6 +361,6 @@ export async function mount({ host, server, trigger, watch, props }) {
   }
   const page = new TrainPage(host, { server, trigger, boot });
   watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
-  window.addEventListener("rlhf-studio:settings", (event) => page.take(event.detail));
-  window.addEventListener("rlhf-studio:recipe", () => page.takeRecipe());
+  window.addEventListener("rlhf-studio:settings", (event) => take(page, event.detail));
+  window.addEventListener("rlhf-studio:recipe", () => takeRecipe(page));
 }

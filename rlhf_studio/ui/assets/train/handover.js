@@ -1,0 +1,69 @@
+// Settings handed over: saved as a YAML file and loaded from one, asked for by a link, or sent by another page.
+import { el, fill, memory } from "../shared/dom.js";
+import { isOnScreen } from "../shared/visit.js";
+import { askedFor, NO_FORM } from "./state.js";
+
+const LARGEST = 64e3; // bytes; also in train_page.py
+
+/** Offer a text as a file. */
+export function saveText(text, name) {
+  const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/** What is wrong with a chosen file before it is read; empty for nothing. */
+export const tooLarge = (file) =>
+  file.size > LARGEST ? `${file.name} is larger than 64 kB; a settings file has a few kilobytes.` : "";
+
+/** Problems as one text. */
+export const inOne = (problems) =>
+  problems.map(({ field, message }) => (field ? `${field}: ${message}` : message)).join("; ");
+
+/** The two buttons; `onload` gets the file that was chosen. */
+export function fileButtons({ operator, onload, onsave }) {
+  const chosen = () => {
+    const [file] = input.files;
+    input.value = "";
+    if (file) onload(file);
+  };
+  const input = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: chosen });
+  const button = (label, act) => el("button", { type: "button", class: "rs-quiet", onclick: act }, label);
+  const node = el("span", { class: "rs-files" });
+  return fill(node, operator && button("Load settings", () => input.click()), button("Save settings", onsave), input);
+}
+
+/** The form as a link, or another page, asks for it: a recipe with some values of its settings. */
+export function takeRecipe(page) {
+  const asked = askedFor();
+  if (!asked) return;
+  const { state } = page;
+  if (!state.has(asked.recipe)) return void page.say("The link names a recipe that there is not.", true);
+  const { values, unknown } = state.withTexts(asked.recipe, asked.texts);
+  page.choose(asked.recipe, values);
+  for (const [name] of asked.texts) page.sections.openAt(name);
+  const { title } = state.own.get(asked.recipe) || state.recipe;
+  const left = unknown.length ? ` There is no such setting: ${unknown.join(", ")}.` : "";
+  page.say(`Filled in for you: ${title}. Look it over, then press Start run.${left}`, unknown.length > 0);
+}
+
+/** Settings of another run, handed over by another page. */
+export function take(page, { basis, values, name, cause, origin, stage = "ppo" }) {
+  const own = page.boot.recipes.filter((recipe) => recipe.stage === stage);
+  if (!own.length) return void page.say(`The settings of ${name} cannot be shown here. ${NO_FORM}`, true);
+  page.choose((own.find((recipe) => recipe.name === basis) || own[0]).name, values, origin);
+  page.say(whose(name, cause));
+  showWanted(page);
+}
+
+/** Say whose settings were handed over, lead to the one that is to be looked at, and say there why. */
+export function showWanted(page) {
+  const wanted = memory.get("train.wanted", null);
+  if (!wanted || !isOnScreen(page.root)) return;
+  memory.set("train.wanted", null);
+  page.say(whose(wanted.name, wanted.cause));
+  if (page.sections.mark(wanted.field, wanted.cause)) page.sections.reveal(wanted.field);
+  else if (wanted.cause) page.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
+}
+
+const whose = (name, cause) => `These are the settings of ${name}${cause ? ", which failed" : ""}.`;
