@@ -19,11 +19,11 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import REWARD_KINDS, STAGES, ExamplesConfig, RunConfig, Stage, StageConfig, TrainingConfig
+from rlhf_studio.config import REWARD_KINDS, STAGES, USED_ONLY_BY, ExamplesConfig, RunConfig, Stage, StageConfig, TrainingConfig
 from rlhf_studio.config.base import may_be_a_number, may_be_empty
 from rlhf_studio.config.model import TrainedModelConfig
 from rlhf_studio.config_io import ConfigError, parse_config, section_model, walk_fields
-from rlhf_studio.ui.form import ONLY_IN, describe_form
+from rlhf_studio.ui.form import describe_form
 from tools.settings_page import SECTION_TITLE, own_sections
 
 TESTS = Path(__file__).parent
@@ -132,11 +132,33 @@ def test_the_form_has_one_field_for_each() -> None:
 def test_the_form_of_a_stage_has_what_the_stage_uses(stage: Stage) -> None:
     shown = [field["name"] for section in describe_form(stage=stage)["sections"] for field in section["fields"]]
     names = [name for name, _ in walk_fields(STAGES[stage]) if name != "name"]
-    assert shown == [name for name in names if stage in ONLY_IN.get(name, (stage,))]
+    assert shown == [name for name in names if stage in USED_ONLY_BY.get(name, (stage,))]
+
+
+@pytest.mark.parametrize("name", USED_ONLY_BY)
+def test_a_stage_refuses_what_it_does_not_use(name: str) -> None:
+    section, _, setting = name.partition(".")
+    for stage, kind in STAGES.items():
+        fields = dict(walk_fields(kind))
+        if name not in fields:
+            continue
+        default = fields[name].get_default()
+        another = {"engine.keep_best": "eval_loss" if stage != "ppo" else "score", "engine.accelerate_config": "x.yaml"}.get(name)
+        values = (
+            [another] if another else [value for value in (not default, 3, 0.5, "normalise", "replace", "skip", "stop") if value != default]
+        )
+        messages = []
+        for value in values:
+            try:
+                parse_config({"stage": stage, section: {setting: value}})
+            except ConfigError as error:
+                messages += [problem.message for problem in error.problems if problem.field == name]
+        refused = any("does not use this; leave it out" in message for message in messages)
+        assert refused == (stage not in USED_ONLY_BY[name]), (stage, messages)
 
 
 def test_what_only_some_stages_use_is_a_setting_of_each_of_them() -> None:
-    for name, stages in ONLY_IN.items():
+    for name, stages in USED_ONLY_BY.items():
         having = {stage for stage, kind in STAGES.items() if name in dict(walk_fields(kind))}
         assert set(stages) < having, f"{name}: of the stages {having}, those without it must be left out"
 
@@ -388,6 +410,11 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         {"engine": {"keep_best": "eval_loss"}},
         "engine.keep_best",
         "eval_loss is not measured in a PPO run; take objective/scores or gold/score",
+    ),
+    (
+        {"stage": "sft", "engine": {"probe_prompts": 2}},
+        "engine.probe_prompts",
+        "a run of the stage sft does not use this; leave it out",
     ),
     (
         {"stage": "sft", "engine": {"keep_best": "objective/scores"}},

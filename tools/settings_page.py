@@ -11,9 +11,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, Stage, StageConfig
+from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, USED_ONLY_BY, RunConfig, Stage, StageConfig
 from rlhf_studio.config_io import section_model
-from rlhf_studio.ui.form import ONLY_IN
 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 SECTION_TITLE = "{stage}: {section}"
@@ -74,7 +73,7 @@ def _table(title: str, section: str, model: type[BaseModel], leave_out: tuple[st
     yield from ("", f"## {title}", "", about, "", "| setting | default | allowed | meaning |", "|---|---|---|---|")
     for name, field in model.model_fields.items():
         if name not in leave_out:
-            stages = ONLY_IN.get(f"{section}.{name}", ())
+            stages = USED_ONLY_BY.get(f"{section}.{name}", ())
             only = f" Used only in the stages {', '.join(stages)}." if len(stages) > 1 else f" Used only in {stages[0]}." if stages else ""
             yield f"| `{name}` | {_default(field)} | {_allowed(field)} | {_meaning(field)}{only} |"
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import completions, doctor, evaluate, export, fork, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, logs, prepare, road, score, show, talk, train
 from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -74,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     talk.add_commands(commands)
     evaluate.add_commands(commands)
     completions.add_commands(commands)
+    ensemble.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)

@@ -32,7 +32,7 @@ from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerRe
 from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
 from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 from rlhf_studio.config.run import SECTIONS, RunConfig
-from rlhf_studio.config.stage import STAGE_TITLES, Stage, StageConfig
+from rlhf_studio.config.stage import STAGE_TITLES, USED_ONLY_BY, Stage, StageConfig
 from rlhf_studio.config.stages import (
     STAGES,
     DPORunConfig,
@@ -103,4 +103,5 @@ __all__ = [
     "STAGES",
     "SupervisedConfig",
     "TrainingConfig",
+    "USED_ONLY_BY",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
 
@@ -21,6 +23,26 @@ STAGE_TITLES: dict[Stage, str] = {
 }
 """What a stage is called on the pages."""
 
+_WRITES_WHILE_IT_LEARNS: tuple[Stage, ...] = ("ppo", "sft", "dpo")
+_LEARNS: tuple[Stage, ...] = (*_WRITES_WHILE_IT_LEARNS, "reward_model")
+_NOT_WHERE_NOTHING_IS_LEARNED = (
+    "engine.watch_every", "engine.record_samples", "engine.snapshot_every", "engine.keep_best", "engine.non_finite", "engine.processes",
+    "engine.accelerate_config", "model.gradient_checkpointing",
+)  # fmt: skip
+# An evaluation shows the weighted sum of the scores as it is.
+_ONLY_REWARDS_THAT_TRAIN = (
+    "reward.scaling", "reward.score_clip", "reward.length_penalty", "reward.missing_eos_penalty", "reward.missing_eos_mode",
+)  # fmt: skip
+USED_ONLY_BY: dict[str, tuple[Stage, ...]] = {
+    "engine.probe_prompts": ("ppo",),
+    "engine.watch_prompts": _WRITES_WHILE_IT_LEARNS,
+    **dict.fromkeys(_NOT_WHERE_NOTHING_IS_LEARNED, _LEARNS),
+    **dict.fromkeys(("generation.response_length_min", "data.shuffle"), ("ppo",)),
+    "generation.batch_size": ("ppo", "evaluation"),
+    **dict.fromkeys(_ONLY_REWARDS_THAT_TRAIN, ("ppo",)),
+}
+"""Settings of the sections that stages share, which only these stages use. Another stage takes no value of them but the default."""
+
 
 class StageConfig(Section):
     """Everything a run needs. Saved as ``config.yaml`` in the run folder. Each stage has a class of its own: :data:`STAGES`."""
@@ -37,6 +59,18 @@ class StageConfig(Section):
     if TYPE_CHECKING:  # each stage has both, at the place where its form shows them
         model: TrainedModelConfig
         engine: EngineConfig
+
+    @model_validator(mode="after")
+    def _uses_what_is_set(self) -> Self:
+        for name, stages in USED_ONLY_BY.items():
+            section, _, setting = name.partition(".")
+            part = getattr(self, section, None)
+            if self.stage in stages or part is None or setting not in type(part).model_fields:
+                continue
+            default = type(part).model_fields[setting].get_default(call_default_factory=True)
+            if getattr(part, setting) != default:
+                raise ValueError(f"{name}: a run of the stage {self.stage} does not use this; leave it out")
+        return self
 
     @property
     def planned_steps(self) -> int:

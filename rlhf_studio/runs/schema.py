@@ -79,7 +79,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE answers (
             step INTEGER NOT NULL, sample INTEGER NOT NULL, policy TEXT NOT NULL, place INTEGER NOT NULL, draw INTEGER NOT NULL,
-            judge REAL, ref_logprob REAL, ref_length INTEGER NOT NULL, number_flags TEXT, PRIMARY KEY (step, sample)) WITHOUT ROWID""",
+            judge REAL, ref_logprob REAL, ref_length INTEGER NOT NULL, number_flags TEXT, members TEXT NOT NULL, members_flags TEXT,
+            PRIMARY KEY (step, sample)) WITHOUT ROWID""",
     ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -11,6 +11,7 @@ from rlhf_studio.config import (
     NOTHING_ALLOWED,
     REWARD_KINDS,
     STAGES,
+    USED_ONLY_BY,
     Component,
     Group,
     LoraConfig,
@@ -58,22 +59,6 @@ EXAMPLES_WHEN: dict[str, tuple[str, Any]] = {
     "data.prompt_format": ("data.chat_template", False),
     "data.min_confidence": ("data.confidence_column", FILLED),
 }
-# Settings of the sections that all stages share, which only these stages use: the others do not show them.
-_WRITES_WHILE_IT_LEARNS: tuple[Stage, ...] = ("ppo", "sft", "dpo")
-_LEARNS: tuple[Stage, ...] = (*_WRITES_WHILE_IT_LEARNS, "reward_model")
-ONLY_IN: dict[str, tuple[Stage, ...]] = {
-    "engine.probe_prompts": ("ppo",),
-    "engine.watch_prompts": _WRITES_WHILE_IT_LEARNS,
-    **dict.fromkeys(
-        ("engine.watch_every", "engine.record_samples", "engine.snapshot_every", "engine.keep_best", "engine.non_finite"), _LEARNS
-    ),
-    **dict.fromkeys(("engine.processes", "engine.accelerate_config", "model.gradient_checkpointing"), _LEARNS),
-    **dict.fromkeys(("generation.response_length_min", "data.shuffle"), ("ppo",)),
-    "generation.batch_size": ("ppo", "evaluation"),
-    # An evaluation shows the weighted sum of the scores as it is.
-    **dict.fromkeys(("reward.scaling", "reward.score_clip", "reward.length_penalty"), ("ppo",)),
-    **dict.fromkeys(("reward.missing_eos_penalty", "reward.missing_eos_mode"), ("ppo",)),
-}
 LEARN_FROM_EXAMPLES: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
 LONG_TEXT = 1000
 # How the bundled names end that fit a setting, in a stage or in all.
@@ -96,7 +81,7 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "pp
     fields: dict[str, list[dict[str, Any]]] = {section: [] for section in kind.sections}
     for name, info in walk_fields(kind):
         section, _, rest = name.partition(".")
-        if rest and stage in ONLY_IN.get(name, (stage,)):
+        if rest and stage in USED_ONLY_BY.get(name, (stage,)):
             fields[section].append(describe_field(name, info, stage))
     sections = [
         {"name": section, "title": SECTION_TITLES[section], "help": _intro(section, kind), "fields": fields[section]}

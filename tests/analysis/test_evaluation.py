@@ -13,6 +13,7 @@ from rlhf_studio.analysis.evaluation.compare import agreement, of_points, paired
 from rlhf_studio.analysis.evaluation.frontier import frontier, thinned
 from rlhf_studio.analysis.evaluation.intervals import NOTHING, Interval, exponential, mean, ratio, share, student_t
 from rlhf_studio.analysis.evaluation.report import TEXT_LOGPROB, TEXT_TOKENS, report
+from rlhf_studio.analysis.evaluation.table import table_of
 from rlhf_studio.analysis.evaluation.texts import MOST_WORDS, Piece, distinct, repetition, word_differences, words
 from rlhf_studio.runs.evaluation.answers import Answer
 
@@ -268,6 +269,18 @@ def test_a_whole_report_by_hand() -> None:
     assert (late.stopped, late.length.value, late.answers) == (1.0, 4.0, 4)
     assert late.agreements["score"].against.value == 1.0
     assert [row.name for row in report(by_policy(over_optimised()), {}, first="late").policies if not row.differences] == ["late"]
+
+
+def test_disagreement_by_hand() -> None:
+    # one ensemble says 1 and 3: deviation 1; with another that says 0, 0 and 6 the variances 1 and 8 add up to 9
+    once, both = {"judges": [1.0, 3.0]}, {"judges": [1.0, 3.0], "more": [0.0, 0.0, 6.0]}
+    answers = [answer("start", 0, members=once), answer("start", 1, members=both), answer("plain", 0)]
+    found = {policy.name: policy.disagreement.value for policy in report(by_policy(answers), {}).policies}
+    assert found == {"start": 2.0, "plain": None}
+    told = table_of(report(by_policy(answers), {}))
+    (column,) = [place for place, column in enumerate(told.columns) if column.key == "disagreement"]
+    cell = told.rows[0][1][column]  # two prompts with 1 and 3: mean 2, standard error 1, t of one degree of freedom 12.7062
+    assert isinstance(cell, Interval) and (cell.low, cell.high) == pytest.approx((2 - 12.7062, 2 + 12.7062), abs=1e-3)
 
 
 def test_a_report_of_nothing_and_an_unknown_policy() -> None:

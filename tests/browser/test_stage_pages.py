@@ -51,6 +51,13 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
     assert "recipe=" not in page.url and "dpo." not in page.url
     page.reload()
     expect(page.locator('[data-setting="dpo.beta"] input')).to_have_value("0.3")  # kept, and not filled in a second time
+    reward = "reward.components.0"
+    page.goto(page.url.split("?")[0] + f"?tab=train&recipe=world&{reward}.kind=ensemble&{reward}.models=one%0Atwo&{reward}.no=1")
+    expect(page.locator(".rs-component")).to_contain_text("1. Ensemble")
+    expect(page.locator(f'[data-setting="{reward}.models"] textarea')).to_have_value("one\ntwo")
+    expect(page.locator(".rs-train .rs-message")).to_contain_text(f"There is no such setting: {reward}.no.")
+    page.goto(page.url.split("?")[0] + f"?tab=train&recipe=world&{reward}.kind=nothing")
+    expect(page.locator(".rs-train .rs-message")).to_contain_text(f"There is no such setting: {reward}.kind.")
 
 
 def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Callable[..., Any], server: Server) -> None:

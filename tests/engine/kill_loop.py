@@ -1,7 +1,7 @@
 """Kill a real engine process at random moments, resume it, and compare the final parameters with an uninterrupted run.
 
-``python -m tests.engine.kill_loop --kills 20`` prints one line per kill. Each engine is forked from this process, which has
-the libraries loaded already, so that most kills hit the engine's own work rather than an import.
+``python -m tests.engine.kill_loop --kills 20`` prints one line per kill; ``--stage sft`` kills runs of another stage. Each engine is forked
+from this process, which has the libraries loaded already, so that most kills hit the engine's own work rather than an import.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import Stage, StageConfig
+from rlhf_studio.config_io import parse_config
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.start import StartMode
 from tests.engine.conftest import small_config
+from tests.engine.stage_settings import STAGES, settings
 
 PPO = {"steps": 24, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 50, "kl_target": 0.5}
 
@@ -63,7 +65,7 @@ def history(run_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
     return [(step, {name: value for name, value in row.items() if not name.startswith(measured)}) for step, row in rows]
 
 
-def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, object]:
+def kill_once(config: StageConfig, run_dir: Path, moment: float) -> dict[str, object]:
     """Kill the engine ``moment`` seconds after its start, look at the run, resume it to the end."""
     create_run(run_dir, config, name="killed", state="loading")
     child = fork_engine(run_dir, "train")
@@ -80,23 +82,32 @@ def kill_once(config: RunConfig, run_dir: Path, moment: float) -> dict[str, obje
     return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
 
 
-def run_loop(folder: Path, kills: int, seed: int, lora: bool) -> list[dict[str, object]]:
+def configured(folder: Path, stage: Stage, seed: int, lora: bool) -> StageConfig:
+    """A run of two dozen steps or more, with a checkpoint after every fourth."""
+    engine = {"checkpoint_every": 4, "seed": seed}
+    adapter = {"enabled": True, "r": 4, "dropout": 0.2} if lora else {}
+    if stage == "ppo":
+        return small_config(folder, ppo=PPO, lora=adapter, engine=engine, reward={"scaling": "normalise"})
+    values = settings(folder, stage, epochs=6, learning_rate=0.003)
+    return parse_config({**values, "lora": adapter, "engine": {**values["engine"], **engine}})
+
+
+def run_loop(folder: Path, kills: int, seed: int, lora: bool, stage: Stage = "ppo") -> list[dict[str, object]]:
     """One uninterrupted run, then ``kills`` killed and resumed ones; each result says whether all was equal."""
     torch.set_num_threads(1)
-    settings = {"enabled": True, "r": 4, "dropout": 0.2} if lora else {}
-    scaling = {"scaling": "normalise"}
-    config = small_config(folder, ppo=PPO, lora=settings, engine={"checkpoint_every": 4, "seed": seed}, reward=scaling)
+    config = configured(folder, stage, seed, lora)
     create_run(folder / "whole", config, name="whole", state="loading")
     started = time.monotonic()
     assert exit_code(fork_engine(folder / "whole", "train")) == 0
     duration = time.monotonic() - started
-    wanted, wanted_history = final_weights(folder / "whole", config.ppo.steps), history(folder / "whole")
+    steps = RunReader(folder / "whole").status().step
+    wanted, wanted_history = final_weights(folder / "whole", steps), history(folder / "whole")
     moments, results = random.Random(seed), []
     for number in range(kills):
         run_dir = folder / f"killed-{number}"
         result = kill_once(config, run_dir, moments.uniform(0.0, duration))
-        found = final_weights(run_dir, config.ppo.steps)
-        same = found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+        found = final_weights(run_dir, steps)
+        same = bool(wanted) and found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
         results.append({**result, "equal": same, "history_equal": history(run_dir) == wanted_history})
         print(json.dumps(results[-1]), flush=True)
     return results
@@ -107,9 +118,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lora", action="store_true")
+    parser.add_argument("--stage", choices=("ppo", *STAGES), default="ppo")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = run_loop(Path(folder), options.kills, options.seed, options.lora)
+        results = run_loop(Path(folder), options.kills, options.seed, options.lora, options.stage)
     good = [row for row in results if row["equal"] and row["history_equal"] and row["resume_exit"] == 0]
     print(f"{len(good)} of {len(results)} runs equal the uninterrupted one")
     return 0 if len(good) == len(results) else 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 import shutil
 import signal
 from collections.abc import Callable
@@ -25,40 +24,10 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from tests.engine.small_models import save_policy, save_reward_model
+from tests.engine.small_models import save_reward_model
+from tests.engine.stage_settings import STAGES, settings
 
-STAGES = ("sft", "reward_model", "dpo")
 WAYS = [*((stage, False) for stage in STAGES), ("sft", True), ("dpo", True), ("reward_model", True)]
-
-
-def write_examples(folder: Path) -> None:
-    """Twenty demonstrations and pairs of the words that the small tokenizer knows, with five prompts."""
-    draw = random.Random(3)
-
-    def words(count: int) -> str:
-        return " ".join(f"w{draw.randrange(1, 16)}" for _ in range(count))
-
-    rows = [{"prompt": f"w{1 + place % 5} w2", "chosen": f" {words(4)}", "rejected": f" {words(3 + place % 3)}"} for place in range(20)]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    shown = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
-    (folder / "demonstrations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown), encoding="utf-8")
-
-
-def settings(folder: Path, stage: str, lora: bool = False, family: str = "gpt2", **training: Any) -> dict[str, Any]:
-    """A run of eight steps, with checkpoints after every third."""
-    if not (folder / "policy").exists():
-        save_policy(folder / "policy", family, scale=4.0)
-        write_examples(folder)
-    source = "demonstrations.jsonl" if stage == "sft" else "pairs.jsonl"
-    values = {
-        "stage": stage,
-        "model": {"policy": str(folder / "policy")},
-        "lora": {"enabled": lora, "r": 2},
-        "data": {"source": str(folder / source), "max_tokens": 32, "eval_share": 0.2, "drop_duplicates": False},
-        stage: {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "eval_every": 3, **training},
-        "engine": {"device": "cpu", "checkpoint_every": 3, "watch_every": 4, "record_samples": 4, "watch_prompts": 2},
-    }
-    return values if stage == "reward_model" else {**values, "generation": {"response_length": 5}}
 
 
 def make(run_dir: Path, values: dict[str, Any]) -> Path:
@@ -124,6 +93,7 @@ def test_what_a_run_leaves_behind(finished: dict[str, Path], stage: str) -> None
     assert (status.state, status.stage, status.step, status.total_steps) == ("finished", stage, 8, 8)
     assert all(f"{stage}/loss" in row and "lr" in row and "time/total" in row for row in rows.values())
     assert [step for step, row in rows.items() if f"{stage}/eval_loss" in row] == [3, 6, 8]
+    assert stage == "sft" or all(0 <= (row[f"{stage}/accuracy"] or 0) <= 1 for row in rows.values())
     assert list(reader.rollout_steps()) == [4, 8]
     made = next(event for event in reader.events_since(0) if event.kind == "ingredients")
     assert {one["setting"] for one in made.data["ingredients"]} == {"model.policy", "data.source"}

@@ -27,7 +27,7 @@ from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
 from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_pairs
 from rlhf_studio.inputs.prompts.sources import tables
 from tests.engine.small_models import save_policy
-from tests.engine.test_stage_runs import STAGES, settings
+from tests.engine.stage_settings import STAGES, settings
 from tests.inputs.test_tables import in_process, write_parquet
 
 CPU = Compute(torch.device("cpu"), torch.float32)

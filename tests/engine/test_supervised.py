@@ -181,7 +181,7 @@ def test_gradient_checkpointing_changes_nothing(dropout: float, own: bool) -> No
         passes.packs = False
         model.set_attn_implementation("sdpa")
         torch.manual_seed(1)
-        found.append((passes.add_gradients(examples()), [gradient.clone() for gradient in passes.gradients()]))
+        found.append((passes.add_gradients(examples()).loss, [gradient.clone() for gradient in passes.gradients()]))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     for plain, again in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(again, plain, atol=1e-6, rtol=1e-4)
@@ -200,9 +200,9 @@ def test_ranks_share_a_batch(count: int, size: int) -> None:
     """What the ranks find adds up to the whole batch, for every size of the batch; a rank without items has gradients of 0."""
     items, objective = examples(count), LanguageModelObjective()
     alone = BatchPasses(make_model(), objective, LANES, 2)
-    loss = alone.add_gradients(items)
+    loss = alone.add_gradients(items).loss
     passes = [BatchPasses(make_model(), objective, replace(LANES, ranks=OneOf(rank, size)), 2) for rank in range(size)]
-    assert sum(one.add_gradients(items) for one in passes) == pytest.approx(loss, rel=1e-5)
+    assert sum(one.add_gradients(items).loss for one in passes) == pytest.approx(loss, rel=1e-5)
     for expected, *parts in zip(alone.gradients(), *(one.gradients() for one in passes), strict=True):
         torch.testing.assert_close(sum(parts), expected, atol=1e-6, rtol=1e-4)
     assert sum(one.mean_loss(items) for one in passes) == pytest.approx(alone.mean_loss(items), rel=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.feedback.from_answers import items_of
@@ -47,6 +48,17 @@ def test_a_ranking_has_the_different_answers_and_a_rating_each() -> None:
     items, left_out = items_of(TWO, "rating")
     assert [item.responses[0] for item in items] == ["a", "b", "c", "same", "same"] and left_out == 1
     assert all(item.uncertainty is None for item in items)
+
+
+def test_an_ensemble_is_unsure_where_its_models_disagree_about_the_difference() -> None:
+    """Two models: of the first pair both say that it differs by 2; of the second the one says 3, the other −1."""
+    scores = {"a": (1.0, 5.0), "b": (-1.0, 3.0), "c": (3.0, 0.0), "d": (0.0, 1.0)}
+    answers = [
+        replace(said(policy, place, 0, text, sum(scores[text]) / 2), members={"judges": list(scores[text])})
+        for policy, place, text in (("x", 0, "a"), ("y", 0, "b"), ("x", 1, "c"), ("y", 1, "d"))
+    ]
+    assert [item.uncertainty for item in items_of(answers, "pair")[0]] == [0.0, 2.0]
+    assert [item.uncertainty for item in items_of(answers, "rating")[0]] == [2.0, 2.0, 1.5, 0.5]
 
 
 def test_an_answer_without_a_score_says_nothing_of_how_sure_the_model_is() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlhf_studio.config import STAGES
+from rlhf_studio.config import STAGES, USED_ONLY_BY, EnsembleReward
 from rlhf_studio.config_io import apply_overrides, config_from_yaml, parse_config, walk_fields
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import list_recipes, load_recipe
@@ -17,7 +17,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_samples, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line, overrides
-from rlhf_studio.ui.form import ONLY_IN, describe_form, nested, values_of
+from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.live_data import settings_payload
 from rlhf_studio.ui.runs_page import headline_of
@@ -36,7 +36,7 @@ LEARNING = ("sft", "reward_model", "dpo")
 def test_a_form_has_the_settings_of_its_stage_and_no_others(stage: Any) -> None:
     form = describe_form(stage=stage)
     fields = {field["name"]: field for section in form["sections"] for field in section["fields"]}
-    wanted = {name for name, _ in walk_fields(STAGES[stage]) if "." in name and stage in ONLY_IN.get(name, (stage,))}
+    wanted = {name for name, _ in walk_fields(STAGES[stage]) if "." in name and stage in USED_ONLY_BY.get(name, (stage,))}
     assert set(fields) == wanted and json.loads(json.dumps(form)) == form
     assert bool(form["components"]) == (stage in ("ppo", "evaluation"))
     rules = [field["used_when"] for field in fields.values() if "used_when" in field]
@@ -197,6 +197,20 @@ def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path
     assert found.recipe == "world" and found.values == {"reward.components.0.model": model, "model.policy": policy}
     values = values_of(load_recipe(found.recipe).config)
     assert "model.policy" in values and "model" in values["reward.components"][0]  # what the form fills in is there
+
+
+def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path) -> None:
+    def trained(seed: int, **settings: Any) -> Any:
+        reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, recipe="world-reward", engine={"seed": seed}, **settings)
+        return reader, str(give_model(reader, "reward_model"))
+
+    (one, model), (other, again), (unlike, _) = trained(0), trained(1), trained(2, reward_model={"epochs": 3})
+    without = write_stage_run(tmp_path, "reward_model", [{}], recipe="world-reward", engine={"seed": 4})  # has kept no model
+    assert len(next_stages(one, [unlike, without])) == 1
+    together = next_stages(one, [unlike, other, without])[1]
+    assert together.title == "Use all 2 as an ensemble" and together.recipe == "world"
+    assert together.values["reward.components.0.kind"] == "ensemble"
+    assert EnsembleReward(models=together.values["reward.components.0.models"]).model_names() == [model, again]
 
 
 def test_every_card_that_a_result_leads_to_is_on_the_train_page(tmp_path: Path) -> None:

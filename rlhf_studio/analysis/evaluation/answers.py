@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.runs.evaluation.answers import Answer
+from rlhf_studio.runs.evaluation.answers import Answer, disagreement
 
 SCORE, GOLD, JUDGE = "score", "gold", "judge"
 """What an answer is measured by, beside the components of its score (``reward/NAME``)."""
@@ -25,6 +25,7 @@ class PolicyAnswers:
         measures: by name the scores (N,), float64: ``score``, ``gold``, ``judge`` and ``reward/NAME``; NaN where there is none.
         kl: (N,) in nats; NaN where it is not known.
         lengths: (N,) in the policy's own tokens.
+        disagreement: (N,) how far the models of the reward's ensembles lie apart; NaN without an ensemble.
     """
 
     name: str
@@ -33,6 +34,7 @@ class PolicyAnswers:
     measures: dict[str, np.ndarray]
     kl: np.ndarray
     lengths: np.ndarray
+    disagreement: np.ndarray
 
     @property
     def texts(self) -> list[str]:
@@ -58,7 +60,8 @@ def _arrays(name: str, records: list[Answer]) -> PolicyAnswers:
     measures |= {PART + part: _numbers([record.parts.get(part) for record in records]) for part in parts}
     places = np.array([record.place for record in records], np.int64)
     lengths = np.array([record.length for record in records], np.float64)
-    return PolicyAnswers(name, records, places, measures, _numbers([record.kl for record in records]), lengths)
+    kl, apart = (_numbers(values) for values in ([record.kl for record in records], [disagreement(record) for record in records]))
+    return PolicyAnswers(name, records, places, measures, kl, lengths, apart)
 
 
 def known_measures(policies: Mapping[str, PolicyAnswers]) -> list[str]:

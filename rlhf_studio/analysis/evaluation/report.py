@@ -27,6 +27,7 @@ class PolicyReport:
         length: in the policy's own tokens.
         stopped: share of the answers that ended by themselves; None for a file of completions.
         kl: from the reference, in nats for each answer.
+        disagreement: mean standard deviation of an answer's scores over the models of an ensemble.
         perplexity: of the answers under the reference.
         text_perplexity: of the held-out text under the policy; None without one.
         distinct: distinct-1, -2 and -3 over all answers.
@@ -42,6 +43,7 @@ class PolicyReport:
     length: Interval
     stopped: float | None
     kl: Interval
+    disagreement: Interval
     perplexity: Interval
     text_perplexity: float | None
     distinct: tuple[float | None, float | None, float | None]
@@ -112,6 +114,7 @@ def _row(policy: PolicyAnswers, first: PolicyAnswers, measures: list[str], text:
         length=mean(policy.lengths, policy.places),
         stopped=sum(known) / len(known) if known else None,
         kl=mean(policy.kl, policy.places),
+        disagreement=mean(policy.disagreement, policy.places),
         perplexity=exponential(ratio(-logprobs, lengths, policy.places)),
         text_perplexity=None if nats is None else float(np.exp(min(nats, 700.0))),
         distinct=(varied[0], varied[1], varied[2]),

@@ -72,6 +72,8 @@ def _measures(report: Report) -> _Made:
         )
         for measure in report.measures
     ]
+    apart = "How far an ensemble's models lie apart over an answer (standard deviation): large on texts unlike those they learned from."
+    made.append((Column("disagreement", "Disagreement", apart), lambda policy: policy.disagreement))
     made.append((Column("kl", "KL", "Mean KL of an answer from the reference, in nats."), lambda policy: policy.kl))
     made.append((Column("length", "Length", "Mean tokens of an answer.", digits=1), lambda policy: policy.length))
     made.append((Column("ended", "Ended", "Share of the answers that ended by themselves.", True, 0), lambda policy: policy.stopped))

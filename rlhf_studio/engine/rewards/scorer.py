@@ -68,7 +68,13 @@ class Scorer:
 
     def parts(self, episodes: Episodes) -> dict[str, Tensor]:
         """Weighted score (B,) of each component, without touching the running moments."""
-        return self._weighted(self._answers(episodes))
+        return self.parts_and_members(episodes)[0]
+
+    def parts_and_members(self, episodes: Episodes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """As :meth:`parts`, and of each component that is an ensemble the scores of its k models, (k, B), times its weight."""
+        answers = self._answers(episodes)
+        members = {part.name: [part.weight * scores for scores in answers[part.name].members.values()] for part in self.components}
+        return self._weighted(answers), {name: torch.stack(scores) for name, scores in members.items() if scores}
 
     def reward_models(self) -> list[tuple[str, RewardModelScorer]]:
         """Every reward model, with the setting that names its component."""

@@ -21,7 +21,7 @@ from torch.nn.functional import logsigmoid
 from rlhf_studio.config import DPOConfig
 from rlhf_studio.engine.compute.packing import enable_packing, takes_packed_rows
 from rlhf_studio.engine.models.text_passes import text_logprobs
-from rlhf_studio.engine.stages.reward_training import EncodedPair, wrong_way_round
+from rlhf_studio.engine.stages.reward_training import EncodedPair, pair_sums, wrong_way_round
 from rlhf_studio.engine.stages.supervised.objective import Read, TrainingObjective
 
 
@@ -75,8 +75,12 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
+        return self.learn(model, items)[0]
+
+    def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
         chosen, rejected = self._log_ratios(model, items)
-        return self._loss_sum(self.beta * (chosen - rejected), items)
+        margins = self.beta * (chosen - rejected)
+        return self._loss_sum(margins, items), pair_sums(margins.detach(), items)
 
     def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairRewards]) -> float:
         return float(self._loss_sum(torch.tensor([rewards.margin for rewards in results]), items)) / self.count(items)

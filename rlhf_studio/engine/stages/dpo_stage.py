@@ -60,8 +60,9 @@ class DPOStage(SupervisedStage):
         return self._watched.answer(self.model, self.tokenizer, self.compute)
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
-        """Nothing beside the loss: the rest is measured on held-out pairs."""
-        return {}
+        """In how many of the batch's pairs the chosen response has the larger implicit reward; nothing for ties alone."""
+        sums = numbers.sums
+        return {"dpo/accuracy": sums["right"] / sums["decided"]} if sums["decided"] else {}
 
 
 def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tuple[DPOStage, list[EventRecord]]:

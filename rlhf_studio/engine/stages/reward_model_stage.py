@@ -44,8 +44,11 @@ class RewardModelStage(SupervisedStage):
         self._measured: tuple[int, dict[str, Any]] | None = None  # the step of the newest measurement, and its record
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
-        """Nothing beside the loss: the rest is measured on held-out pairs."""
-        return {}
+        """How the batch's pairs are ordered, before the step; nothing for ties alone."""
+        sums = numbers.sums
+        if not sums["decided"]:
+            return {}
+        return {"reward_model/accuracy": sums["right"] / sums["decided"], "reward_model/margin": sums["margin"] / sums["decided"]}
 
     def measure(self) -> Measured:
         """Accuracy, loss, calibration and more on the held-out pairs; at the end also on texts that mean the same."""

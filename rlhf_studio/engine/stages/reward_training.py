@@ -88,7 +88,11 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
-        return self._loss_sum(*self._scores(model, items), items)
+        return self.learn(model, items)[0]
+
+    def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
+        chosen, rejected = self._scores(model, items)
+        return self._loss_sum(chosen, rejected, items), pair_sums(chosen.detach() - rejected.detach(), items)
 
     def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairScores]) -> float:
         chosen, rejected = torch.tensor([(scores.chosen, scores.rejected) for scores in results]).T
@@ -114,6 +118,16 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         texts = [item.prompt + item.chosen for item in items] + [item.prompt + item.rejected for item in items]
         scores = text_scores(model, texts, self.pad_id, twins=True)
         return scores[: len(items)], scores[len(items) :]
+
+
+def pair_sums(gaps: Tensor, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
+    """Of pairs whose chosen response is better by ``gaps`` (B,): sums over those that are no ties, with their weights.
+
+    ``decided``: how many there are; ``right``: those with a gap above 0, and half of those with a gap of 0; ``margin``: of the gaps.
+    """
+    weights = gaps.new_tensor([0.0 if item.tie else item.weight for item in items])
+    right = (gaps > 0).to(gaps) + 0.5 * (gaps == 0)
+    return {"decided": weights.sum(), "right": (weights * right).sum(), "margin": (weights * gaps).sum()}
 
 
 def wrong_way_round(items: Sequence[EncodedPair], label_smoothing: float, like: Tensor) -> Tensor:

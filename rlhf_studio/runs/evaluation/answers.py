@@ -6,15 +6,17 @@ evaluation knows lies in the table ``answers``, one row for each.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from statistics import pvariance
 from typing import Any
 
 from rlhf_studio.runs import rows, schema
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.step_rows import has_table
-from rlhf_studio.runs.values import check_whole, decode_numbers, decode_text, encode_numbers, encode_text
+from rlhf_studio.runs.values import check_whole, decode_json, decode_numbers, decode_text, encode_json, encode_numbers, encode_text
 
 TABLE = "answers"
 NUMBERS = ("judge", "ref_logprob")
@@ -34,6 +36,7 @@ class Answer(RolloutRecord):
         judge: score of the reward model that was not used in training; NaN without one.
         ref_logprob: sum of the reference's log-probabilities of the answer's tokens at temperature 1, in nats.
         ref_length: how many tokens the answer has for the reference.
+        members: of each component that is an ensemble the scores of its models, times the component's weight; empty without one.
     """
 
     policy: str
@@ -42,26 +45,44 @@ class Answer(RolloutRecord):
     judge: float
     ref_logprob: float
     ref_length: int
+    members: dict[str, list[float]] = field(default_factory=dict)
+
+
+def disagreement(answer: Answer, other: Answer | None = None) -> float | None:
+    """How far the models of an ensemble lie apart over an answer, or over how much better it is than ``other``; None without one.
+
+    With the scores s_i of k models it is their standard deviation √(Σ (s_i − m)² / k), in points of the score. Several ensembles add up
+    as independent sums do, by their variances. It is large on texts unlike those that the models learned from (Lakshminarayanan et al.
+    2017), and on pairs that they are not of one mind about.
+    """
+    if not answer.members:
+        return None
+    variance = 0.0
+    for name, own in answer.members.items():
+        theirs = [0.0] * len(own) if other is None else other.members[name]
+        variance += pvariance([mine - yours for mine, yours in zip(own, theirs, strict=True)])
+    return math.sqrt(variance)
 
 
 def insert_answers(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
     """Store what the answers among the records have beside their rollouts; inside the writer's transaction."""
     connection.executemany(
-        f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_row(step, record) for record in records if isinstance(record, Answer)],
     )
 
 
 def _row(step: int, answer: Answer) -> tuple[Any, ...]:
     numbers, flags = encode_numbers({name: getattr(answer, name) for name in NUMBERS})
-    return (step, answer.sample, encode_text(answer.policy), answer.place, answer.draw, *numbers, answer.ref_length, flags)
+    who = (encode_text(answer.policy), answer.place, answer.draw)
+    return (step, answer.sample, *who, *numbers, answer.ref_length, flags, *encode_json(answer.members))
 
 
 def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
     """All answers of the steps after ``after``, by step and place in it; none in databases of earlier versions."""
     if not has_table(connection, TABLE):
         return []
-    own = "policy, place, draw, judge, ref_logprob, ref_length, number_flags"
+    own = "policy, place, draw, judge, ref_logprob, ref_length, number_flags, members, members_flags"
     plain = ", ".join(f"rollouts.{name}" for name in rows.ROLLOUT_COLUMNS.split(", "))
     found = connection.execute(
         f"""SELECT {own}, {plain} FROM {TABLE} JOIN rollouts USING (step, sample)
@@ -72,12 +93,13 @@ def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]
 
 
 def _answer(row: Sequence[Any]) -> Answer:
-    policy, place, draw, judge, ref_logprob, ref_length, flags, *rest = row
+    policy, place, draw, judge, ref_logprob, ref_length, flags, members, members_flags, *rest = row
     plain = rows.read_rollout(rest, None)
     check_whole(place, draw, ref_length)
     numbers = decode_numbers({"judge": judge, "ref_logprob": ref_logprob}, flags)
-    known = {field.name: getattr(plain, field.name) for field in fields(RolloutRecord)}
-    return Answer(**known, policy=decode_text(policy), place=place, draw=draw, ref_length=ref_length, **numbers)
+    known = {one.name: getattr(plain, one.name) for one in fields(RolloutRecord)}
+    asked = {"policy": decode_text(policy), "place": place, "draw": draw}
+    return Answer(**known, **asked, ref_length=ref_length, members=decode_json(members, members_flags), **numbers)
 
 
 assert TABLE in schema.HISTORY_TABLES, "the answers of a step are replaced with it"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from rlhf_studio.runs.evaluation.answers import Answer
+from rlhf_studio.runs.evaluation.answers import Answer, disagreement
 from rlhf_studio.runs.feedback.records import MOST_RESPONSES, Kind, NewItem
 
 LONGEST_SOURCE = 200  # characters of a policy's name
@@ -16,8 +16,9 @@ def items_of(answers: Sequence[Answer], kind: Kind) -> tuple[list[NewItem], int]
     """The items, prompt by prompt, and how many there would be beside them but for empty or equal responses.
 
     A pair is two policies' answers of the same draw, or, where one policy answered, each two of its draws that follow each other. A
-    ranking has all answers to a prompt, at most :data:`MOST_RESPONSES`. ``uncertainty`` is minus the distance of the highest from the
-    lowest score, so that the responses that the reward model can hardly tell apart come first where a task asks the most uncertain first.
+    ranking has all answers to a prompt, at most :data:`MOST_RESPONSES`. ``uncertainty`` decides where a task asks the most uncertain first.
+    With an ensemble it is how far the models lie apart over the difference of the best and the worst answer, or over the one answer; else
+    minus the distance of the highest from the lowest score, so that responses which the reward model can hardly tell apart come first.
     """
     by_prompt: dict[int, list[Answer]] = {}
     for answer in sorted(answers, key=lambda answer: answer.place):
@@ -51,8 +52,14 @@ def _groups(answers: list[Answer], kind: Kind) -> Iterator[list[Answer]]:
 
 
 def _item(group: list[Answer]) -> NewItem:
-    scores = [answer.score for answer in group]
-    distance = max(scores) - min(scores)
     sources = tuple(f"{answer.policy[:LONGEST_SOURCE]}, answer {answer.draw + 1}" for answer in group)
-    sure = -distance if len(group) > 1 and math.isfinite(distance) else None
-    return NewItem(group[0].prompt, tuple(answer.response for answer in group), sources, sure)
+    return NewItem(group[0].prompt, tuple(answer.response for answer in group), sources, _uncertainty(group))
+
+
+def _uncertainty(group: list[Answer]) -> float | None:
+    best, worst = (choose(group, key=lambda answer: answer.score) for choose in (max, min))
+    several = len(group) > 1
+    apart = disagreement(best, worst if several else None)
+    if apart is None:
+        apart = worst.score - best.score if several else math.nan
+    return apart if math.isfinite(apart) else None

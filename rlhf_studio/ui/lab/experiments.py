@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import RunConfig, Stage, StageConfig
+from rlhf_studio.config import RewardModelRunConfig, RunConfig, Stage, StageConfig
 from rlhf_studio.config.changes import Change, refusals
 from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
@@ -22,6 +22,7 @@ from rlhf_studio.runs.lab.fork import refuse_imported, settings_at
 from rlhf_studio.runs.lab.longer import schedule_note, with_more_steps
 from rlhf_studio.runs.lab.suggestions import suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
@@ -40,7 +41,7 @@ COMMON: dict[Stage, tuple[str, ...]] = {
     "evaluation": ("evaluation.prompts", "evaluation.samples", "generation.temperature", "engine.seed"),
 }
 """By stage, the settings that the forms offer at once, the first of them for a sweep; any other can be added by its name."""
-MOST_CHANGES, MOST_TEXT = 50, 100_000
+MOST_CHANGES, MOST_TEXT, MOST_ALIKE = 50, 100_000, 50
 GOLD = "gold/score"
 Json = dict[str, Any]
 
@@ -128,7 +129,7 @@ class Experiments:
         run = sent.run_id(data)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
         config, over = reader.config(), status.state in ("finished", "stopped")
-        following = [asdict(one) for one in next_stages(reader)] if over else []
+        following = [asdict(one) for one in next_stages(reader, self._alike(run, config))] if over else []
         if not isinstance(config, RunConfig):
             return {"ideas": [], "next": following, "kind": "", "state": status.state}
         kind = self._insights.kind_of(run, Place(status.epoch, status.step, status.state))
@@ -139,6 +140,13 @@ class Experiments:
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
         return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}
+
+    def _alike(self, run: str, config: StageConfig) -> list[RunReader]:
+        """Other finished runs with reward models, where the run is one of them: the newest few, that the answer stays quick."""
+        if not isinstance(config, RewardModelRunConfig):
+            return []
+        runs = [one for one in self._workspace.runs() if one.stage == "reward_model" and one.state == "finished" and one.run_id != run]
+        return [self._workspace.reader(one.run_id) for one in runs[:MOST_ALIKE]]
 
     # --- what they start ----------------------------------------------------------------------------------------------------------
 

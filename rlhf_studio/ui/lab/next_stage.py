@@ -5,12 +5,24 @@ Nothing is started, and no code is in what is handed on: a recipe's name, and te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, Stage, StageConfig, prompt_writing
+from rlhf_studio.config import (
+    DPORunConfig,
+    RewardModelRunConfig,
+    RunConfig,
+    SFTRunConfig,
+    Stage,
+    StageConfig,
+    prompt_writing,
+)
+from rlhf_studio.config_io import ConfigError
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.recipes import list_recipes
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import workspace_of
 from rlhf_studio.runs.reader import RunReader
 
@@ -38,8 +50,11 @@ class NextStage:
     values: dict[str, str]
 
 
-def next_stages(reader: RunReader) -> list[NextStage]:
-    """What the newest model of a run can be used for; nothing where it has kept none, or is another program's."""
+def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[NextStage]:
+    """What the newest model of a run can be used for; nothing where it has kept none, or is another program's.
+
+    Among ``others``, finished runs of the workspace, reward models that differ in their seed alone are offered together with it.
+    """
     config = reader.config()
     kept = reader.policies()
     folder = _model(Path(kept[-1].path)) if kept and not reader.origin().imported else None
@@ -65,13 +80,37 @@ def next_stages(reader: RunReader) -> list[NextStage]:
     if isinstance(config, RewardModelRunConfig):
         why = "It scores what the policy writes."
         body = _trained_from(config)
-        policy = {"model.policy": body} if body else {}
-        return [_next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, {**texts, **policy})]
+        texts |= {"model.policy": body} if body else {}
+        alone = _next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, texts)
+        return [alone, *_together(config, folder, others, texts)]
     if isinstance(config, RunConfig | DPORunConfig):
         found = list_recipes("evaluation")
         values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy, **texts}
         return [NextStage("Evaluate it", "See its answers beside those of where it began.", found[0].name, values)] if found else []
     return []
+
+
+def _together(config: RewardModelRunConfig, folder: Path, others: Sequence[RunReader], texts: dict[str, str]) -> list[NextStage]:
+    """The reward model with those that the same settings and other seeds made, as one reward; nothing where there is no other one."""
+    folders = [folder]
+    for reader in others:
+        try:
+            kept, alike = reader.policies(), _but_for_the_seed(reader.config()) == _but_for_the_seed(config)
+        except (StoreError, ConfigError):  # a run that cannot be read is offered for nothing
+            continue
+        if kept and alike and (model := _model(Path(kept[-1].path))):
+            folders.append(model)
+    if len(folders) == 1:
+        return []
+    why = "Models that differ in their seed alone score together: a flaw of one is harder to please, and where they disagree they warn."
+    reward = {"reward.components.0.kind": "ensemble", "reward.components.0.models": "\n".join(map(str, dict.fromkeys(folders)))}
+    return [NextStage(f"Use all {len(folders)} as an ensemble", why, _recipe(config, "ppo"), {**texts, **reward})]
+
+
+def _but_for_the_seed(config: StageConfig) -> dict[str, Any]:
+    settings = config.model_dump(exclude={"name", "recipe"})
+    settings["engine"].pop("seed")
+    return settings
 
 
 def _next(config: StageConfig, stage: Stage, title: str, why: str, setting: str, folder: Path, more: dict[str, str]) -> NextStage:

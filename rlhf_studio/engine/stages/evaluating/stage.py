@@ -253,7 +253,8 @@ class EvaluationStage:
         stopped: list[bool | None],
     ) -> list[Answer]:
         samples, scorer = self._config.evaluation.samples, self._policies.scorer
-        parts = {name: part.tolist() for name, part in scorer.parts(episodes).items()}
+        weighted, several = scorer.parts_and_members(episodes)
+        parts, members = ({name: scores.tolist() for name, scores in found.items()} for found in (weighted, several))
         gold = scorer.gold(episodes)
         judge = None if self._judge is None else torch.stack(list(self._judge.parts(episodes).values())).sum(dim=0).tolist()
         texts = self._questions.texts()
@@ -275,6 +276,7 @@ class EvaluationStage:
                 judge=math.nan if judge is None else judge[row],
                 ref_logprob=rows[row][0],
                 ref_length=rows[row][1],
+                members={name: [scores[row] for scores in models] for name, models in members.items()},
             )
             for row, response in enumerate(episodes.responses)
         ]

@@ -31,6 +31,19 @@ class _Part:
     counts: bool = True
 
 
+@dataclass(frozen=True)
+class BatchNumbers:
+    """What a batch's passes say, over all micro-batches and ranks.
+
+    Attributes:
+        loss: the mean loss.
+        sums: by name what the objective's ``learn`` gave, summed.
+    """
+
+    loss: float
+    sums: dict[str, float]
+
+
 class BatchPasses:
     """Computes the loss of items and its gradient.
 
@@ -48,21 +61,26 @@ class BatchPasses:
         # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
         self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(model) else compute
 
-    def add_gradients(self, items: Sequence[Any]) -> float:
-        """Add the gradient of the mean loss to the parameters' ``grad``; the mean loss. Summed over all ranks."""
+    def add_gradients(self, items: Sequence[Any]) -> BatchNumbers:
+        """Add the gradient of the mean loss to the parameters' ``grad``. Summed over all ranks."""
         count, compute = self.objective.count(items), self._training_compute
         self._prepare(items)
 
+        names: list[str] = []
+
         def loss_of(part: _Part) -> tuple[Tensor, Tensor]:
             with compute.autocast():
-                loss = self.objective.loss_sum(self.model, part.items)
+                loss, sums = self.objective.learn(self.model, part.items)
+            names[:] = sums
             loss = loss / count if part.counts else 0.0 * loss
-            return loss, loss.detach()
+            numbers = torch.stack([loss.detach(), *(one.detach().to(loss) for one in sums.values())])
+            return loss, numbers if part.counts else torch.zeros_like(numbers)
 
         with _mode(self.model, training=True):
-            losses = add_gradients(compute.lanes, self.parameters, self._parts(items, compute), loss_of)
+            numbers = add_gradients(compute.lanes, self.parameters, self._parts(items, compute), loss_of)
         compute.ranks.all_reduce([gradient for gradient in self.gradients() if not is_sharded(gradient)])  # FSDP has reduced the others
-        return compute.ranks.all_reduce_sum([float(torch.stack(losses).double().sum())])[0]
+        loss, *sums = compute.ranks.all_reduce_sum(torch.stack(numbers).double().sum(dim=0).tolist())
+        return BatchNumbers(loss, dict(zip(names, sums, strict=True)))
 
     def gradients(self) -> list[Tensor]:
         """The gradients that there are."""

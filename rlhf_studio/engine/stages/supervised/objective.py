@@ -38,6 +38,10 @@ class TrainingObjective(ABC, Generic[Item]):
     def loss_sum(self, model: Any, items: Sequence[Item]) -> torch.Tensor:
         """The summed loss of these items, a float32 scalar."""
 
+    def learn(self, model: Any, items: Sequence[Item]) -> tuple[Tensor, dict[str, Tensor]]:
+        """As :meth:`loss_sum`, and sums of other numbers that the same pass knows, by name: always the same names. Most have none."""
+        return self.loss_sum(model, items), {}
+
     @abstractmethod
     def read(self, model: Any, items: Sequence[Item]) -> list[Any]:
         """What people look at, for each item: the numbers that its loss is made from. Called without gradients."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ class StepNumbers:
         tokens: tokens that the model read.
         seconds: time of this step.
         items: the batch, as numbers of items.
+        sums: what else the objective says of the batch, by name (see its ``learn``).
         problem: why the step was not taken; empty when it was.
     """
 
@@ -54,6 +55,7 @@ class StepNumbers:
     tokens: int
     seconds: float
     items: tuple[int, ...]
+    sums: dict[str, float] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -134,21 +136,22 @@ class SupervisedTrainer:
         rate = self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
         with _random_numbers_of(self.compute.device, self._seed, self.step_number, self.compute.ranks.rank):
-            loss = self._passes.add_gradients(batch)
+            found = self._passes.add_gradients(batch)
         norm = gradient_norm(self._passes.gradients(), self.compute.ranks)
-        problem = self._apply(loss, norm)
+        problem = self._apply(found.loss, norm)
         self._advance(len(batch))
         self.compute.synchronise()
         return StepNumbers(
             step=self.step_number,
             epoch=self.epoch,
-            loss=loss,
+            loss=found.loss,
             learning_rate=rate,
             grad_norm=float(norm),
             count=self.objective.count(batch),
             tokens=self.objective.tokens(batch),
             seconds=time.monotonic() - start,
             items=tuple(numbers),
+            sums=found.sums,
             problem=problem,
         )
 

@@ -39,7 +39,8 @@ export function takeRecipe(page) {
   if (!asked) return;
   const { state } = page;
   if (!state.has(asked.recipe)) return void page.say("The link names a recipe that there is not.", true);
-  const { values, unknown } = state.withTexts(asked.recipe, asked.texts);
+  const kinds = Object.values(page.boot.forms).find((form) => form.components.length).components;
+  const { values, unknown } = state.withTexts(asked.recipe, asked.texts, kinds);
   page.choose(asked.recipe, values);
   for (const [name] of asked.texts) page.sections.openAt(name);
   const { title } = state.own.get(asked.recipe) || state.recipe;

@@ -58,16 +58,25 @@ export class State {
 
   /**
    * A card's values with some that an address names as texts: {values, unknown}, the names that it has not.
-   * A name such as reward.components.0.model reaches into the list of reward components.
+   * A name such as reward.components.0.model reaches into the list of reward components; reward.components.0.kind
+   * puts a component of that kind there, as `kinds` (the form's) begins it.
    */
-  withTexts(card, texts) {
+  withTexts(card, texts, kinds = []) {
     const values = structuredClone(this.valuesOf(card));
     const unknown = [];
     for (const [name, text] of texts) {
       const [, place, key] = /^reward\.components\.(\d)\.(\w+)$/.exec(name) || [];
       const holder = key ? values["reward.components"]?.[Number(place)] : values;
       const own = key || name;
-      if (holder && Object.hasOwn(holder, own) && typeof holder[own] !== "object" && text.length <= MOST_TEXT)
+      const begun = key === "kind" && kinds.find(({ kind }) => kind === text);
+      if (holder && begun) values["reward.components"][Number(place)] = structuredClone(begun.defaults);
+      else if (
+        holder &&
+        key !== "kind" &&
+        Object.hasOwn(holder, own) &&
+        typeof holder[own] !== "object" &&
+        text.length <= MOST_TEXT
+      )
         holder[own] = likeOld(holder[own], text);
       else unknown.push(name.slice(0, 80));
     }
