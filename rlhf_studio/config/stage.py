@@ -39,6 +39,7 @@ USED_ONLY_BY: dict[str, tuple[Stage, ...]] = {
     **dict.fromkeys(_NOT_WHERE_NOTHING_IS_LEARNED, _LEARNS),
     **dict.fromkeys(("generation.response_length_min", "data.shuffle"), ("ppo",)),
     "generation.batch_size": ("ppo", "evaluation"),
+    **dict.fromkeys(("data.margin_column", "data.margin_from_ratings", "data.group_column"), ("reward_model",)),
     **dict.fromkeys(_ONLY_REWARDS_THAT_TRAIN, ("ppo",)),
 }
 """Settings of the sections that stages share, which only these stages use. Another stage takes no value of them but the default."""

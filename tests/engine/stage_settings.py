@@ -31,12 +31,14 @@ def settings(folder: Path, stage: str, lora: bool = False, family: str = "gpt2",
         save_policy(folder / "policy", family, scale=4.0)
         write_examples(folder)
     source = "demonstrations.jsonl" if stage == "sft" else "pairs.jsonl"
-    values = {
+    values: dict[str, Any] = {
         "stage": stage,
         "model": {"policy": str(folder / "policy")},
         "lora": {"enabled": lora, "r": 2},
         "data": {"source": str(folder / source), "max_tokens": 32, "eval_share": 0.2, "drop_duplicates": False},
         stage: {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "eval_every": 3, **training},
-        "engine": {"device": "cpu", "checkpoint_every": 3, "watch_every": 4, "record_samples": 4, "watch_prompts": 2},
+        "engine": {"device": "cpu", "checkpoint_every": 3, "watch_every": 4, "record_samples": 4},
     }
-    return values if stage == "reward_model" else {**values, "generation": {"response_length": 5}}
+    if stage != "reward_model":  # which writes nothing
+        values |= {"engine": {**values["engine"], "watch_prompts": 2}, "generation": {"response_length": 5}}
+    return values

@@ -61,11 +61,11 @@ def test_bradley_terry_by_hand(scores: None, pair: dict[str, Any], settings: dic
 
 
 def test_how_the_pairs_of_a_batch_are_ordered_by_hand(scores: None) -> None:
-    """Right with weight 1, wrong with weight ½, equal with weight 2, and a tie, which counts nowhere."""
+    """Right, wrong, equal, and a tie, which counts nowhere. The weights are of the loss alone."""
     orders = [(GOOD, BAD, 1.0, False), (BAD, GOOD, 0.5, False), (GOOD, GOOD, 2.0, False), (GOOD, BAD, 4.0, True)]
     items = [EncodedPair((), chosen, rejected, weight=weight, tie=tie) for chosen, rejected, weight, tie in orders]
     sums = BradleyTerryObjective(None).learn(None, items)[1]
-    assert {name: float(number) for name, number in sums.items()} == {"decided": 3.5, "right": 2.0, "margin": 0.25}
+    assert {name: float(number) for name, number in sums.items()} == {"decided": 3.0, "right": 1.5, "chosen": 2.5, "rejected": 2.5}
 
 
 def test_weights_are_summed_exactly_however_a_batch_is_cut(scores: None) -> None:

@@ -102,7 +102,7 @@ def test_loss_is_minus_log_of_the_bradley_terry_probability(tokenizer: PreTraine
 
 
 def test_a_step_says_how_its_pairs_were_ordered_before_it(tokenizer: PreTrainedTokenizerFast) -> None:
-    """However the batch is cut: against the scores of each text alone. The third pair is a tie, the fourth counts half."""
+    """Against the scores of each text alone, however the batch is cut. The third pair is a tie, the last one is the first turned round."""
     changes = ({}, {}, {"tie": True}, {"weight": 0.5}, {})
     encoded = [
         replace(encode_pair(tokenizer, pair, False, 512), **change) for pair, change in zip([*PAIRS, PAIRS[0]], changes, strict=True)
@@ -110,13 +110,13 @@ def test_a_step_says_how_its_pairs_were_ordered_before_it(tokenizer: PreTrainedT
     encoded[4] = replace(encoded[4], chosen=encoded[4].rejected, rejected=encoded[4].chosen)
     model = make_llama()
     gaps = [score_texts(model, tokenizer, [pair.prompt + pair.chosen, pair.prompt + pair.rejected]).tolist() for pair in PAIRS]
-    a, b, _, d = (chosen - rejected for chosen, rejected in gaps)
+    _, b, _, d = (chosen - rejected for chosen, rejected in gaps)
     for micro_batch, lanes in ((0, 1), (2, 2), (1, 1)):
         config = RewardTrainingConfig(batch_size=5, micro_batch_size=micro_batch)
         compute = Compute(torch.device("cpu"), torch.float32, lanes=Lanes(lanes).with_one_row_each())
         numbers = SupervisedTrainer(make_llama(), encoded, BradleyTerryObjective(0), config, compute, 0).step()
-        assert numbers.sums["decided"] == 3.5 and numbers.sums["right"] == (a > 0) + (b > 0) + 0.5 * (d > 0) + (a < 0)
-        assert numbers.sums["margin"] == pytest.approx(b + 0.5 * d, abs=1e-4)
+        assert numbers.sums["decided"] == 4 and numbers.sums["right"] == 1 + (b > 0) + (d > 0)
+        assert numbers.sums["chosen"] - numbers.sums["rejected"] == pytest.approx(b + d, abs=1e-4)
 
 
 def test_learns_a_preference_and_reports_it(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -78,9 +78,11 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         return self.learn(model, items)[0]
 
     def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
-        chosen, rejected = self._log_ratios(model, items)
-        margins = self.beta * (chosen - rejected)
-        return self._loss_sum(margins, items), pair_sums(margins.detach(), items)
+        logprobs = pair_logprobs(model, items)
+        chosen, rejected = (self.beta * ratio for ratio in self._log_ratios(logprobs, items))
+        of_texts = pair_sums(*logprobs, items)
+        sums = pair_sums(chosen, rejected, items) | {f"{name}_logprob": of_texts[name] for name in ("chosen", "rejected")}
+        return self._loss_sum(chosen - rejected, items), sums
 
     def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairRewards]) -> float:
         return float(self._loss_sum(torch.tensor([rewards.margin for rewards in results]), items)) / self.count(items)
@@ -91,9 +93,7 @@ class DPOObjective(TrainingObjective[EncodedPair]):
 
     def read(self, model: Any, items: Sequence[EncodedPair]) -> list[PairRewards]:
         logprobs = pair_logprobs(model, items)
-        ratios = [
-            (part - known).mul(self.beta).tolist() for part, known in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)
-        ]
+        ratios = [ratio.mul(self.beta).tolist() for ratio in self._log_ratios(logprobs, items)]
         return [PairRewards(*numbers) for numbers in zip(*ratios, *(part.tolist() for part in logprobs), strict=True)]
 
     # --- the reference -----------------------------------------------------------------------------------------------------
@@ -124,9 +124,8 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         rows = zip(items, tensors["reference"].tolist(), strict=True)
         self._known |= {_key(item): (chosen, rejected) for item, (chosen, rejected) in rows if not math.isnan(chosen)}
 
-    def _log_ratios(self, model: Any, items: Sequence[EncodedPair]) -> list[Tensor]:
+    def _log_ratios(self, logprobs: tuple[Tensor, Tensor], items: Sequence[EncodedPair]) -> list[Tensor]:
         """log p_policy - log p_reference, (B,) of the chosen and of the rejected responses."""
-        logprobs = pair_logprobs(model, items)
         return [part - known for part, known in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)]
 
     def _of_reference(self, items: Sequence[EncodedPair], like: Tensor) -> tuple[Tensor, Tensor]:

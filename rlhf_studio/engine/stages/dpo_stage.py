@@ -11,6 +11,7 @@ from rlhf_studio.config import DPORunConfig
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.stages.dpo import DPOObjective
+from rlhf_studio.engine.stages.reward_training import pair_sums
 from rlhf_studio.engine.stages.supervised.examples import load_pairs
 from rlhf_studio.engine.stages.supervised.loading import load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
@@ -36,18 +37,12 @@ class DPOStage(SupervisedStage):
         if not self._held_out:
             return Measured()
         found = self.trainer.read(self._held_out)
-        count, margins = len(found), [pair.margin for pair in found]
-        return Measured(
-            {
-                "dpo/eval_loss": self.trainer.mean_loss(self._held_out),
-                "dpo/eval_accuracy": sum((margin > 0) + 0.5 * (margin == 0) for margin in margins) / count,
-                "dpo/margin": sum(margins) / count,
-                "dpo/chosen_reward": sum(pair.chosen for pair in found) / count,
-                "dpo/rejected_reward": sum(pair.rejected for pair in found) / count,
-                "dpo/chosen_logprob": sum(pair.chosen_logprob for pair in found) / count,
-                "dpo/rejected_logprob": sum(pair.rejected_logprob for pair in found) / count,
-            }
-        )
+        chosen, rejected = torch.tensor([(pair.chosen, pair.rejected) for pair in found]).T
+        sums = {name: float(number) for name, number in pair_sums(chosen, rejected, self._held_out).items()}
+        told = {"dpo/eval_loss": self.trainer.objective.mean_of(self._held_out, found)}
+        if count := sums["decided"]:
+            told |= {"dpo/eval_accuracy": sums["right"] / count, "dpo/eval_margin": (sums["chosen"] - sums["rejected"]) / count}
+        return Measured(told)
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The chosen and the rejected response of the batch's first pairs, token by token, one behind the other."""
@@ -60,9 +55,19 @@ class DPOStage(SupervisedStage):
         return self._watched.answer(self.model, self.tokenizer, self.compute)
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
-        """In how many of the batch's pairs the chosen response has the larger implicit reward; nothing for ties alone."""
-        sums = numbers.sums
-        return {"dpo/accuracy": sums["right"] / sums["decided"]} if sums["decided"] else {}
+        """How the policy ordered the batch's pairs before the step; nothing for ties alone."""
+        sums = dict(numbers.sums)
+        if not (count := sums.pop("decided")):
+            return {}
+        means = {name: value / count for name, value in sums.items()}
+        return {
+            "dpo/accuracy": means["right"],
+            "dpo/margin": means["chosen"] - means["rejected"],
+            "dpo/chosen_reward": means["chosen"],
+            "dpo/rejected_reward": means["rejected"],
+            "dpo/chosen_logprob": means["chosen_logprob"],
+            "dpo/rejected_logprob": means["rejected_logprob"],
+        }
 
 
 def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tuple[DPOStage, list[EventRecord]]:

@@ -45,10 +45,12 @@ class RewardModelStage(SupervisedStage):
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
         """How the batch's pairs are ordered, before the step; nothing for ties alone."""
-        sums = numbers.sums
-        if not sums["decided"]:
+        sums = dict(numbers.sums)
+        if not (count := sums.pop("decided")):
             return {}
-        return {"reward_model/accuracy": sums["right"] / sums["decided"], "reward_model/margin": sums["margin"] / sums["decided"]}
+        right, chosen, rejected = (sums[name] / count for name in ("right", "chosen", "rejected"))
+        own = {"accuracy": right, "margin": chosen - rejected, "chosen_mean": chosen, "rejected_mean": rejected}
+        return {f"reward_model/{name}": value for name, value in own.items()}
 
     def measure(self) -> Measured:
         """Accuracy, loss, calibration and more on the held-out pairs; at the end also on texts that mean the same."""

@@ -92,7 +92,7 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
 
     def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
         chosen, rejected = self._scores(model, items)
-        return self._loss_sum(chosen, rejected, items), pair_sums(chosen.detach() - rejected.detach(), items)
+        return self._loss_sum(chosen, rejected, items), pair_sums(chosen, rejected, items)
 
     def mean_of(self, items: Sequence[EncodedPair], results: Sequence[PairScores]) -> float:
         chosen, rejected = torch.tensor([(scores.chosen, scores.rejected) for scores in results]).T
@@ -120,14 +120,16 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         return scores[: len(items)], scores[len(items) :]
 
 
-def pair_sums(gaps: Tensor, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
-    """Of pairs whose chosen response is better by ``gaps`` (B,): sums over those that are no ties, with their weights.
+def pair_sums(chosen: Tensor, rejected: Tensor, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
+    """Of pairs with these scores (B,): sums over those that are no ties. How sure people were counts in the loss alone.
 
-    ``decided``: how many there are; ``right``: those with a gap above 0, and half of those with a gap of 0; ``margin``: of the gaps.
+    ``decided``: how many there are; ``right``: those whose chosen response scores higher, and half of those that score equally;
+    ``chosen``, ``rejected``: the scores.
     """
-    weights = gaps.new_tensor([0.0 if item.tie else item.weight for item in items])
-    right = (gaps > 0).to(gaps) + 0.5 * (gaps == 0)
-    return {"decided": weights.sum(), "right": (weights * right).sum(), "margin": (weights * gaps).sum()}
+    counts = chosen.new_tensor([0.0 if item.tie else 1.0 for item in items])
+    right = (chosen > rejected).to(chosen) + 0.5 * (chosen == rejected)
+    sums = {"right": right, "chosen": chosen.detach(), "rejected": rejected.detach()}
+    return {"decided": counts.sum()} | {name: (counts * values).sum() for name, values in sums.items()}
 
 
 def wrong_way_round(items: Sequence[EncodedPair], label_smoothing: float, like: Tensor) -> Tensor:

@@ -135,8 +135,6 @@ def metrics_of(report: RewardReport) -> dict[str, float]:
         "reward_model/eval_loss": report.fit.log_loss,
         "reward_model/eval_accuracy": report.fit.accuracy.share,
         "reward_model/eval_margin": report.fit.margin,
-        "reward_model/chosen_mean": report.fit.chosen_mean,
-        "reward_model/rejected_mean": report.fit.rejected_mean,
         "reward_model/calibration_error": report.calibration.error,
         "reward_model/overconfidence": report.calibration.overconfidence,
         "reward_model/length_correlation": report.length.correlation,
