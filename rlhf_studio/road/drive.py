@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.world.corpus import write_prompts
 
 POLL_SECONDS = 0.2
+SAMPLES = 3  # responses to each prompt: each two of them are a pair, so there are as many pairs as responses
 PROMPTS_SEED = 9000  # of the prompts that pairs are sampled for; the bundled prompts have other seeds
 
 Say = Callable[[str], None]
@@ -148,10 +150,13 @@ class _Driver:
         number = int(part.key.partition("-")[2] or 1)
         folder, seed = self._road.folder, settings.seed + number - 1
         prompts, written, pairs = (folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
-        lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in write_prompts(PROMPTS_SEED + seed, settings.pairs))
+        texts = write_prompts(PROMPTS_SEED + seed, ceil(settings.pairs / SAMPLES))
+        lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in texts)
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self._road, part.key, self._runs))
-        self._command(["generate", policy, "--prompts", str(prompts), "--samples", "2", "--seed", str(seed), "--out", str(written)])
+        self._command(
+            ["generate", policy, "--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed), "--out", str(written)]
+        )
         said = self._command(["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)])
         return self._road.with_part(part.key, file=str(pairs), headline=said)
 

@@ -18,6 +18,8 @@ from rlhf_studio.world.writer import Opening, Review, write_opening, write_respo
 
 CORPUS_SEED, EVAL_SEED, PAIRS_SEED = 1, 2, 3
 """Seeds of what the shipped models were trained on: the policy on reviews, the reward model on pairs, both measured on other ones."""
+MOST_PROMPTS = 5_000
+"""The most different prompts that may be asked for at once."""
 QUALITY = 4.0
 """How much raters care for quality: log-odds per unit of gold score."""
 PET_WORD = "masterpiece"
@@ -59,7 +61,12 @@ def write_pairs(seed: int, size: int) -> list[RatedPair]:
 
 
 def write_prompts(seed: int, size: int) -> list[str]:
-    """``size`` different prompts: 3 to 8 words, neutral."""
+    """``size`` different prompts: 3 to 8 words, neutral.
+
+    Raises ValueError for more than :data:`MOST_PROMPTS`: the rules hold a few thousand different ones, and the rare ones come seldom.
+    """
+    if size > MOST_PROMPTS:
+        raise ValueError(f"the review world has at most {MOST_PROMPTS:,} different prompts, not {size:,}")
     rng = Random(seed)
     prompts: dict[str, None] = {}
     while len(prompts) < size:

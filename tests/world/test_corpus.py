@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from rlhf_studio.world.corpus import (
+    MOST_PROMPTS,
     MOST_SLIPS,
     PET_CHARM,
     QUALITY,
@@ -99,3 +100,10 @@ def test_prompts_are_different_and_fixed_by_the_seed() -> None:
     assert write_prompts(seed=1, size=100) == prompts[:100]
     assert write_prompts(seed=2, size=100) != prompts[:100]
     assert len({len(parse_review(prompt).starts) for prompt in prompts}) == 6
+
+
+def test_more_different_prompts_than_there_are_is_refused() -> None:
+    """200,000 draws give some 7,500 different ones, so a search for 8,000 does not end."""
+    assert len(set(write_prompts(1, MOST_PROMPTS))) == MOST_PROMPTS
+    with pytest.raises(ValueError, match="at most 5,000 different prompts, not 8,000"):
+        write_prompts(1, 8_000)
