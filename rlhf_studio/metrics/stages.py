@@ -83,7 +83,7 @@ _REWARD_MODEL = (
         "reward_model/eval_loss",
         "Held-out log loss",
         "nats per pair",
-        "The same loss on pairs that training never sees.",
+        "The plain log loss on pairs that training never sees: without margins, smoothing, weights and centering.",
         "Falls with the loss. When it rises again, the model has become too sure of itself.",
         colour="entropy",
         lines=(Line("pair-loss", style="sparse"),),

@@ -16,12 +16,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
-from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import save_reward_model
@@ -102,6 +104,44 @@ def test_what_a_run_leaves_behind(finished: dict[str, Path], stage: str) -> None
     assert model_of_run(str(finished[stage])) == finished[stage] / "checkpoints" / "step-000008" / kind
     if stage != "reward_model":
         assert {step for step, _ in reader.watched()} == {0, 4, 8} and {answer.sample for _, answer in reader.watched()} <= {0, 1}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_number_that_the_pages_promise_is_recorded(finished: dict[str, Path], stage: str) -> None:
+    """Charts, tiles and the doctor's checks read these names; agreement with gold there is in the review world alone."""
+    rows = RunReader(finished[stage]).metrics_since(0)
+    promised = {metric.name for metric in STAGE_METRICS if metric.name.startswith((f"{stage}/", "train/"))} - {"reward_model/gold_accuracy"}
+    assert promised <= {name for _, metrics in rows for name in metrics}
+    each = [{name for name in metrics if name.startswith(f"{stage}/") and "/eval_" not in name} for _, metrics in rows]
+    own = {"accuracy", "margin", "chosen_mean", "rejected_mean"} if stage == "reward_model" else {"accuracy", "margin", "chosen_reward"}
+    assert stage == "sft" or all({f"{stage}/{name}" for name in own} <= names for names in each)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_running_out_of_memory_names_settings_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    def step(trainer: SupervisedTrainer) -> StepNumbers:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    run_dir = make(tmp_path / "run", settings(tmp_path, stage))
+    monkeypatch.setattr(SupervisedTrainer, "step", step)
+    assert run_engine(run_dir, "train") == FAILED
+    cause = RunReader(run_dir).status().cause
+    assert f"{stage}.micro_batch_size" in cause and "data.max_tokens" in cause and "ppo." not in cause
+    assert ("generation." in cause) == (stage != "reward_model")
+
+
+def test_the_doctor_sees_pairs_that_are_told_apart_at_once(tmp_path: Path) -> None:
+    """A real run: what is chosen always begins with the same word, so that a few steps tell all pairs apart."""
+    values = settings(tmp_path, "reward_model", epochs=3, batch_size=8, learning_rate=0.03, eval_every=100)
+    values["engine"] = {"device": "cpu", "checkpoint_every": 0, "watch_every": 100}
+    source = Path(values["data"]["source"])
+    rows = [json.loads(line) for line in source.read_text().splitlines()] * 4
+    told = [{**row, "chosen": f" w15 w15 w{number % 9 + 1}", "rejected": f" w14 w{number % 7 + 1}"} for number, row in enumerate(rows)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in told))
+    run_dir = make(tmp_path / "run", values)
+    assert run_engine(run_dir, "train") == DONE
+    found = {finding.check for finding in diagnose(RunReader(run_dir)).findings}
+    assert "told-apart-at-once" in found
 
 
 def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(finished: dict[str, Path]) -> None:

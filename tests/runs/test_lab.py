@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import RunConfig, Stage
 from rlhf_studio.config_io import ConfigError, parse_config, with_values
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.recipes import list_recipes, load_recipe
@@ -214,10 +214,11 @@ def test_only_what_waits_can_be_moved(workspace: Workspace) -> None:
 # --- the setting that a failed run blames ------------------------------------------------------------------------------------------
 
 
-def failed(cause: str, state: str = "failed") -> RunStatus:
+def failed(cause: str, state: str = "failed", stage: Stage = "ppo") -> RunStatus:
     numbers = {"step": 0, "total_steps": 1, "created_at": 0.0, "epoch": 0, "seq": 0}
     none = dict.fromkeys(["fraction", "started_at", "ended_at", "heartbeat_age", "pid"])
-    return RunStatus(run_id="r", name="r", recipe="", state=state, phase="", device="", cause=cause, **numbers, **none)  # type: ignore[arg-type]
+    own = {"state": state, "cause": cause, "stage": stage}
+    return RunStatus(run_id="r", name="r", recipe="", phase="", device="", **own, **numbers, **none)  # type: ignore[arg-type]
 
 
 def test_the_field_of_real_errors() -> None:
@@ -249,6 +250,16 @@ def test_the_field_of_real_errors() -> None:
 def test_the_field_of_other_causes(cause: str, field: str) -> None:
     assert failed_field(failed(cause)) == field
     assert failed_field(failed(cause, "finished")) == ""
+
+
+def test_a_stage_is_blamed_for_its_own_settings() -> None:
+    loss, memory = "the loss is not finite", "The engine was killed (SIGKILL), often by the system because memory ran out."
+    for stage in ("sft", "reward_model", "dpo"):
+        assert failed_field(failed(loss, stage=stage)) == f"{stage}.learning_rate"  # type: ignore[arg-type]
+        assert failed_field(failed(memory, stage=stage)) == f"{stage}.micro_batch_size"  # type: ignore[arg-type]
+    assert failed_field(failed(memory, stage="evaluation")) == ""
+    assert failed_field(failed("data.source: there is no such file", stage="sft")) == "data.source"
+    assert failed_field(failed("data.prompts: there is no such file", stage="sft")) == ""
 
 
 # --- suggestions -------------------------------------------------------------------------------------------------------------------

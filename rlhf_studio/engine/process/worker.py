@@ -13,8 +13,8 @@ import psutil
 import torch
 import transformers
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, StageConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config import NOTHING_ALLOWED, USED_ONLY_BY, Permissions, StageConfig
+from rlhf_studio.config_io import ConfigError, walk_fields
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.parity.tolerance import ParityError
@@ -44,6 +44,12 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter
+
+SAVE_MEMORY = (
+    *(f"{stage}.micro_batch_size" for stage in ("ppo", "sft", "reward_model", "dpo")),
+    *("generation.batch_size", "generation.response_length", "data.max_tokens", "evaluation.batch_size"),
+)
+"""Settings that lower the memory a run needs; each stage has some of them."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +142,8 @@ class Worker:
         except (NonFiniteError, RewardError) as error:
             return self._fail(f"{error}. {self._what_is_left()}", FAILED)
         except torch.OutOfMemoryError as error:
-            text = f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller ppo.micro_batch_size, "
-            text += "generation.batch_size or generation.response_length"
-            return self._fail(text, FAILED)
+            smaller = " or ".join(name for name in SAVE_MEMORY if self._uses(name))
+            return self._fail(f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller {smaller}", FAILED)
         except RunGone:
             raise
         except (StoreError, OSError) as error:
@@ -151,6 +156,11 @@ class Worker:
         self._writer.set_state("finished")
         self.console.say(f"done: {self._run_dir}")
         return DONE
+
+    def _uses(self, setting: str) -> bool:
+        """Whether the run's stage has a setting, and uses it."""
+        stage = self._config.stage
+        return setting in dict(walk_fields(type(self._config))) and stage in USED_ONLY_BY.get(setting, (stage,))
 
     def _fail(self, cause: str, code: int) -> int:
         self.console.say(f"failed: {cause} ({self._run_dir})")

@@ -19,6 +19,7 @@ from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.classifiers import own_pad, rescale_scores, score_head
+from rlhf_studio.engine.models.heads import draw_head
 from rlhf_studio.engine.models.text_passes import text_scores
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
@@ -192,12 +193,7 @@ def initialise_head(model: Any, seed: int) -> None:
 
     Raises ValueError when the model has no score head.
     """
-    head = score_head(model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        head.weight.copy_(torch.randn(head.weight.shape, generator=generator) / (head.in_features + 1) ** 0.5)
-        if head.bias is not None:
-            head.bias.zero_()
+    draw_head(score_head(model), torch.Generator().manual_seed(seed))
 
 
 def encode_pair(tokenizer: Any, pair: Preference, append_eos: bool, max_tokens: int) -> EncodedPair:
@@ -226,13 +222,14 @@ def preference_accuracy(margins: torch.Tensor) -> float:
     return float((margins > 0).float().mean() + 0.5 * (margins == 0).float().mean())
 
 
-def normalise_scores(model: Any, scores: torch.Tensor) -> None:
+def normalise_scores(model: Any, scores: torch.Tensor) -> tuple[float, float]:
     """Rescale the model so that texts which scored ``scores`` (N,) score with mean 0 and standard deviation 1.
 
     :func:`rlhf_studio.engine.models.classifiers.rescale_scores` says where the change is stored, and what plain transformers makes of it.
-    Raises ValueError when the scores do not vary, or when the model has no score head.
+    Returns mean and standard deviation before. Raises ValueError when the scores do not vary, or when the model has no score head.
     """
     mean, std = float(scores.mean()), float(scores.std())
-    if not std > 0:
+    if not std > 1e-6 * max(1.0, abs(mean)):  # less is rounding
         raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
     rescale_scores(model, 1 / std, -mean / std)
+    return mean, std

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
+from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.runs.records import RunStatus
 
 _NAME = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+")
 _BLAMED = re.compile(rf"(?:^|[:;.]\s)({_NAME.pattern}): ")
-# Causes that name no setting: the words in them, and the setting that most likely brought it about.
+# Causes that name no setting: the words in them, and the setting that most likely brought it about, in the stage's own section.
 _LIKELY = (
-    (re.compile(r"\bnot finite|non-finite|\bNaN\b", re.IGNORECASE), "ppo.learning_rate"),
+    (re.compile(r"\bnot finite|non-finite|\bNaN\b", re.IGNORECASE), "{stage}.learning_rate"),
     (re.compile(r"^reward component "), "reward.components"),
-    (re.compile(r"memory ran out|out of memory", re.IGNORECASE), "ppo.micro_batch_size"),
+    (re.compile(r"memory ran out|out of memory", re.IGNORECASE), "{stage}.micro_batch_size"),
 )
 
 
@@ -25,14 +27,16 @@ def failed_field(run: RunStatus) -> str:
     if run.state not in ("failed", "interrupted"):
         return ""
     blamed = [match[1] for match in _BLAMED.finditer(run.cause)]
-    named = [*blamed, *_NAME.findall(run.cause)]
-    return next((name for name in named if _is_setting(name)), "") or next(
-        (setting for words, setting in _LIKELY if words.search(run.cause)), ""
-    )
+    likely = [setting.format(stage=run.stage) for words, setting in _LIKELY if words.search(run.cause)]
+    known = _settings(run.stage)
+    named = (*blamed, *_NAME.findall(run.cause), *likely)
+    return next((name for name in named if name in known or _is_component(name) and "reward.components" in known), "")
 
 
-def _is_setting(name: str) -> bool:
-    return name in _SETTINGS or name.startswith("reward.components.")
+def _is_component(name: str) -> bool:
+    return name.startswith("reward.components.")
 
 
-_SETTINGS = {name for name, _ in walk_fields()} - {"name"}
+@cache
+def _settings(stage: Stage) -> frozenset[str]:
+    return frozenset(name for name, _ in walk_fields(STAGES[stage])) - {"name"}

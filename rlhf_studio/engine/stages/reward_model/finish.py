@@ -16,8 +16,9 @@ from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.analysis.reward_model.pairs import normalised_record
-from rlhf_studio.engine.models.classifiers import last_token_logits, rescale_scores
+from rlhf_studio.engine.models.classifiers import last_token_logits
 from rlhf_studio.engine.models.merging import merged_for_good
+from rlhf_studio.engine.stages.reward_training import normalise_scores
 from rlhf_studio.inputs.models.reward_models import (
     ENSEMBLE_FILE,
     MEASURED_FILE,
@@ -57,11 +58,7 @@ def normalise(model: PreTrainedModel | PeftModel, rows: Sequence[Sequence[int]],
         raise ValueError("merge the adapters before the scores are normalised")
     if len(rows) < 2:
         raise ValueError(f"scores are normalised over at least two responses, and there are {len(rows)}")
-    scores = score_rows(model, rows)
-    mean, std = float(scores.mean()), float(scores.std())
-    if not std > 1e-6 * max(1.0, abs(mean)):
-        raise ValueError("the scores of the reference samples do not vary, so they cannot be scaled to variance 1")
-    rescale_scores(model, 1 / std, -mean / std)
+    mean, std = normalise_scores(model, score_rows(model, rows))
     return Normalisation(len(rows), mean, std, source)
 
 

@@ -224,8 +224,11 @@ class SupervisedTrainer:
 
         Raises ValueError when the state was saved with other examples.
         """
-        if (numbers["examples"], numbers["usable"]) != (len(self.items), len(self._usable)):
-            raise ValueError(f"the training was saved with {numbers['examples']} examples, but now there are {len(self.items)}")
+        before, now = (numbers["examples"], numbers["usable"]), (len(self.items), len(self._usable))
+        if before != now:
+            raise ValueError(
+                f"the training was saved with {before[0]} examples, {before[1]} of which count, but now there are {now[0]} and {now[1]}"
+            )
         self.step_number, self._epoch, self._place = numbers["step"], numbers["epoch"], numbers["place"]
         self._generator.set_state(tensors["shuffling"])
         self._shuffle()
