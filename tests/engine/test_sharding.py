@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
-from rlhf_studio.config_io import ConfigError, config_from_file
+from rlhf_studio.config_io import ConfigError, config_from_file, parse_config
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.distributed.sharding import (
@@ -277,6 +277,16 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path, text: str | None, chang
     config = RunConfig.model_validate({"engine": {"accelerate_config": str(path)}, **changes})
     found = [str(problem) for problem in machine_problems(config, True) if "bitsandbytes" not in str(problem)]
     assert not found if not problem else any(re.match(problem, text) for text in found), found
+
+
+@pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo"])
+def test_the_other_stages_do_not_split_weights_and_say_so(tmp_path: Path, stage: str) -> None:
+    path = tmp_path / "accelerate.yaml"
+    for kind, split in (("FSDP", True), ("MULTI_GPU", False)):
+        path.write_text(f"distributed_type: {kind}", encoding="utf-8")
+        config = parse_config({"stage": stage, "engine": {"accelerate_config": str(path)}})
+        found = [problem.message for problem in machine_problems(config, True) if problem.field == "engine.accelerate_config"]
+        assert bool(found) is split and all(f"in the stage {stage} every process would hold the whole model" in text for text in found)
 
 
 def test_the_launchers_word_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

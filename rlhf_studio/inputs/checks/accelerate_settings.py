@@ -78,6 +78,9 @@ def launch_problems(config: StageConfig, launch: Launch) -> Iterator[Problem]:
         yield Problem(FIELD, f"{message} and the optimizer's state over the processes (docs/many-gpus.md)")
     if not launch.shards:
         return
+    if config.stage != "ppo":
+        message = f"only PPO splits weights with FSDP, and in the stage {config.stage} every process would hold the whole model"
+        yield Problem(FIELD, f"{message}; use distributed_type: MULTI_GPU, or LoRA to need less memory")
     if launch.offload:
         yield Problem(FIELD, "fsdp_offload_params: true is not supported; set it to false, or use LoRA to need less memory")
     if config.model.quantization != "none":
