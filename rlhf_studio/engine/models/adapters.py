@@ -7,6 +7,8 @@ Traps of peft, and how the engine avoids them:
 - peft makes the adapter that is switched on trainable. The reference's adapter is switched on frozen (:meth:`Reference.active`).
 - A saved adapter names its base model. When the base in memory is not the model of that name (an adapter was merged into it, or PiSSA or
   OLoRA has changed it), the base is saved once beside the checkpoints, and the adapter names that folder.
+- The adapter of a bare parameter (the experts of a mixture) takes the place of that parameter while its layer computes, by means that
+  know nothing of threads. Lanes, which share the model, go through such layers one at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from typing import Any
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model, get_peft_model_state_dict
-from peft.tuners.lora.layer import Linear
+from peft.tuners.lora.layer import Linear, ParamWrapper
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -76,7 +79,7 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig, head: str | None = No
         message = f"{settings.init_lora_weights} changes the weight of {shared[0]}, which another layer uses too; use default"
         raise ConfigError([Problem("lora.init_lora_weights", f"{message}, or other lora.target_modules")])
     config.init_lora_weights = True  # a saved adapter is loaded onto the base as it is now, not initialised again
-    return adapted
+    return _safe_for_lanes(adapted)
 
 
 @torch.no_grad()
@@ -125,7 +128,27 @@ def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) ->
 def load_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PeftModel:
     """``base`` with the adapter in ``folder`` switched on, frozen. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted: PeftModel = _on_base(lambda: PeftModel.from_pretrained(base, folder, adapter_name=POLICY), name, field)
-    return adapted
+    return _safe_for_lanes(adapted)
+
+
+_ONE_AT_A_TIME = threading.RLock()  # one for all: torch keeps the parameters that were replaced in one table
+
+
+def _safe_for_lanes(model: PeftModel) -> PeftModel:
+    """Let one thread at a time compute a layer whose bare parameters have adapters."""
+    for module in model.modules():
+        if isinstance(module, ParamWrapper):
+            module.register_forward_pre_hook(_take_turn)
+            module.register_forward_hook(_end_turn, always_call=True)
+    return model
+
+
+def _take_turn(module: nn.Module, inputs: Any) -> None:
+    _ONE_AT_A_TIME.acquire()
+
+
+def _end_turn(module: nn.Module, inputs: Any, output: Any) -> None:
+    _ONE_AT_A_TIME.release()
 
 
 def sharing(model: PreTrainedModel) -> Any:

@@ -1,19 +1,24 @@
 """Sequence classifiers as reward models: the token whose hidden state is scored, and the layer that computes the score.
 
 A decoder classifier of transformers scores the right-most token that is not the pad token of its configuration. Which tokens are padding
-is known from the lengths, here as everywhere in the engine, so for each batch the configuration names an id that does not occur in it.
-Then a tokenizer needs no pad token, and where the pad token is the end token, a real end token at the end is not taken for padding.
+is known from the lengths, here as everywhere in the engine, so the head is given the state of each text's last token. Then a tokenizer
+needs no pad token, and where the pad token is the end token, a real end token at the end is not taken for padding. Nothing of the model's
+configuration is touched for it: lanes share the model.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import nn
+from transformers import PreTrainedModel
 
+from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.padding import pad_right
 
 
@@ -32,16 +37,39 @@ def own_pad(tokenizer: Any) -> int | None:
 
 
 def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> torch.Tensor:
-    """The classifier's outputs (B, outputs) float32 for rows of token ids, padded with an id that occurs in none of them.
+    """The classifier's outputs (B, outputs) float32 for rows of token ids.
 
-    Padding is on the right, so the model's default position ids are correct. When every id occurs, each row is a batch of its own.
+    Padding is on the right, so the model's default position ids are correct. A model that is no head on its last token's state looks for
+    the end of a text itself: it gets an id that occurs in none of the rows, and where every id occurs, each row is a batch of its own.
     """
+    classifier: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    if reads_its_last_token(classifier):
+        ends = torch.tensor([len(row) - 1 for row in rows], device=model.device)
+        states = classifier.base_model(**_padded(model, rows, preferred or 0)).last_hidden_state
+        logits: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
+        return logits.float()
     pad = unused_id(model, rows, preferred)
     if pad is None and len(rows) > 1:
         return torch.cat([last_token_logits(model, [row], None) for row in rows])
-    mask = pad_right([[1] * len(row) for row in rows], 0, model.device)
+    return _own_logits(model, rows, pad)
+
+
+def reads_its_last_token(model: PreTrainedModel) -> bool:
+    """Whether the scores are a head over the last token's state, as transformers has it for decoders."""
+    score = getattr(model, "score", None)
+    head = getattr(score, "original_module", score)  # peft wraps a head that is trained beside adapters
+    return type(model).__name__.endswith("ForSequenceClassification") and type(head) in (nn.Linear, HiddenHead)
+
+
+def _own_logits(model: Any, rows: Sequence[Sequence[int]], pad: int | None) -> torch.Tensor:
     with _pad_token(model, pad):
-        return model(input_ids=pad_right(rows, pad or 0, model.device), attention_mask=mask, **_no_cache(model)).logits.float()
+        logits: torch.Tensor = model(**_padded(model, rows, pad or 0)).logits
+        return logits.float()
+
+
+def _padded(model: Any, rows: Sequence[Sequence[int]], fill: int) -> dict[str, Any]:
+    mask = pad_right([[1] * len(row) for row in rows], 0, model.device)
+    return {"input_ids": pad_right(rows, fill, model.device), "attention_mask": mask, **_no_cache(model)}
 
 
 def classifier_facts(model: Any) -> dict[str, Any]:
@@ -59,14 +87,19 @@ def classifier_facts(model: Any) -> dict[str, Any]:
     }
 
 
+_ONE_AT_A_TIME = threading.Lock()
+
+
 @contextlib.contextmanager
 def _pad_token(model: Any, pad: int | None) -> Iterator[None]:
-    config = model.config.get_text_config()
-    usual, config.pad_token_id = config.pad_token_id, pad
-    try:
-        yield
-    finally:
-        config.pad_token_id = usual
+    """Inside, the model's configuration names this pad token; lanes, which share the model, wait for each other."""
+    with _ONE_AT_A_TIME:
+        config = model.config.get_text_config()
+        usual, config.pad_token_id = config.pad_token_id, pad
+        try:
+            yield
+        finally:
+            config.pad_token_id = usual
 
 
 def _no_cache(model: Any) -> dict[str, bool]:
@@ -137,7 +170,7 @@ def _norm_before(model: Any, head: nn.Linear) -> nn.LayerNorm | None:
     was_training = model.training
     model.eval()
     try:
-        last_token_logits(model, [[0, 1]], None)
+        _own_logits(model, [[0, 1]], None)
     finally:
         model.train(was_training)
         for hook in hooks:

@@ -66,6 +66,7 @@ def set_head_dropout(model: Any, share: float) -> None:
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Module):
         raise ValueError(f"{type(model).__name__} has no layer named score, before which dropout could stand")
+    head.dropout = share  # told to whoever asks whether a forward pass draws random numbers
     head.register_forward_pre_hook(lambda module, inputs: (dropout(inputs[0], share, module.training), *inputs[1:]))
 
 

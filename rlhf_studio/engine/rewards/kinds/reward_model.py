@@ -16,8 +16,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
 from rlhf_studio.engine.distributed.ranks import ONE_RANK
-from rlhf_studio.engine.models.classifiers import unused_id
-from rlhf_studio.engine.models.heads import HiddenHead
+from rlhf_studio.engine.models.classifiers import reads_its_last_token, unused_id
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, load_reward_model
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.kinds.chats import OwnChat, own_chat
@@ -261,11 +260,6 @@ def load_scorer(settings: ClassifierReward, name: str, context: BuildContext) ->
         ]
         raise ConfigError(problems) from error
     return RewardModelScorer(name, loaded, settings, own, own_chat(loaded, name, settings, field))
-
-
-def reads_its_last_token(model: PreTrainedModel) -> bool:
-    """Whether the scores are a head over the last token's state, as transformers has it for decoders."""
-    return type(model).__name__.endswith("ForSequenceClassification") and type(getattr(model, "score", None)) in (nn.Linear, HiddenHead)
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
