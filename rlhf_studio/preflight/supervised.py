@@ -108,7 +108,7 @@ def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: Example
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if facts is not None and facts.has_end is None and not isinstance(config, RewardModelRunConfig):
         yield "The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop."
-    if facts is not None and facts.attention_dropout and device == "cpu":
+    if facts is not None and facts.attention_dropout and device == "cpu" and isinstance(config, SFTRunConfig):
         yield (
             f"config.json of {config.model.policy} sets a dropout of {facts.attention_dropout:g} in attention, which is on while this "
             "stage trains: on a CPU attention then takes many times as long, and more memory. With 0 in config.json it trains without."

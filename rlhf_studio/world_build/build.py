@@ -22,11 +22,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from rlhf_studio.config import RewardTrainingConfig, SFTConfig
+from rlhf_studio.engine.models.classifiers import normalise_scores
 from rlhf_studio.engine.stages.reward_training import (
     Preference,
     RewardTrainingResult,
     initialise_head,
-    normalise_scores,
     score_texts,
     train_reward_model,
 )

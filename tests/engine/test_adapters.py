@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
+from peft.tuners.lora.layer import ParamWrapper
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
@@ -29,6 +31,7 @@ from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from tests.engine.conftest import small_config
 from tests.engine.small_models import WORDS, save_policy, save_tokenizer
+from tests.families.tiny import tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +118,24 @@ def test_every_start_leaves_the_output_as_it_was(tmp_path: Path, family: str, se
         off = logits(model)
     unchanged = torch.allclose(off, before, atol=1e-5)
     assert unchanged == (not LoraConfig(**settings).changes_base)
+
+
+def test_the_adapters_of_experts_are_safe_for_lanes() -> None:
+    """peft puts such an adapter in the place of the experts' parameter while they compute: two threads at once would spoil the base."""
+    model = add_lora(tiny_model("mixtral", 3), LoraConfig(enabled=True, r=2)).eval()
+    assert any(isinstance(module, ParamWrapper) for module in model.modules())
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    rows = [torch.tensor([[3 + row, 5, 7 + row, 9]]) for row in range(6)] * 5
+    expected = [model(ids).logits.detach() for ids in rows[:6]]
+
+    def work(place: int) -> bool:
+        logits = model(rows[place]).logits
+        logits.sum().backward()
+        return torch.allclose(logits.detach(), expected[place % 6], atol=1e-5)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(len(rows))))
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
 
 
 def test_starts_differ_as_they_are_defined(llama: Path) -> None:

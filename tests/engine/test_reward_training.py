@@ -23,6 +23,7 @@ from transformers import (
 from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import Lanes
+from rlhf_studio.engine.models.classifiers import last_token_logits, normalise_scores
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.stages.reward_training import (
     BradleyTerryObjective,
@@ -30,7 +31,6 @@ from rlhf_studio.engine.stages.reward_training import (
     Preference,
     encode_pair,
     initialise_head,
-    normalise_scores,
     preference_accuracy,
     score_texts,
     train_reward_model,
@@ -82,6 +82,17 @@ def test_score_is_read_at_the_last_real_token(make, tokenizer: PreTrainedTokeniz
         assert score_texts(model, tokenizer, texts, batch_size=batch_size).tolist() == pytest.approx(alone, abs=1e-5)
     assert score_texts(model, tokenizer, []).shape == (0,)
     assert score_texts(model, tokenizer, [""]).isfinite().all()
+
+
+def test_scoring_leaves_the_configuration_alone(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes share a model: what one of them wrote into its configuration, another would read. Even where every id is in a text."""
+    model = make_model()
+    rows = [list(range(30)), [5], [7, 8, 0]]
+    alone = [float(model(input_ids=torch.tensor([row])).logits[0, 0].detach()) for row in rows[:2]]
+    written: list[str] = []
+    monkeypatch.setattr(type(model.config), "__setattr__", lambda config, name, value: written.append(name))
+    scores = last_token_logits(model, rows, None)[:, 0].tolist()
+    assert written == [] and scores[:2] == pytest.approx(alone, abs=1e-5)
 
 
 def test_loss_is_minus_log_of_the_bradley_terry_probability(tokenizer: PreTrainedTokenizerFast) -> None:

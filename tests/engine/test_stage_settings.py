@@ -212,6 +212,35 @@ def test_the_loss_of_dpo_from_its_log_probabilities(beta: float, smoothing: floa
     assert abs(float(torch.stack(losses).mean()) - 0.6931) > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("family", "lora"),
+    [
+        ("llama", {}),
+        ("llama", {"init_lora_weights": "pissa"}),
+        ("llama", {"init_lora_weights": "olora"}),
+        ("gpt2", {"bias": "all"}),
+        ("gpt2", {"bias": "lora_only"}),
+    ],
+)
+def test_dpo_refers_to_where_it_began(family: str, lora: dict[str, Any], tmp_path: Path) -> None:
+    """Whatever LoRA does to the base at its start, and whatever has been learned when a pair is first met. The model's dropout is off."""
+    values = settings(tmp_path, "dpo", True, family, learning_rate=0.05)
+    values["lora"] |= lora
+    stage = build_dpo(parse_config(values), CPU, quiet)[0]
+    losses = [stage.trainer.step().loss for _ in range(3)]
+    assert losses[0] == pytest.approx(0.693147, abs=2e-5) and abs(losses[2] - losses[0]) > 1e-3
+    start = AutoModelForCausalLM.from_pretrained(tmp_path / "policy").eval()
+    items = stage.trainer.items
+    stage.trainer.read(items)
+    known = stage.trainer.objective.state(items)["reference"]
+    with torch.no_grad():
+        for item, numbers in zip(items, known.tolist(), strict=True):
+            for response, number in zip((item.chosen, item.rejected), numbers, strict=True):
+                ids, first = torch.tensor([item.prompt + response]), len(item.prompt)
+                found = start(input_ids=ids).logits[0, first - 1 : -1].log_softmax(-1).gather(1, ids[0, first:, None]).sum()
+                assert number == pytest.approx(float(found), abs=2e-4)
+
+
 def test_a_reference_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         build(tmp_path, "dpo", {"reference": "./none"})

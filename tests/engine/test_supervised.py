@@ -6,21 +6,27 @@ import copy
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.gradient_checkpointing import computes_again, enable_gradient_checkpointing
 from rlhf_studio.engine.compute.lanes import Lanes
+from rlhf_studio.engine.compute.random_layers import draws_random_numbers
 from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.stages.dpo import DPOObjective
+from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
-from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses, draws_random_numbers
+from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import NonFiniteError
+from tests.engine.small_models import save_policy
 
 LANES = Compute(torch.device("cpu"), torch.float32, lanes=Lanes(2).with_one_row_each())
 
@@ -32,6 +38,11 @@ def make_model(dropout: float = 0.0) -> GPT2LMHeadModel:
         resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, bos_token_id=1, eos_token_id=1,
     )  # fmt: skip
     return GPT2LMHeadModel(shape).eval()
+
+
+def with_adapters(model: GPT2LMHeadModel, dropout: float) -> Any:
+    config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=dropout)
+    return get_peft_model(model, config)
 
 
 def examples(count: int = 7) -> list[EncodedExample]:
@@ -110,7 +121,7 @@ def test_items_that_count_nothing_are_never_in_a_batch() -> None:
 
 def test_other_examples_are_refused() -> None:
     numbers, tensors = make_trainer().state()
-    with pytest.raises(ValueError, match="saved with 7 examples, but now there are 6"):
+    with pytest.raises(ValueError, match="saved with 7 examples, 7 of which count, but now there are 6 and 6"):
         make_trainer(count=6).restore(numbers, tensors)
 
 
@@ -159,9 +170,29 @@ def test_dropout_takes_one_lane() -> None:
     """torch's threads share one generator, so lanes would draw in an order that nobody knows."""
     for dropout, lanes in ((0.0, 2), (0.1, 1)):
         model = make_model(dropout)
-        assert draws_random_numbers(model) is (dropout > 0)
+        assert draws_random_numbers(model.modules()) is (dropout > 0)
         passes = BatchPasses(model, LanguageModelObjective(), LANES, 8)
         assert passes._training_compute.lanes.count == lanes and passes.compute.lanes.count == 2
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bloom", "falcon", "gpt_neox", "llama", "qwen2"])
+def test_layers_that_draw_random_numbers_are_known(tmp_path: Path, family: str) -> None:
+    """Also those that read how much they drop from the configuration in every pass."""
+    model = AutoModelForCausalLM.from_pretrained(save_policy(tmp_path / family, family)).train()
+    ids = torch.tensor([[3, 4, 5, 6, 7, 8]])
+    assert not torch.equal(model(ids).logits, model(ids).logits) and draws_random_numbers(model.modules())
+
+
+def test_a_stage_that_compares_two_passes_learns_without_the_models_dropout(tmp_path: Path) -> None:
+    model = with_adapters(make_model(0.3), dropout=0.2)
+    for objective, expected in ((LanguageModelObjective(), True), (BradleyTerryObjective(None), False), (DPOObjective(0.1), False)):
+        passes = BatchPasses(model, objective, LANES, 8)
+        own = {module for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout) and "lora" not in name}
+        adapters = {module for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout) and "lora" in name}
+        assert own and adapters and (own <= set(passes._learning)) is expected and adapters <= set(passes._learning)
+        assert passes._training_compute.lanes.count == 1  # the adapters' dropout draws
+    without = BatchPasses(make_model(0.3), DPOObjective(0.1), LANES, 8)
+    assert without._learning == [] and without._training_compute.lanes.count == 2
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -35,7 +35,8 @@ def facts(config: dict[str, Any] = SHAPE, **more: Any) -> ModelFacts:
 
 
 def settings(stage: str, **sections: dict[str, Any]) -> SupervisedConfig:
-    base: dict[str, dict[str, Any]] = {"data": {"max_tokens": 16}, stage: {"batch_size": 4}, "engine": {"watch_prompts": 0, "threads": 1}}
+    engine = {"threads": 1} if stage == "reward_model" else {"watch_prompts": 0, "threads": 1}
+    base: dict[str, dict[str, Any]] = {"data": {"max_tokens": 16}, stage: {"batch_size": 4}, "engine": engine}
     made = parse_config({"stage": stage, **{key: {**base.get(key, {}), **sections.get(key, {})} for key in {*base, *sections}}})
     assert is_supervised(made)
     return made

@@ -160,6 +160,19 @@ def rescale_scores(model: Any, factor: float, offset: float) -> None:
         head.bias = nn.Parameter(torch.full_like(head.weight[:, 0], offset))
 
 
+def normalise_scores(model: Any, scores: torch.Tensor) -> tuple[float, float]:
+    """Rescale the model so that texts which scored ``scores`` (N,) score with mean 0 and standard deviation 1.
+
+    :func:`rescale_scores` says where the change is stored, and what plain transformers makes of it.
+    Returns mean and standard deviation before. Raises ValueError when the scores do not vary, or when the model has no score head.
+    """
+    mean, std = float(scores.mean()), float(scores.std())
+    if not std > 1e-6 * max(1.0, abs(mean)):  # less is rounding
+        raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
+    rescale_scores(model, 1 / std, -mean / std)
+    return mean, std
+
+
 def _norm_before(model: Any, head: nn.Linear) -> nn.LayerNorm | None:
     """The LayerNorm with a bias whose output is the head's input, unchanged; found by a forward pass. None when there is none."""
     outputs: dict[nn.LayerNorm, torch.Tensor] = {}

@@ -16,6 +16,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu
 
+HEAD_DROPOUT = "head_dropout"
+"""The attribute of a head that says how much is dropped before it in training mode."""
 HIDDEN_PARTS = ("weight", "bias", "output.weight", "output.bias")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "tanh": torch.tanh}
 
@@ -66,7 +68,7 @@ def set_head_dropout(model: Any, share: float) -> None:
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Module):
         raise ValueError(f"{type(model).__name__} has no layer named score, before which dropout could stand")
-    head.dropout = share  # told to whoever asks whether a forward pass draws random numbers
+    setattr(head, HEAD_DROPOUT, share)
     head.register_forward_pre_hook(lambda module, inputs: (dropout(inputs[0], share, module.training), *inputs[1:]))
 
 

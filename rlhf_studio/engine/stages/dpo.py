@@ -57,15 +57,21 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         reference: the frozen model; None takes the trained model with its LoRA adapters switched off.
     """
 
+    keeps_dropout = False
+
     def __init__(self, beta: float, *, label_smoothing: float = 0.0, reference: Any | None = None):
         self.beta, self.label_smoothing = beta, label_smoothing
         self._reference = None if reference is None else reference.requires_grad_(False).eval()
         self._known: dict[tuple[tuple[int, ...], ...], tuple[float, float]] = {}
 
     @classmethod
-    def of(cls, model: Any, config: DPOConfig) -> DPOObjective:
-        """The objective for training ``model`` from where it is now: without LoRA a copy of it becomes the reference."""
-        reference = None if isinstance(model, PeftModel) else copy.deepcopy(model)
+    def of(cls, model: Any, config: DPOConfig, start: Any | None = None) -> DPOObjective:
+        """The objective for training ``model`` from where it is now.
+
+        The reference is ``start`` where that is given: the model as it was before LoRA, needed where switching the adapters off does not
+        give it (biases that learn, adapters whose start has changed the base). Without, it is a copy of a model without LoRA.
+        """
+        reference = start if start is not None else None if isinstance(model, PeftModel) else copy.deepcopy(model)
         return cls(config.beta, label_smoothing=config.label_smoothing, reference=reference)
 
     def count(self, items: Sequence[EncodedPair]) -> float:

@@ -13,7 +13,7 @@ from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import pair_sums
 from rlhf_studio.engine.stages.supervised.examples import load_pairs
-from rlhf_studio.engine.stages.supervised.loading import load_learner
+from rlhf_studio.engine.stages.supervised.loading import Learner, load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watch
@@ -78,7 +78,7 @@ def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tup
     learner, seed = load_learner(config, compute, report), config.engine.seed
     end = learner.tokenizer.eos_token_id
     pairs = load_pairs(config.data, learner.tokenizer, seed, report, whole_texts=False, ties=True, end=end)
-    objective = _objective(config, learner.model, compute, report)
+    objective = _objective(config, learner, compute, report)
     skips = config.engine.non_finite == "skip"
     trainer = SupervisedTrainer(learner.model, pairs.training.items, objective, config.dpo, compute, seed, skip_non_finite=skips)
     starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
@@ -87,9 +87,9 @@ def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tup
     return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]] + [pairs.told]
 
 
-def _objective(config: DPORunConfig, model: Any, compute: Compute, report: OnProgress) -> DPOObjective:
+def _objective(config: DPORunConfig, learner: Learner, compute: Compute, report: OnProgress) -> DPOObjective:
     if not config.model.reference:
-        return DPOObjective.of(model, config.dpo)
+        return DPOObjective.of(learner.model, config.dpo, learner.start)
     dtype = compute.dtype if config.lora.enabled else torch.float32
     loaded = load_causal_lm(config.model.reference, config.model.reference_revision, dtype, report, "model.reference")
     reference = placed(loaded.model, compute.load_device)

@@ -1,8 +1,9 @@
 """Reward-model training: a sequence classifier with one output learns which of two responses people prefer.
 
 Bradley-Terry: P(chosen is preferred) = sigmoid(r_chosen - r_rejected), so the loss of a pair is
--log sigmoid(r_chosen - r_rejected). Only differences of scores matter to it. :func:`normalise_scores` chooses their zero and their
-scale afterwards (Ziegler et al. 2019: mean 0 and variance 1 over samples of the starting policy).
+-log sigmoid(r_chosen - r_rejected). Only differences of scores matter to it. Their zero and their scale are chosen afterwards
+(:func:`~rlhf_studio.engine.models.classifiers.normalise_scores`; Ziegler et al. 2019: mean 0 and variance 1 over samples of the starting
+policy).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlhf_studio.config import RewardTrainingConfig
-from rlhf_studio.engine.models.classifiers import own_pad, rescale_scores, score_head
+from rlhf_studio.engine.models.classifiers import own_pad, score_head
 from rlhf_studio.engine.models.heads import draw_head
 from rlhf_studio.engine.models.text_passes import text_scores
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
@@ -78,6 +79,8 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
     Args:
         pad_id: fills the padding where texts are padded, unless it occurs in a text; None when the tokenizer has no pad token.
     """
+
+    keeps_dropout = False
 
     def __init__(self, pad_id: int | None, *, centering: float = 0.0, label_smoothing: float = 0.0):
         self.pad_id, self.centering, self.label_smoothing = pad_id, centering, label_smoothing
@@ -220,16 +223,3 @@ def score_texts(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
 def preference_accuracy(margins: torch.Tensor) -> float:
     """Share of margins (N,) above 0; a margin of exactly 0 counts one half."""
     return float((margins > 0).float().mean() + 0.5 * (margins == 0).float().mean())
-
-
-def normalise_scores(model: Any, scores: torch.Tensor) -> tuple[float, float]:
-    """Rescale the model so that texts which scored ``scores`` (N,) score with mean 0 and standard deviation 1.
-
-    :func:`rlhf_studio.engine.models.classifiers.rescale_scores` says where the change is stored, and what plain transformers makes of it.
-    Returns mean and standard deviation before. Raises ValueError when the scores do not vary, or when the model has no score head.
-    """
-    mean, std = float(scores.mean()), float(scores.std())
-    if not std > 1e-6 * max(1.0, abs(mean)):  # less is rounding
-        raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
-    rescale_scores(model, 1 / std, -mean / std)
-    return mean, std

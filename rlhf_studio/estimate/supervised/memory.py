@@ -119,9 +119,9 @@ def _kept_per_pair(config: SupervisedConfig, facts: ModelFacts, device: Device) 
     """Bytes that attention keeps for each two tokens of a text: none, unless it drops some of its weights, on a CPU.
 
     There the fast way of attention knows no dropout: the weights of every head are kept, the same after dropping, and which were dropped.
-    With gradient checkpointing that is so in one block at a time.
+    With gradient checkpointing that is so in one block at a time. Only fine-tuning trains with the model's own dropout.
     """
-    if not facts.attention_dropout or device.kind != "cpu" or facts.shape is None:
+    if not (facts.attention_dropout and isinstance(config, SFTRunConfig)) or device.kind != "cpu" or facts.shape is None:
         return 0
     blocks = 1 if config.model.gradient_checkpointing else facts.shape.layers
     return blocks * (facts.heads or 1) * (2 * FLOAT32 + 1)

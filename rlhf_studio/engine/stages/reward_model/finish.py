@@ -16,9 +16,8 @@ from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.analysis.reward_model.pairs import normalised_record
-from rlhf_studio.engine.models.classifiers import last_token_logits
+from rlhf_studio.engine.models.classifiers import last_token_logits, normalise_scores
 from rlhf_studio.engine.models.merging import merged_for_good
-from rlhf_studio.engine.stages.reward_training import normalise_scores
 from rlhf_studio.inputs.models.reward_models import (
     ENSEMBLE_FILE,
     MEASURED_FILE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,10 @@ from rlhf_studio.engine.compute.gradient_checkpointing import computes_again
 from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
 from rlhf_studio.engine.compute.packing import enable_packing
+from rlhf_studio.engine.compute.random_layers import draws_random_numbers
 from rlhf_studio.engine.distributed.sharding import is_sharded
+from rlhf_studio.engine.models.heads import HEAD_DROPOUT
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
-
-RANDOM_WORDS = ("drop", "jitter")
-"""Parts of the names under which layers keep how much they change at random in training mode."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,9 @@ class BatchPasses:
         # The second forward pass of gradient checkpointing would no longer know where the texts of a packed row end.
         packable = compute.device.type == "cpu" and not compute.ranks.sharded and not computes_again(model)
         self.packs = packable and enable_packing(model)
+        self._learning = list(model.modules()) if objective.keeps_dropout else dropout_of_settings(model)
         # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
-        self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(model) else compute
+        self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(self._learning) else compute
 
     def add_gradients(self, items: Sequence[Any]) -> BatchNumbers:
         """Add the gradient of the mean loss to the parameters' ``grad``. Summed over all ranks."""
@@ -76,7 +76,7 @@ class BatchPasses:
             numbers = torch.stack([loss.detach(), *(one.detach().to(loss) for one in sums.values())])
             return loss, numbers if part.counts else torch.zeros_like(numbers)
 
-        with _mode(self.model, training=True):
+        with _mode(self._learning, training=True):
             numbers = add_gradients(compute.lanes, self.parameters, self._parts(items, compute), loss_of)
         compute.ranks.all_reduce([gradient for gradient in self.gradients() if not is_sharded(gradient)])  # FSDP has reduced the others
         loss, *sums = compute.ranks.all_reduce_sum(torch.stack(numbers).double().sum(dim=0).tolist())
@@ -98,7 +98,7 @@ class BatchPasses:
                 loss = float(self.objective.loss_sum(self.model, part.items))
             return loss if part.counts else 0.0
 
-        with _mode(self.model, training=False), torch.no_grad():
+        with _mode(self.model.modules(), training=False), torch.no_grad():
             losses = self.compute.lanes.map(loss_of, self._parts(items, self.compute))
         return self.compute.ranks.all_reduce_sum([math.fsum(losses)])[0] / count
 
@@ -118,7 +118,7 @@ class BatchPasses:
             with self.compute.autocast():
                 return work(self.model, [items[row] for row in rows])
 
-        with _mode(self.model, training=False), torch.no_grad():
+        with _mode(self.model.modules(), training=False), torch.no_grad():
             results = self.compute.lanes.map(of_part, parts)
         found = dict(zip((row for part in parts for row in part), (one for part in results for one in part), strict=True))
         return [found[row] for row in range(len(items))]
@@ -148,21 +148,15 @@ class BatchPasses:
         return [order[first : first + size] for first in range(0, len(order), size)]  # padded: similar lengths together
 
 
-def draws_random_numbers(model: nn.Module) -> bool:
-    """Whether a forward pass in training mode draws random numbers: any layer with dropout, or with noise in a router."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            return True
-        for name, value in vars(module).items():
-            if isinstance(value, float) and value > 0 and any(word in name for word in RANDOM_WORDS):
-                return True
-    return False
+def dropout_of_settings(model: nn.Module) -> list[nn.Module]:
+    """The modules whose dropout a setting asked for: LoRA's, and the head of a classifier."""
+    return [module for name, module in model.named_modules() if ".lora_dropout." in name or HEAD_DROPOUT in vars(module)]
 
 
 @contextlib.contextmanager
-def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Inside, the model is in training mode, or in evaluation mode; afterwards each of its modules is as it was."""
-    before = [(module, module.training) for module in model.modules() if module.training != training]
+def _mode(modules: Iterable[nn.Module], *, training: bool) -> Iterator[None]:
+    """Inside, these modules are in training mode, or in evaluation mode; afterwards each is as it was."""
+    before = [(module, module.training) for module in modules if module.training != training]
     for module, _ in before:
         module.training = training
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,14 @@ class Learner:
 
     Attributes:
         model: with its adapters where LoRA is on; its trained weights are float32.
+        start: a frozen copy of the model as it was before LoRA, where DPO refers to it and switching adapters off would not give it.
         notes: sentences for people.
     """
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
     notes: list[str]
+    start: Any | None = None
 
 
 def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: OnProgress) -> Learner:
@@ -42,6 +45,9 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
     else:
         loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=load_options(config, compute))
     model = placed(loaded.model, compute.load_device)
+    start = None
+    if isinstance(config, DPORunConfig) and not config.model.reference and config.lora.enabled and not config.lora.off_is_start:
+        start = copy.deepcopy(model).requires_grad_(False)
     if config.lora.enabled:
         torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
         model = add_lora(model, config.lora)
@@ -49,7 +55,7 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
         name_base(model, None if in_memory else config.model.policy, config.model.revision)
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(ResponseModel(model)):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
-    return Learner(model, loaded.tokenizer, list(loaded.notes))
+    return Learner(model, loaded.tokenizer, list(loaded.notes), start)
 
 
 def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,14 @@ class Read(Protocol):
 
 
 class TrainingObjective(ABC, Generic[Item]):
-    """A loss for items of one kind."""
+    """A loss for items of one kind.
+
+    Attributes:
+        keeps_dropout: whether the model's own dropout is on while it learns. It is off where two passes are compared, as in TRL
+            (``disable_dropout``): they would differ by chance. Dropout of adapters, and before a new head, is a setting, and stays on.
+    """
+
+    keeps_dropout: ClassVar[bool] = True
 
     @abstractmethod
     def count(self, items: Sequence[Item]) -> float:
