@@ -78,7 +78,7 @@ def of_ours(request: pytest.FixtureRequest) -> Callable[..., tuple[float, torch.
             passes.packs = False
             model.set_attn_implementation("sdpa")
         model.zero_grad()
-        return passes.add_gradients(items), gradients(model)
+        return passes.add_gradients(items).loss, gradients(model)
 
     return run
 
