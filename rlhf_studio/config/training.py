@@ -83,8 +83,8 @@ class RewardTrainingConfig(TrainingConfig):
     )
     normalise: int = setting(
         512, "Normalise on",
-        "After training, scores are shifted and scaled to mean 0 and variance 1 over so many responses of the held-out examples, or of the "
-        "training examples where none are held out; 0 leaves them as they are.",
+        "After training, scores are shifted and scaled to mean 0 and variance 1 over so many responses: those of the held-out examples "
+        "first, then of the training examples where there are too few; 0 leaves them as they are.",
         unit="responses", ge=0, le=1_000_000,
     )  # fmt: skip
 

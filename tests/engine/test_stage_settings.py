@@ -174,9 +174,26 @@ def test_an_end_token_behind_each_response_of_a_reward_model(tmp_path: Path) -> 
         assert (ended.prompt, ended.chosen, ended.rejected) == (plain.prompt, (*plain.chosen, end), (*plain.rejected, end))
 
 
-@pytest.mark.parametrize(("count", "expected"), [(3, 3), (512, 8), (0, None)])
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("append_eos", [False, True])
+def test_rewritten_texts_are_read_as_the_pairs_were(append_eos: bool, chat: bool, tmp_path: Path) -> None:
+    """The text of a pair, encoded as a rewritten one is, has the pair's ids: with a chat template, and an end token that may be there."""
+    values = settings(tmp_path, "reward_model", append_eos=append_eos)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
+    tokenizer.chat_template = "<eos>{% for one in messages %}{{ one['content'] }}<eos>{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "policy")
+    values["data"]["chat_template"] = chat
+    stage = build_reward_stage(parse_config(values), CPU, quiet)[0]
+    pairs = stage._pairs.held_out
+    assert len(pairs.items) == 4
+    for item, (prompt, chosen, rejected) in zip(pairs.items, pairs.texts, strict=True):
+        assert tuple(stage._encode(prompt, chosen)) == item.prompt + item.chosen
+        assert tuple(stage._encode(prompt, rejected)) == item.prompt + item.rejected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, 3), (8, 8), (11, 11), (512, 40), (0, None)])
 def test_so_many_responses_are_normalised_on(count: int, expected: int | None, tmp_path: Path) -> None:
-    """Of the four held-out pairs; 0 leaves the scores as they are."""
+    """Of the four held-out pairs, then of the sixteen others; 0 leaves the scores as they are."""
     stage = build(tmp_path, "reward_model", normalise=count)
     (tmp_path / "step").mkdir()
     stage.fill(tmp_path / "step", tmp_path)

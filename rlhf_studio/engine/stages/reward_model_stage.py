@@ -63,8 +63,11 @@ class RewardModelStage(SupervisedStage):
         return Measured(found.metrics, [EventRecord("info", EVENT, "The reward model was measured on held-out pairs.", found.record)])
 
     def _encode(self, prompt: str, response: str) -> Sequence[int]:
-        ends = [self.tokenizer.eos_token_id] if self.config.reward_model.append_eos else []
-        ids: list[int] = [*self.tokenizer(prompt + response)["input_ids"], *ends]
+        """The ids of a text that somebody rewrote, made as those of the pairs are: a chat has its special tokens in its text."""
+        end = self.tokenizer.eos_token_id
+        ids: list[int] = self.tokenizer(prompt + response, add_special_tokens=not self.config.data.chat_template)["input_ids"]
+        if self.config.reward_model.append_eos and ids[-1:] != [end]:
+            ids = [*ids, end]
         return ids[-self.config.data.max_tokens :]
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
@@ -121,11 +124,14 @@ class RewardModelStage(SupervisedStage):
 
     def _reference_texts(self) -> tuple[list[tuple[int, ...]], str]:
         """The texts whose scores get mean 0 and variance 1, and what they are, for people."""
-        most = self.config.reward_model.normalise
-        held_out = self._pairs.held_out.items
-        pairs = held_out or self._pairs.training.items
-        rows = [pair.prompt + response for pair in pairs[: (most + 1) // 2] for response in (pair.chosen, pair.rejected)][:most]
-        return rows, "held-out examples" if held_out else "training examples"
+        most, found = self.config.reward_model.normalise, list[tuple[int, ...]]()
+        sources = {"held-out": self._pairs.held_out.items, "training": self._pairs.training.items}
+        used = []
+        for name, pairs in sources.items():  # few held-out texts say little of a mean and less of a deviation
+            if pairs and len(found) < most:
+                used.append(name)
+                found += [pair.prompt + response for pair in pairs[: most - len(found)] for response in (pair.chosen, pair.rejected)]
+        return found[:most], f"{' and '.join(used)} examples"
 
 
 @contextlib.contextmanager
