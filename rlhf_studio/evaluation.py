@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, prompt_writing, used_in
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, prompt_writing, short_name, used_in
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.inputs.completions import is_completions
 from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.runs.evaluation.policies import began_fresh, run_named, sources_of
+from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
 
 WORLD = "bundled/world-policy"
@@ -67,6 +68,18 @@ def settings_for(asked: Asked, runs: Path) -> EvaluationRunConfig:
     config = parse_config(apply_overrides({"stage": "evaluation", **settings}, asked.overrides))
     assert isinstance(config, EvaluationRunConfig)  # the stage says so
     return config
+
+
+def refers_to(config: StageConfig) -> str:
+    """What an evaluation's KL and perplexity refer to, in short; empty for a run of another stage."""
+    if not isinstance(config, EvaluationRunConfig):
+        return ""
+    own, revision = config.evaluation.reference, config.evaluation.reference_revision
+    name, at = (own, revision) if own else (config.model.policy, config.model.revision)
+    folder = Path(name)
+    if folder.name in ("policy", "reward_model") and folder.parent.parent.name in (CHECKPOINTS, SNAPSHOTS):  # of a run: whose, not where
+        return f"{folder.parent.parent.parent.name}@{checkpoint_step(folder.parent.name)}"
+    return short_name(name) if at == "main" else f"{short_name(name)}@{at}"
 
 
 def _of_run(run: Path) -> dict[str, Any]:

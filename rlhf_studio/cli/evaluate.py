@@ -12,7 +12,7 @@ from rlhf_studio.cli.completions import check_target
 from rlhf_studio.cli.options import default_workspace, permissions_of, print_notes
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
@@ -150,4 +150,6 @@ def as_text(run_dir: Path) -> str:
     asked = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
     if len(report.policies) > 1:
         asked += f" Win rates and gains are against {readable(report.first, 40)}."
+    refers = refers_to(reader.config())
+    asked += f" KL and perplexity refer to {readable(refers, 200)}." if refers else ""
     return "\n".join([*drawn, "", asked, *filter(None, [report.frontier.sentence])])

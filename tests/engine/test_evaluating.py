@@ -153,7 +153,6 @@ def test_scores_parts_judge_and_gold(tmp_path: Path) -> None:
         [policies["policy"]],
         reward={
             "components": [{"kind": "reward_model", "model": str(tmp_path / "reward"), "weight": 2.0, "name": "rm"}, {"kind": "length"}],
-            "scaling": "normalise",  # belongs to training: an evaluation's scores are the plain weighted sum
             "gold": "world",
         },
         evaluation={"judge": str(tmp_path / "reward")},

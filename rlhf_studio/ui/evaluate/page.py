@@ -17,7 +17,7 @@ from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
-from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
@@ -121,11 +121,11 @@ class EvaluatePage:
                     self._known[key] = values
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
-            votes = self._votes(run, values["first"])
+            votes, reference = self._votes(run, values["first"]), refers_to(reader.config())
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
-        return {"problem": "", "name": status.name, **state, **values, **votes}
+        return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
 
     def _votes(self, run: str, first: str) -> Json:
         counted = self._arena.votes(run, list(self._policies(run).values()))

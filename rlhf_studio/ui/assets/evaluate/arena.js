@@ -1,7 +1,8 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
 import { el, fill, setText, show } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { leftOut } from "./results.js";
 
 const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "right" };
 
@@ -13,6 +14,7 @@ export class Arena {
     this.left = el("p", { class: "rs-evaluate-answer" });
     this.right = el("p", { class: "rs-evaluate-answer" });
     this.told = el("p", { class: "rs-help", role: "status" });
+    this.gone = el("p", { class: "rs-help", hidden: true });
     const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
     const vote = (choice, label, key) =>
       el(
@@ -34,7 +36,13 @@ export class Arena {
       el("div", { class: "rs-evaluate-sides" }, side("A", this.left), side("B", this.right)),
       el("div", { class: "rs-evaluate-votes" }, this.buttons),
     );
-    this.node = el("div", { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) }, this.told, this.duel);
+    this.node = el(
+      "div",
+      { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) },
+      this.told,
+      this.duel,
+      this.gone,
+    );
   }
 
   clear() {
@@ -47,8 +55,10 @@ export class Arena {
     if (why) setText(this.told, why);
   }
 
-  draw({ policies }) {
-    this.policies = policies;
+  draw(report) {
+    this.policies = report.policies;
+    setText(this.gone, leftOut(report));
+    show(this.gone, Boolean(this.gone.textContent));
   }
 
   shown() {
@@ -77,7 +87,7 @@ export class Arena {
       setText(this.told, reply.problem);
       return;
     }
-    const who = `A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}. ${reply.votes} so far.`;
+    const who = `A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}. ${counted(reply.votes, "vote")} so far.`;
     await this.next(reply.problem || who);
     if (!reply.problem) this.voted();
   }
