@@ -271,6 +271,8 @@ FIELDS = {
 def _told(problems: Sequence[Problem]) -> Json:
     """What is wrong, a line for each, and the fields to blame."""
     titles = {name: field.title for name, field in walk_fields(EvaluationRunConfig)}
+    order = list(FIELDS)
+    problems = sorted(problems, key=lambda one: order.index(one.field) if one.field in FIELDS else len(order))
     lines = []
     for problem in problems:
         title = FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field

@@ -14,6 +14,7 @@ export class Arena {
     this.left = el("p", { class: "rs-evaluate-answer" });
     this.right = el("p", { class: "rs-evaluate-answer" });
     this.told = el("p", { class: "rs-help", role: "status" });
+    this.last = el("p", { class: "rs-help rs-evaluate-last", role: "status" });
     this.gone = el("p", { class: "rs-help", hidden: true });
     const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
     const vote = (choice, label, key) =>
@@ -41,12 +42,14 @@ export class Arena {
       { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) },
       this.told,
       this.duel,
+      this.last,
       this.gone,
     );
   }
 
   clear() {
     this.key = "";
+    setText(this.last, "");
     show(this.duel, false);
   }
 
@@ -62,16 +65,15 @@ export class Arena {
   }
 
   shown() {
-    if (!this.key && !this.locked && this.policies.length > 1)
-      this.next("Which answer is better? You are told afterwards who wrote them.");
+    if (!this.key && !this.locked && this.policies.length > 1) this.next();
     else if (this.policies.length < 2) setText(this.told, "The arena needs two policies.");
   }
 
-  async next(say = "") {
+  async next() {
     const reply = await this.ask("duel", { policies: this.policies }).catch(() => ({ problem: NO_ANSWER }));
     this.key = reply.key || "";
     show(this.duel, Boolean(reply.key));
-    setText(this.told, reply.problem || say);
+    setText(this.told, reply.problem || "Which answer is better? You are told afterwards who wrote them.");
     if (reply.problem) return;
     setText(this.prompt, readable(reply.prompt));
     fill(this.left, readable(reply.left).trimStart());
@@ -87,8 +89,9 @@ export class Arena {
       setText(this.told, reply.problem);
       return;
     }
-    const who = `A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}. ${counted(reply.votes, "vote")} so far.`;
-    await this.next(reply.problem || who);
+    const who = `Last pair: A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}.`;
+    setText(this.last, reply.problem || `${who} ${counted(reply.votes, "vote")} so far.`);
+    await this.next();
     if (!reply.problem) this.voted();
   }
 

@@ -196,7 +196,8 @@ function stateOf({ state, step, total, phase, cause, policies, prompts }) {
   if (state === "queued") return "Queued: it starts when the runs before it have ended.";
   if (state === "loading") return `Loading: ${phase}`;
   const far = total ? `step ${step} of ${total}` : `step ${step}`;
-  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.`;
+  const on = ALIVE.includes(state) ? "" : " It can be resumed on the Runs page.";
+  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.${on}`;
 }
 
 export function mount(parts) {

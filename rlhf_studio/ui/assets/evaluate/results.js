@@ -10,6 +10,7 @@ const FILES = [
 ];
 const TYPES = { csv: "text/csv", md: "text/markdown", jsonl: "application/jsonl" };
 const VOTES = "votes";
+const EXPLAINED = 3; // so many policies leave room for what each number is; else it is told under the pointer
 
 const figure = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
@@ -85,6 +86,7 @@ export class Results {
   draw(report) {
     this.report = report;
     const { columns, rows } = report;
+    const explained = rows.length <= EXPLAINED;
     this.drawChoice(report);
     setText(this.refers, report.reference ? `KL and perplexity refer to ${readable(report.reference, 200)}.` : "");
     const head = el(
@@ -92,6 +94,7 @@ export class Results {
       {},
       el("th", { scope: "col" }, ""),
       rows.map(({ policy }) => el("th", { scope: "col", class: "rs-number" }, readable(policy, 60))),
+      explained ? el("th", { scope: "col", class: "rs-evaluate-meaning" }, "What it is") : null,
     );
     const lines = columns.map((column, place) =>
       el(
@@ -99,6 +102,7 @@ export class Results {
         {},
         el("th", { scope: "row", title: column.meaning }, column.title),
         rows.map(({ cells }) => valueOf(cells[place], column)),
+        explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
       ),
     );
     fill(this.table, el("table", {}, el("thead", {}, head), el("tbody", {}, lines)));
