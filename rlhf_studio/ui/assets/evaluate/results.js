@@ -105,7 +105,7 @@ export class Results {
         explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
       ),
     );
-    fill(this.table, el("table", {}, el("thead", {}, head), el("tbody", {}, lines)));
+    fill(this.table, el("table", { class: "rs-evaluate-table" }, el("thead", {}, head), el("tbody", {}, lines)));
     const known = report.measures.filter(({ name }) => report.wins[name]?.length);
     const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: "Your votes" }] : [])];
     const names = options.map(({ name }) => name);
