@@ -62,8 +62,8 @@ class EvaluatePage {
         "p",
         {},
         "An evaluation lets several policies answer the same held-out prompts: a run before and after training, ",
-        "all of its snapshots, other runs, or a file of completions. What comes out is a table, the answers side by side, ",
-        "and a blind comparison.",
+        "all of its snapshots, other runs, or a file of completions. ",
+        "What comes out is a table, the answers side by side, and a blind comparison.",
       ),
     );
     const own = Object.values(this.parts).map(({ node }) => node);
@@ -160,7 +160,8 @@ class EvaluatePage {
     const { run: asked, first } = this;
     const report = await this.server.report({ run: asked, first }).catch(() => ({ problem: NO_ANSWER }));
     if (asked !== this.run || first !== this.first) return;
-    if (report.problem && first && report.problem !== NO_ANSWER) return this.compare(""); // it began again without that policy
+    // It may have begun again without that policy.
+    if (report.problem && first && report.problem !== NO_ANSWER) return this.compare("");
     if (report.problem) {
       this.say(report.problem);
       return;
