@@ -13,7 +13,7 @@ const text = (placeholder = "") => el("input", { class: "rs-input", type: "text"
 const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
 
 export class Form {
-  /** @param begin  called with the form's values; gives `problem` (a line for each mistake) and the `fields` to blame */
+  /** @param begin  given the form's values; gives `problem`, a line for each mistake, and the `fields` to blame */
   constructor({ begin }) {
     Object.assign(this, { begin, policies: [], rows: "" });
     this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
